@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test lint bench conformance clean
+
+setup: $(VENV)/.ready
+
+# One lock file serves every target; the stamp is renewed when the lock or the package's metadata changes.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("headroom needs Python 3.11 or newer, and %s is %s; try: make run PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
+	@echo "setting up $(VENV) from requirements.lock"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup
+	@$(BIN)/headroom up $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest tests $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup
+	@$(BIN)/python -m tests.bench $(if $(OUT),--out $(OUT)) $(ARGS)
+
+conformance: setup
+	@$(BIN)/python -m tests.conformance $(CASES) $(if $(GROUPS),--groups $(GROUPS))
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

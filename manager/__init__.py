@@ -1,0 +1,1 @@
+"""The central manager: turns NodeMetrics into Mid-tier capacity on Node status."""

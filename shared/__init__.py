@@ -1,0 +1,1 @@
+"""The ground under agent and manager: words, quantities, wire types, Kubernetes access, settings, telemetry."""

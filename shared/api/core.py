@@ -1,0 +1,130 @@
+"""Nodes, Pods and ConfigMaps: the fields the product reads."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from shared.api.meta import ObjectMeta, Wire
+from shared.quantity import Resources
+
+Quantities: TypeAlias = dict[str, str | int | float]
+
+_EMPTY: Quantities = {}
+
+
+class Taint(Wire, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    taints: tuple[Taint, ...] | None = None
+    unschedulable: bool = False
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class Condition(Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class NodeStatus(Wire, frozen=True):
+    capacity: Quantities | None = None
+    allocatable: Quantities | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def allocatable(self) -> Resources:
+        """Native cpu and memory. Raises QuantityError."""
+        return Resources.parse(self.status.allocatable or _EMPTY)
+
+    @property
+    def capacity(self) -> Resources:
+        """Native cpu and memory. Raises QuantityError."""
+        return Resources.parse(self.status.capacity or _EMPTY)
+
+
+class ResourceRequirements(Wire, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Container(Wire, frozen=True):
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class Toleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSelectorRequirement(Wire, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+
+
+class NodeSelector(Wire, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Wire, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Quantities | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    qos_class: str = ""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Pod(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ConfigMap(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None

@@ -1,0 +1,47 @@
+"""Object metadata, and the base of every wire struct."""
+
+import msgspec
+
+from shared import durations
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A struct with Kubernetes' camelCase names; absent fields are left out, unknown ones ignored."""
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """ "namespace/name", or the name alone where there is no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def created_at(self) -> float:
+        """Unix seconds; 0 when the server has not said."""
+        return durations.instant(self.creation_timestamp) if self.creation_timestamp else 0.0
+
+    def label(self, name: str) -> str | None:
+        return (self.labels or {}).get(name)
+
+    def annotation(self, name: str) -> str | None:
+        return (self.annotations or {}).get(name)

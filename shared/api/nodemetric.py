@@ -1,0 +1,136 @@
+"""NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
+
+Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. What
+is added stands under `spec.predictPolicy`, `spec.midPolicy` and `status.prediction`.
+"""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from shared.api.core import Condition, Quantities
+from shared.api.meta import ObjectMeta, Wire
+from shared.quantity import Resources
+
+API_VERSION = "slo.koordinator.sh/v1alpha1"
+KIND = "NodeMetric"
+
+Percent: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ResourceMap(Wire, frozen=True):
+    """Quantities by resource name."""
+
+    resources: Quantities | None = None
+    devices: tuple[dict[str, object], ...] | None = None
+
+    @classmethod
+    def of(cls, amount: Resources) -> "ResourceMap":
+        return cls(resources=dict(amount.quantities()))
+
+    @property
+    def amount(self) -> Resources:
+        """cpu and memory, 0 where absent. Raises QuantityError."""
+        return Resources.parse(self.resources or {})
+
+
+class NodeAggregatePolicy(Wire, frozen=True):
+    durations: tuple[str, ...] | None = None
+
+
+class MetricCollectPolicy(Wire, frozen=True):
+    aggregate_duration_seconds: int | None = None
+    report_interval_seconds: int | None = None
+    node_aggregate_policy: NodeAggregatePolicy | None = None
+    node_memory_collect_policy: str | None = None
+
+
+class PredictPolicy(Wire, frozen=True):
+    """How the node's peak is predicted and when a change of it is reported; absent fields keep the agent's settings."""
+
+    resource_diff_threshold_percent: NotNegative | None = None
+    cold_start_period_seconds: NotNegative | None = None
+    predictor: str | None = None
+    sigma_cpu: str | NotNegative | None = msgspec.field(default=None, name="sigmaCPU")
+    sigma_memory: str | NotNegative | None = None
+    cpu_percentile: Percent | None = None
+    memory_percentile: Percent | None = None
+    safety_margin_percent: NotNegative | None = None
+    reclaim_ratio_percent: NotNegative | None = None
+    cpu_half_life_seconds: Positive | None = None
+    memory_half_life_seconds: Positive | None = None
+
+
+class MidPolicy(Wire, frozen=True):
+    """The Mid policy in effect on this node, for people to read; the manager computes from its own copy."""
+
+    mid_formula: str | None = None
+    mid_cpu_threshold_percent: int | None = msgspec.field(default=None, name="midCPUThresholdPercent")
+    mid_memory_threshold_percent: int | None = None
+    mid_reclaim_mode: str | None = None
+    mid_unallocated_percent: int | None = None
+    mid_static_cpu_reserved_percent: int | None = msgspec.field(default=None, name="midStaticCPUReservedPercent")
+    mid_static_memory_reserved_percent: int | None = None
+    mid_buffer: str | int | None = None
+
+
+class NodeMetricSpec(Wire, frozen=True):
+    metric_collect_policy: MetricCollectPolicy | None = None
+    predict_policy: PredictPolicy | None = None
+    mid_policy: MidPolicy | None = None
+
+
+class NodeMetricInfo(Wire, frozen=True):
+    node_usage: ResourceMap | None = None
+    system_usage: ResourceMap | None = None
+
+
+class PodMetricInfo(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    pod_usage: ResourceMap | None = None
+    priority: str = ""
+    qos: str = ""
+
+
+class HostApplicationMetricInfo(Wire, frozen=True):
+    name: str = ""
+    usage: ResourceMap | None = None
+    priority: str = ""
+    qos: str = ""
+
+
+class ReclaimableMetric(Wire, frozen=True):
+    resource: ResourceMap | None = None
+
+
+class Prediction(Wire, frozen=True):
+    """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes."""
+
+    model: str = ""
+    mean: Quantities | None = None
+    stdev: Quantities | None = None
+    peak: Quantities | None = None
+    node_peak: Quantities | None = None
+    samples: int = 0
+    confidence_percent: int = 0
+    report_reason: str = ""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class NodeMetricStatus(Wire, frozen=True):
+    update_time: str | None = None
+    node_metric: NodeMetricInfo | None = None
+    pods_metric: tuple[PodMetricInfo, ...] | None = None
+    host_application_metric: tuple[HostApplicationMetricInfo, ...] | None = None
+    prod_reclaimable_metric: ReclaimableMetric | None = None
+    prod_peak_metric: ReclaimableMetric | None = None
+    prediction: Prediction | None = None
+
+
+class NodeMetric(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeMetricSpec = NodeMetricSpec()
+    status: NodeMetricStatus = NodeMetricStatus()

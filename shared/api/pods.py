@@ -1,0 +1,144 @@
+"""What a pod asks for and where it stands: requests, quality of service, priority class."""
+
+from collections.abc import Mapping
+
+from shared import names, quantity
+from shared.api.core import Container, Pod
+from shared.names import KubeQoS, PriorityClass, QoS
+from shared.quantity import Resources
+
+ACTIVE_PHASES = frozenset({"", "Pending", "Running"})
+
+# Koordinator's bands of spec.priority, inclusive.
+_BANDS = (
+    (9000, 9999, PriorityClass.PROD),
+    (7000, 7999, PriorityClass.MID),
+    (5000, 5999, PriorityClass.BATCH),
+    (3000, 3999, PriorityClass.FREE),
+)
+_DEFAULT_QOS = {
+    KubeQoS.GUARANTEED: QoS.LSR,
+    KubeQoS.BURSTABLE: QoS.LS,
+    KubeQoS.BEST_EFFORT: QoS.BE,
+}
+_RECLAIMABLE = frozenset({PriorityClass.PROD, PriorityClass.NONE})
+
+
+def requests(pod: Pod) -> dict[str, int]:
+    """What the pod asks of a node, per resource: cpu in milli, everything else in whole units.
+
+    Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
+    started before it if that is more, plus overhead. Raises QuantityError.
+    """
+    running: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(running, _asked(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.spec.init_containers or ():
+        needed = dict(sidecars)
+        _add(needed, _asked(container))
+        if container.restart_policy == "Always":
+            sidecars = needed
+        _raise_to(starting, needed)
+    _add(running, sidecars)
+    _raise_to(running, starting)
+    _add(running, _integers(pod.spec.overhead or {}))
+    return running
+
+
+def native_request(pod: Pod) -> Resources:
+    """cpu and memory of `requests`. Raises QuantityError."""
+    asked = requests(pod)
+    return Resources(asked.get(names.CPU, 0), asked.get(names.MEMORY, 0))
+
+
+def kube_qos(pod: Pod) -> KubeQoS:
+    """Kubernetes' class, computed as the API server does when status does not say it yet."""
+    if pod.status.qos_class in tuple(KubeQoS):
+        return KubeQoS(pod.status.qos_class)
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    asked = [(c.resources.requests or {}, c.resources.limits or {}) for c in containers]
+    if not any(_positive(values) for pair in asked for values in pair):
+        return KubeQoS.BEST_EFFORT
+    guaranteed = all(
+        _positive(limits) >= {names.CPU, names.MEMORY} and _integers(limits) == _integers(limits | dict(requested))
+        for requested, limits in asked
+    )
+    return KubeQoS.GUARANTEED if guaranteed else KubeQoS.BURSTABLE
+
+
+def qos(pod: Pod) -> QoS:
+    """Koordinator's class: the label where it is a known one, else by Kubernetes' class."""
+    label = pod.metadata.label(names.LABEL_QOS_CLASS)
+    if label and label in tuple(QoS):
+        return QoS(label)
+    return _DEFAULT_QOS[kube_qos(pod)]
+
+
+def raw_priority_class(pod: Pod) -> PriorityClass:
+    """The class the pod names, by label or else by the band of spec.priority; NONE when it names none.
+
+    A label with an unknown value hides spec.priority, as upstream's does.
+    """
+    label = pod.metadata.label(names.LABEL_PRIORITY_CLASS)
+    if label is not None:
+        return PriorityClass(label) if label in tuple(PriorityClass) else PriorityClass.NONE
+    return band(pod.spec.priority)
+
+
+def band(priority: int | None) -> PriorityClass:
+    """The class whose range holds this spec.priority."""
+    if priority is not None:
+        for low, high, priority_class in _BANDS:
+            if low <= priority <= high:
+                return priority_class
+    return PriorityClass.NONE
+
+
+def priority_class(pod: Pod) -> PriorityClass:
+    """The pod's class, NONE resolved by its quality of service: best-effort pods are batch, others prod."""
+    named = raw_priority_class(pod)
+    if named is not PriorityClass.NONE:
+        return named
+    return PriorityClass.BATCH if qos(pod) is QoS.BE else PriorityClass.PROD
+
+
+def is_reclaimable(pod: Pod) -> bool:
+    """Whether the pod's unused request may be lent to Mid: it is prod, or of no class."""
+    return priority_class(pod) in _RECLAIMABLE
+
+
+def is_active(pod: Pod) -> bool:
+    """Whether the pod holds its request: it is neither finished nor failed."""
+    return pod.status.phase in ACTIVE_PHASES
+
+
+def is_terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _asked(container: Container) -> dict[str, int]:
+    """Requests of one container; a limit stands in for an absent request, as API defaulting does."""
+    return _integers((container.resources.limits or {}) | (container.resources.requests or {}))
+
+
+def _integers(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
+    return {
+        name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
+        for name, value in quantities.items()
+    }
+
+
+def _positive(quantities: Mapping[str, str | int | float]) -> set[str]:
+    return {name for name in (names.CPU, names.MEMORY) if quantity.milli(quantities.get(name, 0)) > 0}
+
+
+def _add(amounts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        amounts[name] = amounts.get(name, 0) + value
+
+
+def _raise_to(amounts: dict[str, int], floor: Mapping[str, int]) -> None:
+    for name, value in floor.items():
+        amounts[name] = max(amounts.get(name, 0), value)

@@ -1,0 +1,68 @@
+"""Time behind one small interface, so that replays and tests can hold it in their hands."""
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a room gets its time from."""
+
+    def now(self) -> float:
+        """Wall time in Unix seconds. May jump; never use it to measure a duration."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Blocks until `event` is set (True) or `seconds` have passed (False)."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(max(0.0, seconds))
+
+
+class ManualClock:
+    """Stands still until told to advance; the waits of other threads end as their time comes."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._now = now
+        self._monotonic = 0.0
+        self._advanced = threading.Condition()
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        with self._advanced:
+            self._now += seconds
+            self._monotonic += seconds
+            self._advanced.notify_all()
+
+    def jump(self, seconds: float) -> None:
+        """Moves wall time alone, as a corrected system clock does."""
+        with self._advanced:
+            self._now += seconds
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        deadline = self._monotonic + seconds
+        with self._advanced:
+            while not event.is_set() and self._monotonic < deadline:
+                # An Event cannot notify this condition, so a set event is seen at the next short look.
+                self._advanced.wait(0.01)
+        return event.is_set()

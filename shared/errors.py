@@ -1,0 +1,32 @@
+"""The errors that cross rooms.
+
+HeadroomError
+ └ InvalidInput   something from outside does not mean anything: says where, which field, which value
+"""
+
+MAX_SHOWN_VALUE = 120  # a value is quoted to be recognised, not to be read in full
+
+
+class HeadroomError(Exception):
+    """Root of the errors this product raises on purpose; its text is fit to show to a user."""
+
+
+class InvalidInput(HeadroomError, ValueError):
+    """Input refused where it enters.
+
+    `source` is what the user wrote (a flag, a file, a ConfigMap), `field` the path inside it, `value` what stood
+    there, `problem` what is wrong with it.
+    """
+
+    def __init__(self, *, source: str, field: str, value: object, problem: str) -> None:
+        self.source = source
+        self.field = field
+        self.value = value
+        self.problem = problem
+        super().__init__(f"{source}: {field}: {shown(value)}: {problem}")
+
+
+def shown(value: object) -> str:
+    """`value` as an error message quotes it: one line, of bounded length."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_VALUE else text[:MAX_SHOWN_VALUE] + "..."

@@ -1,0 +1,54 @@
+"""A decision with its reasons: the terms, their values, and which of them bound the result.
+
+The one object behind the log line, the Event, the API's answer, the command line and the page.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from shared import quantity
+
+
+class Term(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One quantity that went into a decision.
+
+    `unit` is "milli", "bytes" or "percent"; `source` says where the value was read; `time` is the RFC 3339 instant
+    it was true, where the source has one.
+    """
+
+    name: str
+    value: int
+    unit: str
+    source: str
+    time: str | None = None
+
+
+class ResourceExplanation(msgspec.Struct, frozen=True):
+    """How one resource's result came about; `bound` names the term (or rule) that decided it."""
+
+    terms: tuple[Term, ...]
+    bound: str
+    result: int
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Both resources, and the reason in one line."""
+
+    cpu: ResourceExplanation
+    memory: ResourceExplanation
+    reason: str = ""
+
+
+def amount(value: int, unit: str) -> str:
+    """A term's value as a person reads it: "1500m", "2.0 GiB", "60 %"."""
+    if unit == "milli":
+        return quantity.format_milli(value)
+    if unit == "bytes":
+        return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.0f} MiB"
+    return f"{value} %"
+
+
+def sentence(terms: Iterable[Term]) -> str:
+    """The terms on one line: "reclaimable 1500m, cap 2000m"."""
+    return ", ".join(f"{term.name} {amount(term.value, term.unit)}" for term in terms)

@@ -1,0 +1,133 @@
+"""Kubernetes quantities as exact integers: cpu in milli-cores, memory in bytes.
+
+Parsing follows Go's `resource.Quantity`: suffixes n u m k M G T P E and Ki Mi Gi Ti Pi Ei, decimal exponents, and
+rounding up (away from zero) to the unit asked for. Arithmetic never touches a float.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+MILLI_PER_CORE = 1000
+INT64_MAX = 2**63 - 1
+
+_PATTERN = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+)
+_DECIMAL_EXPONENT = {
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "": 0,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
+_BINARY_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+_BINARY_EXPONENT = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+class QuantityError(ValueError):
+    """The text is not a Kubernetes quantity."""
+
+
+def milli(quantity: str | float) -> int:
+    """The quantity in thousandths, rounded up: "1.5" -> 1500, "100m" -> 100, "1n" -> 1.
+
+    Raises QuantityError. Values beyond int64 saturate, as they do in Go.
+    """
+    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 3)
+
+
+def whole(quantity: str | float) -> int:
+    """The quantity in whole units, rounded up: "1Ki" -> 1024, "1500m" -> 2. Raises QuantityError."""
+    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 0)
+
+
+@lru_cache(maxsize=4096)
+def _scaled(text: str, decimal_places: int) -> int:
+    match = _PATTERN.fullmatch(text)
+    if match is None or not (match["whole"] or match["fraction"]):
+        raise QuantityError(f"{text!r} is not a quantity (expected for example '2', '500m', '1.5Gi', '1e3')")
+    fraction = match["fraction"] or ""
+    digits = int(match["whole"] + fraction)
+    suffix = match["suffix"] or ""
+    exponent = int(match["exponent"] or _DECIMAL_EXPONENT.get(suffix, 0)) - len(fraction) + decimal_places
+    digits <<= _BINARY_EXPONENT.get(suffix, 0)
+    magnitude = digits * _power(exponent) if exponent >= 0 else -(-digits // _power(-exponent))
+    return max(-INT64_MAX, min(INT64_MAX, -magnitude if match["sign"] == "-" else magnitude))
+
+
+def _power(exponent: int) -> int:
+    """10**exponent of a non-negative exponent, which stays an int."""
+    return int(10**exponent)
+
+
+def format_milli(value: int) -> str:
+    """Milli-cores as Kubernetes prints them: 2500 -> "2500m", 3000 -> "3"."""
+    cores, rest = divmod(value, MILLI_PER_CORE)
+    return str(cores) if rest == 0 else f"{value}m"
+
+
+def format_bytes(value: int) -> str:
+    """Bytes in Kubernetes' canonical binary form: the largest suffix that keeps the number whole."""
+    if value:
+        for suffix in _BINARY_SUFFIXES:
+            if value % (1 << _BINARY_EXPONENT[suffix]) == 0:
+                return f"{value >> _BINARY_EXPONENT[suffix]}{suffix}"
+    return str(value)
+
+
+class Resources(NamedTuple):
+    """An amount of the two resources this product reckons in."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    @classmethod
+    def parse(cls, quantities: Mapping[str, str | int | float]) -> Self:
+        """From a Kubernetes resource list; a missing key is 0. Raises QuantityError."""
+        return cls(milli(quantities.get("cpu", "0")), whole(quantities.get("memory", "0")))
+
+    def quantities(self) -> dict[str, str]:
+        """As a Kubernetes resource list."""
+        return {
+            "cpu": format_milli(self.cpu_milli),
+            "memory": format_bytes(self.memory_bytes),
+        }
+
+    def plus(self, other: "Resources") -> "Resources":
+        return Resources(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
+
+    def minus(self, other: "Resources") -> "Resources":
+        """The difference, which may be negative; see `floored`."""
+        return Resources(self.cpu_milli - other.cpu_milli, self.memory_bytes - other.memory_bytes)
+
+    def least(self, other: "Resources") -> "Resources":
+        return Resources(
+            min(self.cpu_milli, other.cpu_milli),
+            min(self.memory_bytes, other.memory_bytes),
+        )
+
+    def most(self, other: "Resources") -> "Resources":
+        return Resources(
+            max(self.cpu_milli, other.cpu_milli),
+            max(self.memory_bytes, other.memory_bytes),
+        )
+
+    def floored(self) -> "Resources":
+        """Negative amounts become 0."""
+        return self.most(Resources())
+
+    def percent(self, *, cpu: int, memory: int) -> "Resources":
+        """Each amount times its percentage, truncated as Go's int64(float64) does."""
+        return Resources(int(self.cpu_milli * (cpu / 100)), int(self.memory_bytes * (memory / 100)))
+
+
+def total(amounts: "list[Resources]") -> Resources:
+    """The sum of all amounts."""
+    return Resources(sum(a.cpu_milli for a in amounts), sum(a.memory_bytes for a in amounts))

@@ -1,0 +1,174 @@
+"""Settings of a process: flags, then environment, then a YAML file, into one frozen struct.
+
+A settings class is a frozen msgspec struct whose fields have defaults. Field `report_interval_seconds` becomes the
+flag `--report-interval`, the variable `HEADROOM_REPORT_INTERVAL` and the key `reportInterval` of the file; fields
+that end in `_seconds` take Go durations ("30s") or plain seconds. `msgspec.Meta` on a field gives its help
+(`description`), its bounds, and `extra={"secret": True}` hides its value wherever settings are shown. Unknown keys
+are errors everywhere.
+"""
+
+import argparse
+import logging
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from shared import durations
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+ENVIRONMENT_PREFIX = "HEADROOM_"
+_REDACTED = "***"
+
+
+def load(
+    kind: type[S],
+    *,
+    program: str,
+    description: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+) -> S:
+    """The settings of `kind` from `argv`, `environment` and the file that `--config` names, strongest first.
+
+    Raises InvalidInput naming where the value came from; argparse ends the process with status 2 for an unknown flag.
+    """
+    flags = vars(_parser(kind, program, description).parse_args(argv))
+    file = flags.pop("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    fields = msgspec.structs.fields(kind)
+    values = _from_file(Path(file), {_key(f.name): f for f in fields}) if file else {}
+    sources = dict.fromkeys(values, str(file))
+    for field in fields:
+        variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
+        flag = flags[field.name]
+        text, source = (flag, _flag(field.name)) if flag is not None else (environment.get(variable), variable)
+        if text is not None:
+            values[field.name] = _value(field, text, source)
+            sources[field.name] = source
+    return _build(kind, values, sources)
+
+
+def shown(settings: msgspec.Struct) -> dict[str, object]:
+    """The effective settings by file key, secrets redacted."""
+    return {
+        _key(field.name): _REDACTED if _is_secret(field) and value else value
+        for field in msgspec.structs.fields(settings)
+        for value in [getattr(settings, field.name)]
+    }
+
+
+def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str]) -> S:
+    try:
+        return msgspec.convert(values, kind, strict=True)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`").split("[")[0]
+        raise InvalidInput(
+            source=sources.get(name, kind.__name__),
+            field=_key(name),
+            value=values.get(name),
+            problem=problem,
+        ) from error
+
+
+def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, object]:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(source="--config", field="file", value=str(file), problem=str(error)) from error
+    if not isinstance(document, dict):
+        raise InvalidInput(
+            source=str(file),
+            field="(document)",
+            value=document,
+            problem="expected a mapping",
+        )
+    values: dict[str, object] = {}
+    for key, value in document.items():
+        if key not in fields:
+            raise InvalidInput(
+                source=str(file),
+                field=str(key),
+                value=value,
+                problem=f"unknown key (known: {', '.join(sorted(fields))})",
+            )
+        is_duration = isinstance(value, str) and fields[key].name.endswith("_seconds")
+        values[fields[key].name] = _value(fields[key], value, str(file)) if is_duration else value
+    return values
+
+
+def _value(field: msgspec.structs.FieldInfo, text: str, source: str) -> object:
+    """`text` from a flag or a variable as the field's own type; the struct checks the bounds later."""
+    try:
+        if field.name.endswith("_seconds") and not _is_number(text):
+            return durations.parse(text)
+        return msgspec.convert(_split(field, text), _plain(field.type), strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise InvalidInput(source=source, field=_key(field.name), value=text, problem=str(error)) from error
+
+
+def _split(field: msgspec.structs.FieldInfo, text: str) -> object:
+    """A comma-separated list where the field is a tuple; an empty text is an absent value where None is allowed."""
+    plain = _plain(field.type)
+    if typing.get_origin(plain) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return None if text == "" and type(None) in typing.get_args(plain) else text
+
+
+def _plain(annotation: object) -> typing.Any:
+    """The type inside Annotated[...]; what it is, is msgspec's to judge."""
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    return annotation
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parser(kind: type[msgspec.Struct], program: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
+    for field in msgspec.structs.fields(kind):
+        meta = _meta(field)
+        default = "" if field.default in (None, "", msgspec.NODEFAULT, ()) else f" (default {field.default})"
+        options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{default}".replace("%", "%%")}
+        if _plain(field.type) is bool:
+            options |= {"nargs": "?", "const": "true", "metavar": "true|false"}
+        else:
+            options["metavar"] = "DURATION" if field.name.endswith("_seconds") else "VALUE"
+        parser.add_argument(_flag(field.name), dest=field.name, default=None, **options)
+    return parser
+
+
+def _meta(field: msgspec.structs.FieldInfo) -> msgspec.Meta:
+    metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, msgspec.Meta)]
+    return metas[0] if metas else msgspec.Meta()
+
+
+def _is_secret(field: msgspec.structs.FieldInfo) -> bool:
+    return bool((_meta(field).extra or {}).get("secret"))
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_seconds")
+
+
+def _flag(name: str) -> str:
+    return "--" + _stem(name).replace("_", "-")
+
+
+def _key(name: str) -> str:
+    head, *rest = _stem(name).split("_")
+    return head + "".join(part.capitalize() for part in rest)

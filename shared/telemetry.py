@@ -1,0 +1,150 @@
+"""Logs (JSON for machines, text on a terminal), the first line of every process, and supervised loops."""
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter
+
+from shared.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
+
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, msg, whatever `extra` brought, and the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        line |= {key: value for key, value in vars(record).items() if key not in _RECORD_FIELDS}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure_logging(*, level: str = "info", style: str = "auto") -> None:
+    """Sends all logs to stderr; `style` is "json", "text" or "auto" (text on a terminal)."""
+    handler = logging.StreamHandler()
+    if style == "json" or (style == "auto" and not sys.stderr.isatty()):
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class LoopBody(Protocol):
+    """What a supervised thread runs; returns when `stop` is set."""
+
+    def __call__(self, stop: threading.Event, /) -> None: ...
+
+
+class Loops:
+    """The threads of one process, each named, watched and ended together.
+
+    A body that raises is logged and started again after `restart_seconds`; one that returns before it was told to
+    stop is logged as well. `ages()` is what a liveness probe asks.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+        restart_seconds: float = 1.0,
+    ) -> None:
+        self.stop = threading.Event()
+        self._clock = clock or SystemClock()
+        self._restart_seconds = restart_seconds
+        self._threads: list[threading.Thread] = []
+        self._beats: dict[str, tuple[float, float]] = {}
+        self._failures = Counter(
+            "headroom_loop_failures",
+            "Failures of a background loop",
+            ["loop"],
+            registry=registry,
+        )
+        self._overruns = Counter(
+            "headroom_loop_overruns",
+            "Rounds of a periodic loop that outlasted its interval",
+            ["loop"],
+            registry=registry,
+        )
+
+    def start(self, name: str, body: LoopBody) -> None:
+        """Runs `body(stop)` in a thread until the end of the process's life."""
+        thread = threading.Thread(target=self._guard, args=(name, body), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def every(self, name: str, interval_seconds: Callable[[], float], work: Callable[[], None]) -> None:
+        """Runs `work()` at once and then on a monotonic schedule that never drifts and never queues.
+
+        A round that outlasts its interval is counted and the rounds it covered are dropped. The interval is asked
+        for after each round, so that a policy can change it.
+        """
+        self.start(name, lambda stop: self._schedule(name, interval_seconds, work, stop))
+
+    def overdue(self, periods: float = 3.0, grace_seconds: float = 5.0) -> dict[str, float]:
+        """Periodic loops silent for longer than `periods` intervals (plus grace), with their age in seconds."""
+        now = self._clock.monotonic()
+        return {
+            name: now - beat
+            for name, (beat, interval) in self._beats.items()
+            if now - beat > periods * interval + grace_seconds
+        }
+
+    def close(self, timeout_seconds: float = 5.0) -> None:
+        """Tells every loop to stop and waits for them, `timeout_seconds` in all."""
+        self.stop.set()
+        deadline = time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                logger.warning("loop did not stop in time", extra={"loop": thread.name})
+
+    def _guard(self, name: str, body: LoopBody) -> None:
+        while not self.stop.is_set():
+            try:
+                body(self.stop)
+            except Exception:
+                self._failures.labels(name).inc()
+                logger.exception("loop failed; starting it again", extra={"loop": name})
+            else:
+                if self.stop.is_set():
+                    return
+                logger.error("loop ended by itself; starting it again", extra={"loop": name})
+            self.stop.wait(self._restart_seconds)
+
+    def _schedule(
+        self,
+        name: str,
+        interval_seconds: Callable[[], float],
+        work: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
+        due = self._clock.monotonic()
+        while True:
+            interval = interval_seconds()
+            self._beats[name] = (self._clock.monotonic(), interval)
+            if self._clock.wait(stop, due - self._clock.monotonic()):
+                return
+            work()
+            late = self._clock.monotonic() - due
+            missed = int(late / interval)
+            if missed:
+                self._overruns.labels(name).inc()
+            due += (missed + 1) * interval

@@ -1,0 +1,159 @@
+"""The HTTP face of a process: uvicorn in a thread, bound before it starts, and an API page that needs no network."""
+
+import html
+import ipaddress
+import logging
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 10.0
+GRACEFUL_SECONDS = 2
+
+
+class Server:
+    """One application on one bound socket, served by a thread of its own."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+        self._listener = listener
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=GRACEFUL_SECONDS,
+            )
+        )
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port actually bound."""
+        host, port = self._listener.getsockname()[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Serves from now on; the socket already queues connections, so nobody is refused meanwhile."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends open requests within `GRACEFUL_SECONDS` and frees the port."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(START_SECONDS)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        except Exception:
+            logger.exception("HTTP server failed", extra={"url": self.url})
+
+
+def server(app: FastAPI, listen: str) -> Server:
+    """A server of `app` bound to `listen` ("host:port", port 0 for any free one), not yet started.
+
+    Raises InvalidInput when `listen` is not an address or the address cannot be bound.
+    """
+    host, port = _host_and_port(listen)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise _refused(listen, f"cannot listen there: {error.strerror}") from error
+    return Server(app, listener)
+
+
+def docs_page(title: str) -> str:
+    """A page that lists the operations of `openapi.json` beside it; everything it needs is in it."""
+    return _PAGE.replace("{{title}}", html.escape(title))
+
+
+def _host_and_port(listen: str) -> tuple[str, int]:
+    host, separator, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        number = int(port)
+        address = "127.0.0.1" if host == "localhost" else str(ipaddress.ip_address(host or "0.0.0.0"))
+    except ValueError as error:
+        raise _refused(listen, "expected IP:PORT, for example 127.0.0.1:8080") from error
+    if not separator or not 0 <= number <= 65535:
+        raise _refused(listen, "the port must be between 0 and 65535")
+    return address, number
+
+
+def _refused(listen: str, problem: str) -> InvalidInput:
+    return InvalidInput(source="settings", field="listen", value=listen, problem=problem)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{title}} API</title>
+<style>
+ :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
+ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+ details { border: 1px solid #8884; border-radius: 6px; margin: .5rem 0; padding: .5rem .8rem }
+ summary { cursor: pointer } summary b { display: inline-block; width: 4.5rem; color: #0a7d4f }
+ code, pre { font: 13px/1.45 ui-monospace, monospace } pre { overflow: auto; background: #8881; padding: .6rem }
+ td { padding: .1rem 1rem .1rem 0; vertical-align: top }
+</style></head><body><h1></h1><p id="about"></p><main>Loading openapi.json</main>
+<script>
+"use strict";
+const element = (tag, text, ...children) => {
+  const node = document.createElement(tag);
+  if (text) node.textContent = text;
+  node.append(...children);
+  return node;
+};
+const resolved = (spec, schema, depth = 0) => {
+  if (!schema || depth > 6) return schema;
+  if (schema.$ref) return resolved(spec, spec.components.schemas[schema.$ref.split("/").pop()], depth + 1);
+  if (schema.anyOf) return schema.anyOf.map(each => resolved(spec, each, depth + 1));
+  if (schema.type === "array") return [resolved(spec, schema.items, depth + 1)];
+  if (schema.properties) return Object.fromEntries(Object.entries(schema.properties).map(
+    ([name, each]) => [name, resolved(spec, each, depth + 1)]));
+  return schema.description ? `${schema.type}: ${schema.description}` : schema.type || schema;
+};
+const operation = (spec, path, method, about) => {
+  const node = element("details", "", element("summary", "", element("b", method.toUpperCase()), element("code", path),
+    ` ${about.summary || ""}`));
+  node.append(element("p", about.description));
+  const rows = (about.parameters || []).map(parameter => element("tr", "", element("td", "", element("code",
+    parameter.name)), element("td", parameter.in), element("td", parameter.description || "")));
+  if (rows.length) node.append(element("table", "", ...rows));
+  for (const [status, answer] of Object.entries(about.responses || {})) {
+    const schema = Object.values(answer.content || {})[0]?.schema;
+    node.append(element("div", `${status} ${answer.description}`));
+    if (schema) node.append(element("pre", JSON.stringify(resolved(spec, schema), null, 2)));
+  }
+  if (method === "get" && !path.includes("{")) {
+    const link = element("a", "open");
+    link.href = path.slice(1);
+    node.append(link);
+  }
+  return node;
+};
+fetch("openapi.json").then(answer => answer.json()).then(spec => {
+  document.querySelector("h1").textContent = `${spec.info.title} ${spec.info.version}`;
+  document.querySelector("#about").textContent = spec.info.description || "";
+  document.querySelector("main").replaceChildren(...Object.entries(spec.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, about]) => operation(spec, path, method, about))));
+}).catch(error => { document.querySelector("main").textContent = `openapi.json: ${error}`; });
+</script></body></html>
+"""

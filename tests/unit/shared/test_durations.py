@@ -1,0 +1,53 @@
+"""Durations and instants read as Go and Kubernetes write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared import durations
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("30s", 30),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("500ms", 0.5),
+        ("-2m", -120),
+        ("1m0.5s", 60.5),
+        ("5m0s", 300),
+    ],
+)
+def test_a_go_duration_is_read(text: str, seconds: float) -> None:
+    assert durations.parse(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "1d", "5 m", "m5", "1h30", "-", "1e3s"])
+def test_what_is_not_a_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        durations.parse(text)
+
+
+@given(st.integers(-(10**9), 10**9))
+def test_whole_milliseconds_survive_the_round_trip(milliseconds: int) -> None:
+    assert round(durations.parse(durations.render(milliseconds / 1000)) * 1000) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (0.5, "500ms"), (90, "1m30s"), (300, "5m0s"), (3600, "1h0m0s"), (61.5, "1m1.5s")]
+)
+def test_durations_print_as_go_prints_them(seconds: float, text: str) -> None:
+    assert durations.render(seconds) == text
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_instants_survive_the_round_trip(now: int) -> None:
+    assert durations.instant(durations.timestamp(now)) == now
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-01-01T00:00:00", ""])
+def test_an_instant_without_a_zone_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        durations.instant(text)

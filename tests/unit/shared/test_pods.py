@@ -1,0 +1,115 @@
+"""Requests, quality of service and priority class of a pod."""
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from shared.api import pods
+from shared.api.core import Pod
+from shared.names import KubeQoS, PriorityClass, QoS
+from shared.quantity import QuantityError, Resources
+
+
+def pod(spec: Mapping[str, object] | None = None, labels: dict[str, str] | None = None, **status: object) -> Pod:
+    return msgspec.convert({"metadata": {"name": "p", "labels": labels}, "spec": spec or {}, "status": status}, Pod)
+
+
+def container(cpu: str | None = None, memory: str | None = None, **more: object) -> dict[str, object]:
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
+    return {"name": "c", "resources": {"requests": requests}} | more
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [container("1", "1Gi"), container("500m", "1Gi")]}, Resources(1500, 2 << 30)),
+        ({"containers": [container("1")], "initContainers": [container("3", "1Ki")]}, Resources(3000, 1024)),
+        (
+            {
+                "containers": [container("1")],
+                "initContainers": [container("200m", restartPolicy="Always"), container("900m")],
+            },
+            Resources(1200, 0),
+        ),
+        (
+            {
+                "containers": [container("1")],
+                "initContainers": [container("2"), container("200m", restartPolicy="Always")],
+            },
+            Resources(2000, 0),
+        ),
+        ({"containers": [container("1")], "overhead": {"cpu": "50m", "memory": "1Mi"}}, Resources(1050, 1 << 20)),
+        ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, Resources(2000, 0)),
+        ({}, Resources()),
+    ],
+)
+def test_a_pod_requests_what_kubernetes_says_it_does(spec: dict[str, object], expected: Resources) -> None:
+    assert pods.native_request(pod(spec)) == expected
+
+
+def test_extended_resources_are_whole_units() -> None:
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"kubernetes.io/mid-cpu": "1500"}}}]}
+    assert pods.requests(pod(spec)) == {"kubernetes.io/mid-cpu": 1500}
+
+
+def test_a_request_that_is_no_quantity_is_refused() -> None:
+    with pytest.raises(QuantityError, match="lots"):
+        pods.native_request(pod({"containers": [container("lots")]}))
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        ({}, {}, KubeQoS.BEST_EFFORT),
+        ({"cpu": "1"}, {}, KubeQoS.BURSTABLE),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1024Mi"}, KubeQoS.GUARANTEED),
+        ({}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.GUARANTEED),
+        ({"cpu": "500m"}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.BURSTABLE),
+        ({"cpu": "1"}, {"cpu": "1"}, KubeQoS.BURSTABLE),
+        ({"kubernetes.io/mid-cpu": "1"}, {"kubernetes.io/mid-cpu": "1"}, KubeQoS.BEST_EFFORT),
+    ],
+)
+def test_quality_of_service_follows_requests_and_limits(
+    requests: dict[str, str], limits: dict[str, str], expected: KubeQoS
+) -> None:
+    spec = {"containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}]}
+    assert pods.kube_qos(pod(spec)) is expected
+
+
+def test_the_status_settles_the_quality_of_service() -> None:
+    assert pods.kube_qos(pod({"containers": [container("1")]}, qosClass="Guaranteed")) is KubeQoS.GUARANTEED
+
+
+@pytest.mark.parametrize(
+    ("labels", "priority", "raw", "resolved"),
+    [
+        ({}, 9000, PriorityClass.PROD, PriorityClass.PROD),
+        ({}, 7999, PriorityClass.MID, PriorityClass.MID),
+        ({}, 5000, PriorityClass.BATCH, PriorityClass.BATCH),
+        ({}, 3500, PriorityClass.FREE, PriorityClass.FREE),
+        ({}, 8500, PriorityClass.NONE, PriorityClass.PROD),
+        ({}, None, PriorityClass.NONE, PriorityClass.PROD),
+        ({"koordinator.sh/priority-class": "koord-mid"}, 9000, PriorityClass.MID, PriorityClass.MID),
+        ({"koordinator.sh/priority-class": "gold"}, 7500, PriorityClass.NONE, PriorityClass.PROD),
+        ({"koordinator.sh/qosClass": "BE"}, None, PriorityClass.NONE, PriorityClass.BATCH),
+        ({"koordinator.sh/qosClass": "SYSTEM"}, None, PriorityClass.NONE, PriorityClass.PROD),
+    ],
+)
+def test_the_priority_class_comes_from_label_then_priority_then_quality(
+    labels: dict[str, str], priority: int | None, raw: PriorityClass, resolved: PriorityClass
+) -> None:
+    subject = pod({"containers": [container("1")], "priority": priority}, labels)
+    assert (pods.raw_priority_class(subject), pods.priority_class(subject)) == (raw, resolved)
+
+
+def test_a_pod_without_requests_is_batch() -> None:
+    assert pods.priority_class(pod({"containers": [container()]})) is PriorityClass.BATCH
+    assert pods.qos(pod({"containers": [container()]})) is QoS.BE
+
+
+@pytest.mark.parametrize(
+    ("phase", "active"), [("", True), ("Pending", True), ("Running", True), ("Succeeded", False), ("Failed", False)]
+)
+def test_a_finished_pod_holds_nothing(phase: str, active: bool) -> None:
+    assert pods.is_active(pod(phase=phase)) is active

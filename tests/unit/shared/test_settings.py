@@ -1,0 +1,92 @@
+"""Settings: flags over environment over file, nothing unknown, nothing secret shown."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from shared import settings
+from shared.errors import InvalidInput
+
+
+class Example(msgspec.Struct, frozen=True):
+    node_name: str = ""
+    report_interval_seconds: Annotated[float, msgspec.Meta(gt=0, description="how often")] = 60.0
+    workers: Annotated[int, msgspec.Meta(ge=1)] = 4
+    dry_run: bool = False
+    types: tuple[str, ...] = ()
+    proxy: str | None = None
+    token: Annotated[str, msgspec.Meta(extra={"secret": True})] = ""
+
+
+def load(*argv: str, environment: dict[str, str] | None = None) -> Example:
+    return settings.load(Example, program="example", description="", argv=argv, environment=environment or {})
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("nodeName: file\nworkers: 2\nreportInterval: 1m30s\n")
+    environment = {"HEADROOM_NODE_NAME": "environment", "HEADROOM_WORKERS": "3", "HEADROOM_CONFIG": str(file)}
+    loaded = load("--node-name", "flag", environment=environment)
+    assert loaded == Example(node_name="flag", workers=3, report_interval_seconds=90.0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "field", "value"),
+    [
+        (["--report-interval=250ms"], "report_interval_seconds", 0.25),
+        (["--report-interval=30"], "report_interval_seconds", 30.0),
+        (["--dry-run"], "dry_run", True),
+        (["--dry-run=false"], "dry_run", False),
+        (["--types=a, b"], "types", ("a", "b")),
+        (["--proxy="], "proxy", None),
+    ],
+)
+def test_a_flag_is_read_as_its_fields_type(argv: list[str], field: str, value: object) -> None:
+    assert getattr(load(*argv), field) == value
+
+
+@pytest.mark.parametrize(
+    ("argv", "file", "parts"),
+    [
+        (["--workers=many"], "", ["--workers", "workers", "many"]),
+        (["--workers=0"], "", ["--workers", "workers", "0", ">= 1"]),
+        (["--report-interval=soon"], "", ["--report-interval", "reportInterval", "soon"]),
+        (["--report-interval=-1s"], "", ["--report-interval", "reportInterval", "> 0"]),
+        ([], "worker: 3\n", ["settings.yaml", "worker", "unknown key", "workers"]),
+        ([], "workers: many\n", ["settings.yaml", "workers", "many"]),
+        ([], "reportInterval: soon\n", ["settings.yaml", "reportInterval", "soon"]),
+        ([], "- a\n- b\n", ["settings.yaml", "mapping"]),
+        ([], "a: [\n", ["--config", "settings.yaml"]),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_source_field_and_value(
+    tmp_path: Path, argv: list[str], file: str, parts: list[str]
+) -> None:
+    if file:
+        path = tmp_path / "settings.yaml"
+        path.write_text(file)
+        argv = [*argv, f"--config={path}"]
+    with pytest.raises(InvalidInput) as refused:
+        load(*argv)
+    assert [part for part in parts if part not in str(refused.value)] == []
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere\.yaml"):
+        load("--config=nowhere.yaml")
+
+
+def test_an_unknown_flag_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load("--wrokers=3")
+    assert ended.value.code == 2
+    assert "--wrokers=3" in capsys.readouterr().err
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = settings.shown(Example(token="s3cret", node_name="n1"))
+    assert shown["token"] == "***"
+    assert shown["nodeName"] == "n1"
+    assert settings.shown(Example())["token"] == ""
