@@ -13,8 +13,8 @@ from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
-START_SECONDS = 10.0
 GRACEFUL_SECONDS = 2
+CLOSE_SECONDS = 10.0
 
 
 class Server:
@@ -26,6 +26,7 @@ class Server:
             uvicorn.Config(
                 app,
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 lifespan="off",
                 ws="none",
@@ -53,7 +54,7 @@ class Server:
         """Ends open requests within `GRACEFUL_SECONDS` and frees the port."""
         self._server.should_exit = True
         if self._thread.ident is not None:
-            self._thread.join(START_SECONDS)
+            self._thread.join(CLOSE_SECONDS)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shared.api.meta import ObjectMeta, Wire
+from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.quantity import Resources
 
 Quantities: TypeAlias = dict[str, str | int | float]
@@ -38,6 +38,7 @@ class NodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
+@prepared
 class Node(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
@@ -119,12 +120,14 @@ class PodStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
+@prepared
 class Pod(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
+@prepared
 class ConfigMap(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None

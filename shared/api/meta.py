@@ -1,8 +1,22 @@
 """Object metadata, and the base of every wire struct."""
 
+from typing import TypeVar
+
 import msgspec
 
 from shared import durations
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def prepared(kind: type[S]) -> type[S]:
+    """Builds now what msgspec knows of `kind` and the structs inside it.
+
+    It would otherwise do so at the first decode, and two threads that come first together crash the interpreter
+    (msgspec 0.22). For every struct that is decoded at run time and is not part of a prepared one.
+    """
+    msgspec.json.Decoder(kind)
+    return kind
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from shared.api.core import Condition, Quantities
-from shared.api.meta import ObjectMeta, Wire
+from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.quantity import Resources
 
 API_VERSION = "slo.koordinator.sh/v1alpha1"
@@ -130,6 +130,7 @@ class NodeMetricStatus(Wire, frozen=True):
     prediction: Prediction | None = None
 
 
+@prepared
 class NodeMetric(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeMetricSpec = NodeMetricSpec()

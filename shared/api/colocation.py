@@ -1,0 +1,345 @@
+"""The colocation strategy: what `slo-controller-config` says for the cluster, and what of it holds for one node.
+
+The wire form is Koordinator's, with three additions: `nodePredictPolicy`, `midFormula` and `midBuffer`. A part of a
+strategy is plain JSON until it is merged; a `ColocationStrategy` is always complete, its defaults being Koordinator's.
+"""
+
+import enum
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from shared import durations, names
+from shared.api.meta import Wire, prepared
+from shared.api.nodemetric import Percent, PredictPolicy
+from shared.api.selectors import LabelSelector
+from shared.errors import InvalidInput
+
+Json: TypeAlias = Mapping[str, object]
+T = TypeVar("T")
+
+NODE_CONFIGS = "nodeConfigs"
+
+
+class MidFormula(enum.StrEnum):
+    """How Mid comes about; see `manager.noderesource.mid`."""
+
+    SEED = "seed"
+    SEED_MIXED = "seed-mixed"
+    UPSTREAM = "upstream"
+
+
+class MetricAggregatePolicy(Wire, frozen=True, forbid_unknown_fields=True):
+    durations: tuple[str, ...] = ("5m", "10m", "30m")
+
+
+class NodePredictPolicy(PredictPolicy, frozen=True, forbid_unknown_fields=True):
+    """`spec.predictPolicy` of the NodeMetrics, as the ConfigMap spells it: unknown keys are errors here."""
+
+
+@prepared
+class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_fields=True):
+    """Everything that can be set, for the cluster or for a node.
+
+    `mid_buffer` is the share of Mid held back, in percent. "auto" stands for a share learned from how much the
+    predictions of a node change; as long as nothing is learned it holds back nothing, just as "off".
+    """
+
+    enable: bool = False
+    metric_aggregate_duration_seconds: int = 300
+    metric_report_interval_seconds: int = 60
+    metric_aggregate_policy: MetricAggregatePolicy = MetricAggregatePolicy()
+    metric_memory_collect_policy: str = "usageWithoutPageCache"
+    cpu_reclaim_threshold_percent: int = 60
+    cpu_calculate_policy: str = "usage"
+    memory_reclaim_threshold_percent: int = 65
+    memory_calculate_policy: str = "usage"
+    degrade_time_minutes: int = 15
+    update_time_threshold_seconds: int = 300
+    resource_diff_threshold: float = 0.1
+    mid_formula: MidFormula | None = None
+    mid_reclaim_mode: str | None = None
+    mid_cpu_threshold_percent: int = msgspec.field(default=100, name="midCPUThresholdPercent")
+    mid_memory_threshold_percent: int = 100
+    mid_unallocated_percent: int | None = None
+    mid_static_cpu_reserved_percent: int = msgspec.field(default=0, name="midStaticCPUReservedPercent")
+    mid_static_memory_reserved_percent: int = 0
+    mid_buffer: Literal["auto", "off"] | Percent = "auto"
+    batch_cpu_threshold_percent: int | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
+    batch_memory_threshold_percent: int | None = None
+    node_predict_policy: NodePredictPolicy | None = None
+    extensions: dict[str, object] | None = None
+
+    @property
+    def formula(self) -> MidFormula:
+        """The formula in effect: a strategy that sets what only `upstream` knows, and names none, means `upstream`."""
+        if self.mid_formula is not None:
+            return self.mid_formula
+        only_upstream = (self.mid_reclaim_mode, self.mid_unallocated_percent)
+        return MidFormula.SEED if only_upstream == (None, None) else MidFormula.UPSTREAM
+
+    @property
+    def buffer_percent(self) -> int:
+        """The share of Mid held back."""
+        return self.mid_buffer if isinstance(self.mid_buffer, int) else 0
+
+    @property
+    def degrade_seconds(self) -> int:
+        """Beyond this age a NodeMetric says nothing any more."""
+        return self.degrade_time_minutes * 60
+
+
+DEFAULTS = ColocationStrategy()
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """The strategy of the nodes that `selector` matches; None matches nothing."""
+
+    selector: LabelSelector | None
+    strategy: ColocationStrategy
+
+
+@dataclass(frozen=True)
+class ColocationConfig:
+    """The whole ConfigMap key. `problems` are those of node configs, each of which costs only itself."""
+
+    cluster: ColocationStrategy = DEFAULTS
+    node_configs: tuple[NodeConfig, ...] = ()
+    problems: tuple[InvalidInput, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeStrategy:
+    """What holds for one node. `problems` are those of the node's own annotation and labels, which were ignored."""
+
+    strategy: ColocationStrategy
+    enabled: bool
+    problems: tuple[InvalidInput, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Bound:
+    low: float
+    high: float = math.inf
+    open: bool = False
+
+    def broken_by(self, value: float) -> str | None:
+        if self.open and not value > self.low:
+            return f"must be greater than {self.low:g}"
+        if not self.low <= value <= self.high:
+            return f"must be between {self.low:g} and {self.high:g}" if self.high < math.inf else "must not be negative"
+        return None
+
+
+_POSITIVE = _Bound(0, open=True)
+_NOT_NEGATIVE = _Bound(0)
+_PERCENT = _Bound(0, 100)
+_BOUNDS = {
+    "metric_aggregate_duration_seconds": _POSITIVE,
+    "metric_report_interval_seconds": _POSITIVE,
+    "cpu_reclaim_threshold_percent": _NOT_NEGATIVE,
+    "memory_reclaim_threshold_percent": _NOT_NEGATIVE,
+    "degrade_time_minutes": _POSITIVE,
+    "update_time_threshold_seconds": _POSITIVE,
+    "resource_diff_threshold": _POSITIVE,
+    "mid_cpu_threshold_percent": _PERCENT,
+    "mid_memory_threshold_percent": _PERCENT,
+    "mid_unallocated_percent": _PERCENT,
+    "mid_static_cpu_reserved_percent": _NOT_NEGATIVE,
+    "mid_static_memory_reserved_percent": _NOT_NEGATIVE,
+    "batch_cpu_threshold_percent": _NOT_NEGATIVE,
+    "batch_memory_threshold_percent": _NOT_NEGATIVE,
+}
+_MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
+_WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
+
+# A label's ratio replaces this field.
+_RATIO_LABELS = {
+    names.LABEL_CPU_RECLAIM_RATIO: "cpu_reclaim_threshold_percent",
+    names.LABEL_MEMORY_RECLAIM_RATIO: "memory_reclaim_threshold_percent",
+    names.LABEL_MID_STATIC_CPU_RESERVED_RATIO: "mid_static_cpu_reserved_percent",
+    names.LABEL_MID_STATIC_MEMORY_RESERVED_RATIO: "mid_static_memory_reserved_percent",
+}
+
+
+def parse(text: str, *, source: str) -> ColocationConfig:
+    """The value of the ConfigMap's key; an empty text means the defaults.
+
+    Raises InvalidInput for broken JSON, a wrong type or an unknown key anywhere, and a cluster strategy out of
+    bounds. As upstream has it, a node config out of bounds leaves its nodes with the cluster strategy, and one whose
+    selector means nothing is passed over; both are in `problems`.
+    """
+    document = dict(_document(text, source)) if text.strip() else {}
+    parts = document.pop(NODE_CONFIGS, [])
+    cluster = strategy(document, source=source)
+    if not isinstance(parts, list):
+        raise InvalidInput(source=source, field=NODE_CONFIGS, value=parts, problem="expected a list")
+    problems: list[InvalidInput] = []
+    node_configs = tuple(
+        _node_config(cluster, part, source=source, field=f"{NODE_CONFIGS}[{index}]", problems=problems)
+        for index, part in enumerate(parts)
+    )
+    return ColocationConfig(cluster, node_configs, tuple(problems))
+
+
+def strategy(values: Json, *, source: str, over: ColocationStrategy | None = None) -> ColocationStrategy:
+    """`values` laid over `over` (the defaults if None). Raises InvalidInput for a wrong type, key or value."""
+    merged = merge(over or DEFAULTS, values, source=source)
+    for problem in violations(merged, source=source):
+        raise problem
+    return merged
+
+
+def merge(base: ColocationStrategy, values: Json, *, source: str, field: str = "") -> ColocationStrategy:
+    """`base` with what `values` sets: nested objects are merged, lists replaced, nulls set nothing.
+
+    The result may be out of bounds (see `violations`). Raises InvalidInput for a wrong type or an unknown key.
+    """
+    laid = _laid_over(_without_nulls(msgspec.to_builtins(base)), _without_nulls(values))
+    return _converted(laid, ColocationStrategy, source=source, field=field)
+
+
+def violations(checked: ColocationStrategy, *, source: str, field: str = "") -> Iterator[InvalidInput]:
+    """Every value of a strategy that is out of its bounds."""
+
+    def problem(name: str, value: object, text: str) -> InvalidInput:
+        return InvalidInput(source=source, field=_path(field, _WIRE_NAMES[name]), value=value, problem=text)
+
+    for name, bound in _BOUNDS.items():
+        value = getattr(checked, name)
+        broken = None if value is None else bound.broken_by(value)
+        if broken:
+            yield problem(name, value, broken)
+    if checked.metric_memory_collect_policy not in _MEMORY_COLLECT_POLICIES:
+        text = f"must be one of {', '.join(_MEMORY_COLLECT_POLICIES)}"
+        yield problem("metric_memory_collect_policy", checked.metric_memory_collect_policy, text)
+    for text in checked.metric_aggregate_policy.durations:
+        if not _is_positive_duration(text):
+            yield problem("metric_aggregate_policy", text, "durations: not a positive duration such as '5m'")
+
+
+def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annotations: Json | None) -> NodeStrategy:
+    """The strategy of one node: the first matching node config, then the node's annotation, then its ratio labels.
+
+    The cluster's `enable` is a master switch that no node config can override. Unlike upstream, which merges the
+    annotation unchecked, an annotation with anything wrong in it is ignored as a whole, and reported.
+    """
+    labels = labels or {}
+    chosen = next((c.strategy for c in config.node_configs if c.selector and c.selector.matches(labels)), None)
+    result = chosen or config.cluster
+    problems: list[InvalidInput] = []
+    annotation = (annotations or {}).get(names.ANNOTATION_COLOCATION_STRATEGY)
+    if annotation:
+        source = f"Node {name} annotation {names.ANNOTATION_COLOCATION_STRATEGY}"
+        try:
+            result = strategy(_document(str(annotation), source), source=source, over=result)
+        except InvalidInput as problem:
+            problems.append(problem)
+    ratios = {_RATIO_LABELS[label]: labels[label] for label in _RATIO_LABELS.keys() & labels.keys()}
+    if ratios:
+        result = _with_ratios(result, ratios, name=name, problems=problems)
+    return NodeStrategy(result, config.cluster.enable and result.enable, tuple(problems))
+
+
+def _with_ratios(
+    base: ColocationStrategy, ratios: Json, *, name: str, problems: list[InvalidInput]
+) -> ColocationStrategy:
+    percents: dict[str, int] = {}
+    for field, text in ratios.items():
+        try:
+            ratio = float(str(text))
+        except ValueError:
+            ratio = math.nan
+        if 0 <= ratio < math.inf:
+            percents[field] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
+        else:
+            label = next(label for label, target in _RATIO_LABELS.items() if target == field)
+            problem = "expected a ratio such as 0.6; the label is ignored"
+            problems.append(InvalidInput(source=f"Node {name} label", field=label, value=text, problem=problem))
+    return msgspec.structs.replace(base, **percents)
+
+
+def _node_config(
+    cluster: ColocationStrategy, part: object, *, source: str, field: str, problems: list[InvalidInput]
+) -> NodeConfig:
+    if not isinstance(part, dict):
+        raise InvalidInput(source=source, field=field, value=part, problem="expected an object")
+    values = {key: value for key, value in part.items() if key not in ("name", "nodeSelector")}
+    merged = merge(cluster, values, source=source, field=field)
+    broken = list(violations(merged, source=source, field=field))
+    problems += broken
+    selector = part.get("nodeSelector")
+    if selector is not None:
+        at = _path(field, "nodeSelector")
+        selector = _converted(selector, LabelSelector, source=source, field=at)
+        meaningless = selector.problem
+        if meaningless:
+            problems.append(InvalidInput(source=source, field=at, value=part["nodeSelector"], problem=meaningless))
+            selector = None
+    return NodeConfig(selector, cluster if broken else merged)
+
+
+def _document(text: str, source: str) -> Json:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
+    if not isinstance(document, dict):
+        raise InvalidInput(source=source, field="(document)", value=document, problem="expected a JSON object")
+    return document
+
+
+def _converted(values: object, kind: type[T], *, source: str, field: str) -> T:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        steps = path.rstrip("`").lstrip(".")
+        unknown = (
+            problem.removeprefix("Object contains unknown field `").rstrip("`") if "unknown field" in problem else ""
+        )
+        inner = _path(steps, unknown)
+        raise InvalidInput(
+            source=source, field=_path(field, inner), value=_found(values, inner), problem=problem
+        ) from error
+
+
+def _found(values: object, path: str) -> object:
+    """What stands at a path such as `a.b[2].c`; the innermost object that can be reached otherwise."""
+    for step in path.replace("[", ".").replace("]", "").split("."):
+        if isinstance(values, Mapping) and step in values:
+            values = values[step]
+        elif isinstance(values, list) and step.isdigit():
+            values = values[int(step)]
+    return values
+
+
+def _path(*steps: str) -> str:
+    return ".".join(step for step in steps if step)
+
+
+def _without_nulls(values: Json) -> dict[str, object]:
+    return {
+        key: _without_nulls(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _laid_over(base: Json, values: Json) -> dict[str, object]:
+    merged = dict(base)
+    for key, value in values.items():
+        below = merged.get(key)
+        merged[key] = _laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _is_positive_duration(text: str) -> bool:
+    try:
+        return durations.parse(text) > 0
+    except ValueError:
+        return False

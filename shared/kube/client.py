@@ -1,0 +1,329 @@
+"""The verbs of the Kubernetes API over raw JSON.
+
+Reads decode into the caller's own structs; writes take anything msgspec can encode (or ready bytes) and return the
+metadata the server answered with. Passing failures are repeated where a repetition cannot do harm; conflicts always
+are the caller's, who alone can decide again.
+"""
+
+import copy
+import enum
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from shared.api.meta import ObjectMeta
+from shared.clock import Clock, SystemClock
+from shared.kube import metrics, objects
+from shared.kube.config import Connection
+from shared.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
+from shared.kube.http import Response, Stream, Transport
+from shared.kube.objects import Refused
+from shared.kube.resources import PODS, Resource
+from shared.kube.retry import ONCE, Retry
+
+T = TypeVar("T")
+A = TypeVar("A", Response, Stream)
+
+PAGE_SIZE = 500  # what client-go and kubectl ask for
+
+
+class Patch(enum.StrEnum):
+    """How a patch is to be read; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"  # YAML, of which JSON is a part
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """All objects at `resource_version`, but for the `refused` ones, which do not fit the struct."""
+
+    items: list[T]
+    resource_version: str
+    refused: list[Refused]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One request as it is counted, logged and repeated. `repeatable`: a second arrival changes nothing more."""
+
+    verb: str
+    method: str
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    repeatable: bool = True
+    repeat_throttled: bool = True
+
+    def passing(self, error: Exception) -> bool:
+        """Whether `error` may be gone at the next attempt, and that attempt is safe."""
+        if isinstance(error, TooManyRequests):
+            return self.repeat_throttled
+        return self.repeatable and isinstance(error, Unreachable | ServerError)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Client:
+    """Speaks for one identity with one API server; shared by all threads of a process.
+
+    Raises ApiError (by kind), Unreachable and InvalidResponse from every verb. `stop` ends waits between attempts.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        user_agent: str,
+        *,
+        clock: Clock | None = None,
+        registry: CollectorRegistry | None = None,
+        retry: Retry | None = None,
+        timeout_seconds: float = 30.0,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.metrics = metrics.of(registry)
+        self._transport = Transport(connection, user_agent)
+        self._retry = retry or Retry()
+        self._timeout_seconds = timeout_seconds
+        self._stop = stop or threading.Event()
+
+    def single_attempt(self, timeout_seconds: float | None = None) -> "Client":
+        """The same client, on the same connections, for callers with their own idea of when to try again."""
+        other = copy.copy(self)
+        other._retry = ONCE
+        other._timeout_seconds = timeout_seconds or self._timeout_seconds
+        return other
+
+    @overload
+    def get(self, resource: Resource, name: str, namespace: str | None = None, *, into: type[T]) -> T: ...
+    @overload
+    def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]: ...
+    def get(self, resource: Resource, name: str, namespace: str | None = None, *, into: type[Any] = dict) -> Any:
+        """One object."""
+        response = self._send(_Call("get", "GET", resource.path(name, namespace)))
+        return objects.decode(response.body, into)
+
+    @overload
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        into: type[T],
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = PAGE_SIZE,
+    ) -> Listing[T]: ...
+    @overload
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = PAGE_SIZE,
+    ) -> Listing[dict[str, Any]]: ...
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        into: type[Any] = dict,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = PAGE_SIZE,
+    ) -> Listing[Any]:
+        """All objects, read page by page at one resourceVersion; from the start again, once, if that expires."""
+        call = _Call(
+            "list",
+            "GET",
+            resource.path(namespace=namespace),
+            {"limit": str(limit)} | _selectors(label_selector, field_selector),
+        )
+        try:
+            return self._walk(call, into)
+        except Gone:
+            return self._walk(call, into)
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        idle_seconds: float,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> Stream:
+        """The raw stream of changes since `resource_version`, opened in one attempt; see `shared.kube.watch`."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_seconds),
+        } | _selectors(label_selector, field_selector)
+        path = resource.path(namespace=namespace)
+        return self._counted(
+            "watch",
+            lambda: self._transport.stream(
+                path, query=query, timeout_seconds=self._timeout_seconds, idle_seconds=idle_seconds
+            ),
+        )
+
+    def create(
+        self, resource: Resource, body: object, namespace: str | None = None, *, repeatable: bool = False
+    ) -> ObjectMeta:
+        """Raises AlreadyExists. Not repeated when its fate is unknown, unless `repeatable` says that the name is the
+        caller's alone, so that AlreadyExists can only mean it has been done.
+        """
+        path = resource.path(namespace=namespace)
+        return self._write(_Call("create", "POST", path, body=_encoded(body), repeatable=repeatable))
+
+    def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: object,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> ObjectMeta:
+        """Raises Conflict when `body` carries a resourceVersion that is not the current one."""
+        path = resource.path(name, namespace, subresource)
+        return self._write(_Call("update", "PUT", path, body=_encoded(body)))
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: object,
+        namespace: str | None = None,
+        *,
+        kind: Patch = Patch.MERGE,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+    ) -> ObjectMeta:
+        """Changes the fields `patch` names. Raises Conflict when it carries a stale resourceVersion.
+
+        A JSON patch may append to a list, so it is not repeated when its fate is unknown.
+        """
+        call = _Call(
+            "patch",
+            "PATCH",
+            resource.path(name, namespace, subresource),
+            {"fieldManager": field_manager} if field_manager else {},
+            _encoded(patch),
+            kind.value,
+            repeatable=kind is not Patch.JSON,
+        )
+        return self._write(call)
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        """Deletes the object, only that very one if `uid` is given (else Conflict). Raises NotFound."""
+        options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        self._send(_Call("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
+
+    def evict(self, namespace: str, name: str) -> None:
+        """Asks for the pod to go. Raises TooManyRequests at once when a disruption budget does not allow it now."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        path = PODS.path(name, namespace, "eviction")
+        self._send(_Call("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False))
+
+    def bind(self, namespace: str, pod: str, node: str) -> None:
+        """Places the pod. Raises Conflict when it has a node already."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = PODS.path(pod, namespace, "binding")
+        self._send(_Call("bind", "POST", path, body=_encoded(body), repeatable=False))
+
+    def close(self) -> None:
+        """Closes idle connections."""
+        self._transport.close()
+
+    def _walk(self, call: _Call, into: type[T]) -> Listing[T]:
+        page = objects.decode_page(self._send(call).body, into)
+        items, refused = page.items, page.refused
+        while page.continue_token:
+            following = replace(call, query=call.query | {"continue": page.continue_token})
+            page = objects.decode_page(self._send(following).body, into)
+            items += page.items
+            refused += page.refused
+        return Listing(items, page.resource_version, refused)
+
+    def _write(self, call: _Call) -> ObjectMeta:
+        return objects.decode(self._send(call).body, _Written).metadata
+
+    def _send(self, call: _Call) -> Response:
+        return self._retry.run(
+            f"{call.method} {call.path}",
+            lambda: self._attempt(call),
+            passing=call.passing,
+            clock=self.clock,
+            stop=self._stop,
+        )
+
+    def _attempt(self, call: _Call) -> Response:
+        return self._counted(
+            call.verb,
+            lambda: self._transport.request(
+                call.method,
+                call.path,
+                query=call.query,
+                body=call.body,
+                content_type=call.content_type,
+                timeout_seconds=self._timeout_seconds,
+            ),
+        )
+
+    def _counted(self, verb: str, send: Callable[[], A]) -> A:
+        code = "error"
+        try:
+            answer = send()
+            code = str(answer.status)
+            return answer
+        except ApiError as error:
+            code = str(error.status)
+            raise
+        finally:
+            self.metrics.requests.labels(verb, code).inc()
+
+
+def _encoded(body: object) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+
+def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
+    chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in chosen.items() if value}

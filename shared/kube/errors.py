@@ -1,0 +1,173 @@
+"""What can go wrong between us and the API server, named so that a caller can act on it.
+
+HeadroomError
+ ├ ApiError          the server answered, and the answer is no
+ │  ├ BadRequest          400
+ │  ├ Unauthorized        401
+ │  ├ Forbidden           403
+ │  ├ NotFound            404
+ │  ├ Conflict            409  somebody else wrote first: read again, then decide again
+ │  ├ AlreadyExists       409  the name is taken
+ │  ├ Gone                410  a resourceVersion or continue token the server cannot serve: list again
+ │  ├ Invalid             422  the object breaks its schema
+ │  ├ TooManyRequests     429  overload, or a disruption budget on eviction
+ │  └ ServerError         5xx
+ ├ Unreachable       no answer: refused, reset, timed out, cut off in the middle
+ └ InvalidResponse   an answer that is not the Kubernetes protocol
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.errors import HeadroomError
+
+MAX_TEXT = 400  # a proxy's HTML page belongs into no log line
+
+_RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
+
+
+class ApiError(HeadroomError):
+    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the Status as it came, if one came."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, object] | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are not, or no longer, good."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or an admission rule says no."""
+
+
+class NotFound(ApiError):
+    """404: the object, or the whole resource when a CRD is missing."""
+
+
+class Conflict(ApiError):
+    """409: a precondition (resourceVersion, uid) does not hold any more."""
+
+
+class AlreadyExists(ApiError):
+    """409 on create: the name is taken."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion is older than the server's history, or newer than anything it knows."""
+
+
+class Invalid(ApiError):
+    """422."""
+
+
+class TooManyRequests(ApiError):
+    """429."""
+
+
+class ServerError(ApiError):
+    """5xx."""
+
+
+class Unreachable(HeadroomError):
+    """No complete answer came; for a write this says nothing about whether it happened."""
+
+
+class InvalidResponse(HeadroomError):
+    """The answer cannot be read as what was asked for."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True, rename="camel"):
+    retry_after_seconds: float | None = None
+    causes: tuple[_Cause, ...] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """metav1.Status, as far as the kind of error depends on it."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+# Built here, while modules are imported one after the other: msgspec cannot do it in two threads at once.
+_STATUS = msgspec.json.Decoder(_Status)
+_WHOLE = msgspec.json.Decoder(dict[str, object])
+
+
+def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """The error behind an HTTP answer of 3xx and above; `headers` may have any case of names."""
+    retry_after = _seconds(next((v for k, v in headers.items() if k.lower() == "retry-after"), None))
+    try:
+        return from_status(body, code=status, retry_after_seconds=retry_after)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Proxies and load balancers answer with text or HTML.
+        text = body[:MAX_TEXT].decode(errors="replace").strip() or "no body"
+        return _kind(status, "")(status, "NotAStatus", text, retry_after_seconds=retry_after)
+
+
+def from_status(body: bytes, *, code: int = 0, retry_after_seconds: float | None = None) -> ApiError:
+    """The error a metav1.Status describes; `code` goes before the Status's own. Raises what the decoder raises."""
+    parsed = _STATUS.decode(body)
+    status = code or parsed.code
+    details = parsed.details or _Details()
+    if retry_after_seconds is None:
+        retry_after_seconds = details.retry_after_seconds
+    if any(cause.reason == _RESOURCE_VERSION_TOO_LARGE for cause in details.causes or ()):
+        # A server restored from a backup: waiting for the future would wait for ever, listing again heals it.
+        kind: type[ApiError] = Gone
+    else:
+        kind = _kind(status, parsed.reason)
+    return kind(
+        status,
+        parsed.reason or kind.__name__,
+        parsed.message[:MAX_TEXT] or "no message",
+        details=_WHOLE.decode(body),
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _kind(status: int, reason: str) -> type[ApiError]:
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    return _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; the date form, which Kubernetes never sends, is left to our own backoff."""
+    return float(header) if header is not None and header.strip().isascii() and header.strip().isdigit() else None

@@ -1,0 +1,180 @@
+"""Kubernetes Events about what the product does, without ever flooding the API server or holding up a decision.
+
+The same event within two minutes raises the count of the first one instead of making another; and each reason has a
+budget, so that a mistake repeated for five thousand nodes does not bury the rest.
+"""
+
+import collections
+import contextlib
+import logging
+import queue
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from shared import durations
+from shared.kube.client import Client
+from shared.kube.errors import AlreadyExists, ApiError, InvalidResponse, NotFound, Unreachable
+from shared.kube.resources import EVENTS
+
+logger = logging.getLogger(__name__)
+
+NORMAL: Literal["Normal"] = "Normal"
+WARNING: Literal["Warning"] = "Warning"
+
+DEDUPE_SECONDS = 120.0
+QUEUE_LENGTH = 1000
+MAX_MESSAGE = 1024  # the API server refuses longer ones
+
+# Per reason: a burst for a whole cluster turning at once, then one every five seconds.
+BURST = 50.0
+REFILL_PER_SECOND = 0.2
+
+_DRAIN_SECONDS = 2.0
+_POLL_SECONDS = 0.5
+
+
+class ObjectRef(NamedTuple):
+    """What an Event is about. An Event about a cluster-scoped object lives in the namespace "default"."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Occurrence(NamedTuple):
+    regarding: ObjectRef
+    type: str
+    reason: str
+    message: str
+
+    @property
+    def namespace(self) -> str:
+        return self.regarding.namespace or "default"
+
+
+@dataclass
+class _Written:
+    """An Event on the server and how often it has happened, which may be ahead of what the server knows."""
+
+    name: str
+    count: int
+    last_monotonic: float
+
+
+@dataclass
+class _Budget:
+    """A token bucket."""
+
+    tokens: float = BURST
+    refilled_at: float = 0.0
+
+    def take(self, monotonic: float) -> bool:
+        self.tokens = min(BURST, self.tokens + (monotonic - self.refilled_at) * REFILL_PER_SECOND)
+        self.refilled_at = monotonic
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class Recorder:
+    """Writes Events as `component` on `host`. `event` may be called from any thread and costs a queue entry."""
+
+    def __init__(self, client: Client, component: str, host: str) -> None:
+        self._client = client
+        self._component = component
+        self._host = host
+        self._queue: queue.Queue[_Occurrence] = queue.Queue(QUEUE_LENGTH)
+        self._written: collections.OrderedDict[_Occurrence, _Written] = collections.OrderedDict()
+        self._budgets: collections.defaultdict[str, _Budget] = collections.defaultdict(_Budget)
+
+    def event(self, regarding: ObjectRef, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Notes that something happened; `reason` is one CamelCase word. Never blocks, never raises."""
+        try:
+            self._queue.put_nowait(_Occurrence(regarding, type, reason, message[:MAX_MESSAGE]))
+        except queue.Full:
+            self._drop("queue_full")
+
+    def run(self, stop: threading.Event) -> None:
+        """Writes what is noted until `stop`, and then what is left, for a moment."""
+        clock = self._client.clock
+        while not stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                self._record(self._queue.get(timeout=_POLL_SECONDS))
+        deadline = clock.monotonic() + _DRAIN_SECONDS
+        with contextlib.suppress(queue.Empty):
+            while clock.monotonic() < deadline:
+                self._record(self._queue.get_nowait())
+
+    def _record(self, occurrence: _Occurrence) -> None:
+        now = self._client.clock.monotonic()
+        self._forget(now - DEDUPE_SECONDS)
+        written = self._written.get(occurrence)
+        if written is not None:
+            written.count += 1
+            written.last_monotonic = now
+            self._written.move_to_end(occurrence)
+        if not self._budgets[occurrence.reason].take(now):
+            # A repetition is not lost: the next one that is written carries the whole count.
+            if written is None:
+                self._drop("rate_limited")
+            return
+        try:
+            if written is None or not self._raise_count(occurrence, written):
+                self._create(occurrence, now)
+        except (ApiError, Unreachable, InvalidResponse) as error:
+            self._drop("refused")
+            logger.warning("event not written: %s", error, extra={"reason": occurrence.reason})
+
+    def _create(self, occurrence: _Occurrence, monotonic: float) -> None:
+        regarding = occurrence.regarding
+        name = f"{regarding.name}.{secrets.token_hex(8)}"
+        stamp = durations.timestamp(self._client.clock.now())
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": occurrence.namespace},
+            "involvedObject": {
+                "apiVersion": regarding.api_version,
+                "kind": regarding.kind,
+                "name": regarding.name,
+                "namespace": regarding.namespace,
+                "uid": regarding.uid,
+            },
+            "type": occurrence.type,
+            "reason": occurrence.reason,
+            "message": occurrence.message,
+            "count": 1,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+        }
+        with contextlib.suppress(AlreadyExists):  # the random name is ours: an attempt that seemed to fail did not
+            self._client.create(EVENTS, body, occurrence.namespace, repeatable=True)
+        self._written[occurrence] = _Written(name, 1, monotonic)
+
+    def _raise_count(self, occurrence: _Occurrence, written: _Written) -> bool:
+        """False when the Event is gone from the server, which keeps Events for an hour or so."""
+        stamp = durations.timestamp(self._client.clock.now())
+        patch = {"count": written.count, "lastTimestamp": stamp}
+        try:
+            self._client.patch(EVENTS, written.name, patch, occurrence.namespace)
+        except NotFound:
+            return False
+        return True
+
+    def _forget(self, before_monotonic: float) -> None:
+        while self._written:
+            oldest = next(iter(self._written))
+            if self._written[oldest].last_monotonic >= before_monotonic:
+                return
+            del self._written[oldest]
+
+    def _drop(self, why: str) -> None:
+        self._client.metrics.dropped_events.labels(why).inc()

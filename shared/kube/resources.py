@@ -1,0 +1,42 @@
+"""Which resources of the API the product touches, and their paths, once."""
+
+import urllib.parse
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource type as the API's paths name it; the core group is the empty `group`."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool
+
+    def path(self, name: str | None = None, namespace: str | None = None, subresource: str | None = None) -> str:
+        """The request path; a namespaced resource without a namespace means all namespaces."""
+        if namespace is not None and not self.namespaced:
+            raise ValueError(f"{self} is cluster-scoped, and a namespace was given: {namespace!r}")
+        root = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts = [*root, *(["namespaces", namespace] if namespace else []), self.plural]
+        parts += [part for part in (name, subresource) if part]
+        # Names come from the cluster's objects; quoting keeps a strange one inside its own segment.
+        return "/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+    @property
+    def api_version(self) -> str:
+        """What objects of this resource carry as apiVersion."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+NODES = Resource("", "v1", "nodes", namespaced=False)
+PODS = Resource("", "v1", "pods", namespaced=True)
+CONFIGMAPS = Resource("", "v1", "configmaps", namespaced=True)
+EVENTS = Resource("", "v1", "events", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)
+NODEMETRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", namespaced=False)

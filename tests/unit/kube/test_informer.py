@@ -1,0 +1,341 @@
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.api.core import Node
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from shared.kube.informer import Change, Informer, Kind
+from shared.kube.resources import NODES
+from tests.support import eventually
+from tests.unit.kube.conftest import QUICK
+from tests.unit.kube.scripted import (
+    Answer,
+    Hurried,
+    ScriptedServer,
+    answer,
+    bookmark,
+    error_event,
+    event,
+    node,
+    page,
+    reset,
+    status,
+    stream,
+)
+
+Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+
+
+class Followed:
+    """An informer of nodes with everything it announced."""
+
+    def __init__(self, server: ScriptedServer, timeout_seconds: float = 240, margin_seconds: float = 15) -> None:
+        self.registry = CollectorRegistry()
+        self.changes: list[Change[Node]] = []
+        self.informer = Informer(
+            Client(Connection(server.url), "test", registry=self.registry),
+            NODES,
+            Node,
+            on_change=self.changes.append,
+            jitter=QUICK,
+            timeout_seconds=timeout_seconds,
+            margin_seconds=margin_seconds,
+        )
+
+    def told(self) -> list[str]:
+        return [f"{change.kind} {change.key}".strip() for change in self.changes]
+
+    def versions(self) -> dict[str, str]:
+        return {item.metadata.name: item.metadata.resource_version for item in self.informer.values()}
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, {"resource": "nodes"} | labels) or 0.0
+
+    def restarts(self, reason: str) -> float:
+        return self.count("headroom_kube_watch_restarts_total", reason=reason)
+
+
+@pytest.fixture
+def followed(server: ScriptedServer) -> Followed:
+    return Followed(server)
+
+
+def watched_from(server: ScriptedServer) -> list[str]:
+    return [r.query["resourceVersion"] for r in server.requests if "watch" in r.query]
+
+
+def lists(server: ScriptedServer) -> int:
+    return sum("watch" not in request.query for request in server.requests)
+
+
+def test_it_lists_then_follows(server: ScriptedServer, followed: Followed, start: Start) -> None:
+    server.then(
+        page(node("a", 1), version=4, token="more"),
+        page(node("b", 2), version=5),
+        stream(
+            event("ADDED", node("c", 6)) + event("MODIFIED", node("a", 7)),
+            event("DELETED", node("b", 8)),
+        ),
+    )
+    start(followed.informer.run)
+    eventually(lambda: len(followed.changes) == 6)
+    assert followed.told() == ["ADDED a", "ADDED b", "SYNCED", "ADDED c", "MODIFIED a", "DELETED b"]
+    assert followed.informer.synced.is_set()
+    assert followed.versions() == {"a": "7", "c": "6"}
+    modified = followed.changes[4]
+    assert modified.old is not None
+    assert modified.new is not None
+    assert (modified.old.metadata.resource_version, modified.new.metadata.resource_version) == ("1", "7")
+    watch = server.requests[2].query
+    assert (watch["resourceVersion"], watch["allowWatchBookmarks"]) == ("5", "true")
+    assert 240 <= int(watch["timeoutSeconds"]) <= 480
+
+
+@pytest.mark.parametrize("end", ["close", "cut", "reset"])
+def test_a_watch_that_ends_is_resumed_at_the_last_version(
+    server: ScriptedServer, followed: Followed, start: Start, end: str
+) -> None:
+    server.then(
+        page(node("a", 1), version=5),
+        stream(event("MODIFIED", node("a", 7)), bookmark(20), end=end),
+        stream(event("MODIFIED", node("a", 21))),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.versions() == {"a": "21"})
+    # A reset throws away what was sent but not read yet; then it is sent again.
+    assert watched_from(server) in ([["5", "20"]] if end != "reset" else [["5", at] for at in ("5", "7", "20")])
+    assert lists(server) == 1
+
+
+@pytest.mark.parametrize("torn", [20, -1], ids=["inside", "before the newline"])
+def test_a_torn_line_is_asked_for_again(server: ScriptedServer, followed: Followed, start: Start, torn: int) -> None:
+    server.then(
+        page(version=5),
+        stream(event("ADDED", node("a", 6)), event("ADDED", node("b", 7))[:torn], end="close"),
+        stream(event("ADDED", node("b", 7))),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.versions() == {"a": "6", "b": "7"})
+    assert watched_from(server) == ["5", "6"]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [status(410, "Expired"), stream(event("ADDED", node("x", 6)), error_event(410, "Expired"))],
+    ids=["at once", "mid-stream"],
+)
+def test_a_lost_position_lists_again_and_makes_up_for_what_was_missed(
+    server: ScriptedServer, followed: Followed, start: Start, gone: Answer
+) -> None:
+    server.then(
+        page(node("same", 1), node("changed", 2), node("vanished", 3), node("reborn", 4), version=5),
+        gone,
+        page(node("same", 1), node("changed", 8), node("new", 9), node("reborn", 7, uid="2"), version=10),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.told().count("SYNCED") == 2)
+    told = [one for one in followed.told() if not one.endswith(" x")]
+    assert told[:5] == ["ADDED same", "ADDED changed", "ADDED vanished", "ADDED reborn", "SYNCED"]
+    assert told[5:] == [
+        "DELETED vanished",
+        "MODIFIED changed",
+        "ADDED new",
+        "DELETED reborn",
+        "ADDED reborn",
+        "SYNCED",
+    ]
+    assert followed.restarts("gone") == 1
+    eventually(lambda: watched_from(server)[-1] == "10")
+
+
+def test_a_version_seen_before_is_not_announced_again(server: ScriptedServer, followed: Followed, start: Start) -> None:
+    server.then(
+        page(node("a", 5), version=5),
+        stream(event("MODIFIED", node("a", 5)), event("DELETED", node("never-seen", 6)), bookmark(9), end="close"),
+    )
+    start(followed.informer.run)
+    eventually(lambda: watched_from(server) == ["5", "9"])
+    assert followed.told() == ["ADDED a", "SYNCED"]
+
+
+def bad(name: str, version: int) -> dict[str, object]:
+    return node(name, version) | {"status": {"capacity": "lots"}}
+
+
+def test_a_malformed_object_is_refused_alone_and_its_last_good_state_stays(
+    server: ScriptedServer, followed: Followed, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.then(
+        page(node("a", 1), bad("listed-bad", 2), node("b", 3), version=5),
+        stream(
+            event("MODIFIED", bad("a", 6)), event("MODIFIED", bad("a", 6)), event("ADDED", node("c", 7)), end="close"
+        ),
+        status(410, "Expired"),
+        page(bad("a", 6), bad("listed-bad", 2), node("c", 7), version=10),
+        stream(event("DELETED", bad("a", 11)), event("MODIFIED", node("listed-bad", 12))),
+    )
+    start(followed.informer.run)
+    eventually(lambda: "ADDED listed-bad" in followed.told())
+    assert followed.told() == [
+        "ADDED a",
+        "ADDED b",
+        "SYNCED",
+        "ADDED c",
+        "DELETED b",
+        "SYNCED",
+        "DELETED a",
+        "ADDED listed-bad",
+    ]
+    assert watched_from(server)[1] == "7"
+    assert followed.count("headroom_kube_refused_objects_total") == 2
+    refusals = [record for record in caplog.records if record.message.startswith("object refused")]
+    assert [vars(record)["key"] for record in refusals] == ["listed-bad", "a"]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b'{"type":"ADDED","object":{"metadata"\n',
+        b"<html>sorry</html>\n",
+        b'{"type":"WHATEVER","object":{}}\n',
+        b"\x00\xff\n",
+    ],
+)
+def test_garbage_in_a_watch_is_left_behind_by_listing_again(
+    server: ScriptedServer, followed: Followed, start: Start, garbage: bytes
+) -> None:
+    server.then(
+        page(node("a", 1), version=5),
+        stream(event("MODIFIED", node("a", 6)), garbage),
+        page(node("a", 7), version=10),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.versions() == {"a": "7"})
+    assert followed.restarts("malformed") == 1
+
+
+def test_a_list_that_is_no_list_does_not_empty_the_cache(
+    server: ScriptedServer, followed: Followed, start: Start
+) -> None:
+    server.then(
+        page(node("a", 1), version=5),
+        status(410, "Expired"),
+        answer({}),
+        answer(b"<html>"),
+        answer({"kind": "Status", "metadata": {}}),
+        page(node("a", 1), version=9),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.told().count("SYNCED") == 2)
+    assert followed.told() == ["ADDED a", "SYNCED", "SYNCED"]
+
+
+def test_a_silent_stall_ends_after_the_inactivity_timeout(server: ScriptedServer, start: Start) -> None:
+    # The server says it ends the watch within a second or two, and then does not.
+    followed = Followed(server, timeout_seconds=0.1, margin_seconds=-0.9)
+    server.then(
+        page(version=5),
+        stream(event("ADDED", node("a", 6)), end="stall"),
+        stream(event("ADDED", node("b", 7)), end="stall"),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.versions() == {"a": "6", "b": "7"})
+    assert watched_from(server)[:2] == ["5", "6"]
+    assert followed.restarts("unreachable") >= 1
+
+
+def test_faults_before_the_first_list_are_outlasted(server: ScriptedServer, followed: Followed, start: Start) -> None:
+    server.then(
+        reset(),
+        status(503, "ServiceUnavailable"),
+        status(403, "Forbidden"),
+        status(404, "NotFound"),
+        page(node("a", 1), version=2),
+        status(429, "TooManyRequests", retry_after="0"),
+        status(500, "InternalError"),
+        stream(event("MODIFIED", node("a", 3))),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.versions() == {"a": "3"})
+    assert watched_from(server) == ["2", "2", "2"]
+    assert lists(server) == 5
+    assert followed.restarts("throttled") == 1
+
+
+def test_the_server_can_ask_to_be_left_alone(server: ScriptedServer, start: Start) -> None:
+    clock = Hurried()
+    informer = Informer(Client(Connection(server.url), "test", clock=clock), NODES, Node, jitter=QUICK)
+    server.then(
+        status(429, "TooManyRequests", retry_after="7"),
+        page(node("a", 1), version=2),
+        status(503, "ServiceUnavailable", details={"retryAfterSeconds": 5}),
+    )
+    start(informer.run)
+    eventually(lambda: watched_from(server) == ["2", "2"])
+    assert 7 <= clock.waits[0] < 8
+    assert 5 <= clock.waits[1] < 6
+
+
+def test_a_reaction_that_fails_does_not_cost_the_next_ones(server: ScriptedServer, start: Start) -> None:
+    seen: list[str] = []
+
+    def react(change: Change[Node]) -> None:
+        seen.append(change.key)
+        if change.key == "a":
+            raise RuntimeError("scripted")
+
+    server.then(page(node("a", 1), node("b", 2), version=3))
+    start(Informer(Client(Connection(server.url), "test"), NODES, Node, on_change=react).run)
+    eventually(lambda: seen == ["a", "b", ""])
+
+
+def test_the_cache_has_a_change_before_it_is_announced(server: ScriptedServer, start: Start) -> None:
+    agreed: list[bool] = []
+
+    def react(change: Change[Node]) -> None:
+        if change.kind is not Kind.SYNCED:
+            agreed.append(informer.get(change.key) is change.new)
+
+    informer = Informer(Client(Connection(server.url), "test"), NODES, Node, on_change=react)
+    server.then(
+        page(node("a", 1), version=3),
+        stream(event("MODIFIED", node("a", 4)), event("DELETED", node("a", 5))),
+    )
+    start(informer.run)
+    eventually(lambda: agreed == [True, True, True])
+
+
+def test_a_stop_ends_a_silent_watch_within_a_second(server: ScriptedServer, followed: Followed) -> None:
+    server.then(page(version=5), stream())
+    stop = threading.Event()
+    thread = threading.Thread(target=followed.informer.run, args=(stop,))
+    thread.start()
+    eventually(lambda: watched_from(server))
+    stop.set()
+    thread.join(1)
+    assert not thread.is_alive()
+    assert followed.restarts("unreachable") == 0
+    eventually(lambda: not any(t.name == "watch-guard" for t in threading.enumerate()))
+
+
+def test_a_run_that_is_started_again_goes_on_where_it_was(server: ScriptedServer, followed: Followed) -> None:
+    server.then(page(node("a", 1), version=5), stream(event("MODIFIED", node("a", 6))))
+    for expected in ({"a": "6"}, {"a": "7"}):
+        stop = threading.Event()
+        thread = threading.Thread(target=followed.informer.run, args=(stop,))
+        thread.start()
+        eventually(partial(_has, followed, expected))
+        stop.set()
+        thread.join(2)
+        server.then(stream(event("MODIFIED", node("a", 7))))
+    assert watched_from(server) == ["5", "6"]
+    assert lists(server) == 1
+
+
+def _has(followed: Followed, versions: dict[str, str]) -> bool:
+    return followed.versions() == versions
