@@ -1,0 +1,1 @@
+"""The ring-buffer time series database of one node."""

@@ -1,0 +1,1 @@
+"""Reads what the node and its pods use, once a second, into the metric cache."""

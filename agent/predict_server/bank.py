@@ -1,0 +1,84 @@
+"""All models' histograms and moments of one resource, under one decay rule."""
+
+import math
+
+import numpy as np
+
+from agent.predict_server import decay
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Buckets, Histograms, Rows
+from agent.predict_server.moments import Moments
+
+
+class Bank:
+    """Row r of each part is the same model. An infinite half-life never decays.
+
+    Not thread-safe. Times are Unix seconds; a clock that goes back only makes the newer samples weigh less.
+    """
+
+    def __init__(self, buckets: Buckets, half_life_seconds: float, rows: int = 0) -> None:
+        self.half_life_seconds = half_life_seconds
+        self.histograms = Histograms(buckets, rows)
+        self.moments = Moments(rows)
+        self.references = np.full(rows, decay.ZERO_TIME)
+
+    @property
+    def rows(self) -> int:
+        return len(self.references)
+
+    def resize(self, rows: int) -> None:
+        """Makes room for `rows` models; new ones are empty."""
+        self.histograms.resize(rows)
+        self.moments.resize(rows)
+        self.references = np.concatenate([self.references, np.full(rows - self.rows, decay.ZERO_TIME)])
+
+    def clear(self, row: int) -> None:
+        """Empties one model, for another owner."""
+        self.histograms.clear(row)
+        self.moments.clear(row)
+        self.references[row] = decay.ZERO_TIME
+
+    def add(self, rows: Rows, values: Floats, time: float, weights: float | Floats = 1.0) -> None:
+        """Adds to each (distinct) row one value seen at `time`."""
+        decayed = weights * self.weights_at(rows, time)
+        self.histograms.add(rows, values, decayed)
+        self.moments.add(rows, values, decayed)
+
+    def weights_at(self, rows: Rows, time: float) -> Floats:
+        """What weight 1 at `time` adds to each row; moves references that lie too far back."""
+        late = rows[decay.must_shift(self.references[rows], time, self.half_life_seconds)]
+        if len(late):
+            self._shift(late, decay.rounded_reference(time, self.half_life_seconds))
+        return decay.sample_weights(self.references[rows], time, self.half_life_seconds)
+
+    def merge(self, rows: Rows, other: "Bank", other_rows: Rows) -> None:
+        """Adds to each row all samples of its counterpart, which gives up the earlier reference of the two.
+
+        Raises ValueError for another layout of buckets or another half-life.
+        """
+        if other.histograms.buckets is not self.histograms.buckets or other.half_life_seconds != self.half_life_seconds:
+            raise ValueError("histograms of different buckets or half-lives cannot be merged")
+        later = np.maximum(self.references[rows], other.references[other_rows])
+        self._shift(rows, later)
+        other._shift(other_rows, later)
+        self.histograms.merge(rows, other.histograms, other_rows)
+        self.moments.merge(rows, other.moments, other_rows)
+
+    def _shift(self, rows: Rows, reference: float | Floats) -> None:
+        self._scale(rows, decay.shift_factors(self.references[rows], reference, self.half_life_seconds))
+        self.references[rows] = reference
+
+    def _scale(self, rows: Rows, factors: Floats) -> None:
+        self.histograms.scale(rows, factors)
+        self.moments.scale(rows, factors)
+
+    def change_half_life(self, half_life_seconds: float, time: float) -> None:
+        """Decays by another half-life from `time` on; what happened before keeps the weight it has then."""
+        if half_life_seconds == self.half_life_seconds:
+            return
+        reference = decay.rounded_reference(time, half_life_seconds)
+        until_now = np.exp2((self.references - time) / self.half_life_seconds)
+        self._scale(np.arange(self.rows), until_now * math.exp2((time - reference) / half_life_seconds))
+        # An empty model keeps the zero time, as if it had known no other half-life.
+        self.references = np.where(self.moments.weights > 0, reference, decay.ZERO_TIME)
+        self.half_life_seconds = half_life_seconds

@@ -1,0 +1,51 @@
+"""One model's histogram in the form VPA and Koordinator exchange: relative integer weights, and the total.
+
+It is made for reading by people and other programs. It drops what weighs less than 0.005 % of the heaviest bucket, so
+our own checkpoints hold the exact arrays instead.
+"""
+
+import msgspec
+import numpy as np
+
+from agent.predict_server.bank import Bank
+
+MAX_WEIGHT = 10000
+
+
+class CompactHistogram(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`reference_timestamp` in Unix seconds; weights by bucket, the heaviest 10000."""
+
+    reference_timestamp: float
+    bucket_weights: dict[int, int] = {}
+    total_weight: float = 0.0
+
+
+def save(bank: Bank, row: int) -> CompactHistogram:
+    weights = bank.histograms.weights[row]
+    heaviest = float(weights.max())
+    scaled = np.floor(weights * (MAX_WEIGHT / heaviest) + 0.5) if heaviest > 0 else weights
+    return CompactHistogram(
+        reference_timestamp=float(bank.references[row]),
+        bucket_weights={int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)},
+        total_weight=float(bank.histograms.totals[row]),
+    )
+
+
+def load(bank: Bank, row: int, compact: CompactHistogram) -> None:
+    """Adds the weights to what the row holds. Raises ValueError for a bucket that is not there or a negative total.
+
+    Moments cannot be had from buckets; they stay as they are.
+    """
+    if compact.total_weight < 0:
+        raise ValueError(f"negative total weight {compact.total_weight}")
+    outside = [bucket for bucket in compact.bucket_weights if not 0 <= bucket < bank.histograms.buckets.count]
+    if outside:
+        raise ValueError(f"no such bucket: {outside[0]}")
+    bank.references[row] = compact.reference_timestamp
+    scale = sum(compact.bucket_weights.values())
+    if not scale:
+        return
+    for bucket, weight in compact.bucket_weights.items():
+        bank.histograms.weights[row, bucket] += weight * (compact.total_weight / scale)
+    bank.histograms.totals[row] += compact.total_weight
+    bank.histograms.trim(np.array([row]))

@@ -1,0 +1,93 @@
+"""The node's models by key (node, system, classes, pods), their statistics in one bank per resource."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from agent.metric_cache.series import Usage
+from agent.predict_server import histogram
+from agent.predict_server.bank import Bank
+from agent.predict_server.histogram import Rows
+from agent.predict_server.models import History
+
+_FIRST_ROWS = 64
+
+
+class ModelTable:
+    """Not thread-safe. Times are Unix seconds."""
+
+    def __init__(self, *, cpu_half_life_seconds: float, memory_half_life_seconds: float) -> None:
+        self.cpu = Bank(histogram.CPU, cpu_half_life_seconds)
+        self.memory = Bank(histogram.MEMORY, memory_half_life_seconds)
+        self.samples = np.zeros(0, np.int64)
+        self.first_observed = np.zeros(0)
+        self.last_updated = np.zeros(0)
+        self.rows: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def train(self, usages: Mapping[str, Usage], time: float) -> None:
+        """Gives each model one sample of weight 1; a key not seen before gets a model."""
+        if not usages:
+            return
+        rows = self.claim(usages.keys(), time)
+        values = np.array(list(usages.values()))
+        self.cpu.add(rows, values[:, 0], time)
+        self.memory.add(rows, values[:, 1], time)
+        self.samples[rows] += 1
+        self.last_updated[rows] = time
+
+    def claim(self, keys: Collection[str], time: float) -> Rows:
+        """The rows of `keys`, with empty models first observed at `time` for those that had none."""
+        for key in keys:
+            if key not in self.rows:
+                self.rows[key] = self._new_row(time)
+        return np.array([self.rows[key] for key in keys], np.intp)
+
+    def history(self, key: str) -> History | None:
+        """None for a key without a sample."""
+        row = self.rows.get(key)
+        if row is None or not self.samples[row]:
+            return None
+        one = np.array([row])
+        return History(
+            mean=Usage(float(self.cpu.moments.means[row]), float(self.memory.moments.means[row])),
+            stdev=Usage(float(self.cpu.moments.stdevs(one)[0]), float(self.memory.moments.stdevs(one)[0])),
+            samples=int(self.samples[row]),
+            first_observed=float(self.first_observed[row]),
+        )
+
+    def observed_since(self, key: str) -> float | None:
+        """When the first sample of `key` came, in Unix seconds."""
+        row = self.rows.get(key)
+        return None if row is None else float(self.first_observed[row])
+
+    def expire(self, present: Collection[str], before: float) -> int:
+        """Forgets models that are not `present` and were last updated before that time; says how many."""
+        gone = [key for key, row in self.rows.items() if key not in present and self.last_updated[row] < before]
+        for key in gone:
+            row = self.rows.pop(key)
+            self.cpu.clear(row)
+            self.memory.clear(row)
+            self._free.append(row)
+        return len(gone)
+
+    def change_half_lives(self, *, cpu_seconds: float, memory_seconds: float, time: float) -> None:
+        self.cpu.change_half_life(cpu_seconds, time)
+        self.memory.change_half_life(memory_seconds, time)
+
+    def _new_row(self, time: float) -> int:
+        if not self._free:
+            self._grow(max(_FIRST_ROWS, 2 * self.cpu.rows))
+        row = self._free.pop()
+        self.samples[row] = 0
+        self.first_observed[row] = self.last_updated[row] = time
+        return row
+
+    def _grow(self, rows: int) -> None:
+        before = self.cpu.rows
+        self.cpu.resize(rows)
+        self.memory.resize(rows)
+        self.samples = np.concatenate([self.samples, np.zeros(rows - before, np.int64)])
+        self.first_observed = np.concatenate([self.first_observed, np.zeros(rows - before)])
+        self.last_updated = np.concatenate([self.last_updated, np.zeros(rows - before)])
+        self._free = list(range(rows - 1, before - 1, -1))

@@ -1,0 +1,1 @@
+"""Tells the cluster, through the NodeMetric's status, what this node uses and can lend."""

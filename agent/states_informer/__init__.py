@@ -1,0 +1,1 @@
+"""What runs on this node, as the API server tells it."""

@@ -1,0 +1,112 @@
+"""Real cgroups with real processes in them, and a real API server."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.metrics_advisor import cgroups
+from agent.metrics_advisor.cgroups import Driver, Layout
+from agent.metrics_advisor.processes import POD_UID_VARIABLE
+from shared.names import KubeQoS
+from tests.support.apiserver import ApiServer
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+CONTROLLERS = ("cpu", "memory")
+
+BURN = """
+import time
+while True:
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end: pass
+    time.sleep(0.02)
+"""
+
+
+class PodGroup:
+    """One pod's cgroups, or only its environment, and the processes in them."""
+
+    def __init__(self, uid: str, directories: list[Path]) -> None:
+        self.uid = uid
+        self._directories = directories
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for directory in directories:
+            directory.mkdir(parents=True)
+
+    def run(self, code: str) -> subprocess.Popen[bytes]:
+        """A Python process that is in the group before its first line runs."""
+
+        def join() -> None:
+            for directory in self._directories:
+                (directory / "cgroup.procs").write_text(str(os.getpid()))
+
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | {POD_UID_VARIABLE: self.uid},
+            preexec_fn=join,  # the only way into a v1 cgroup before the first allocation
+        )
+        self._processes.append(process)
+        return process
+
+    def remove(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait(10)
+        self._processes.clear()
+        for directory in self._directories:
+            for _ in range(100):
+                with contextlib.suppress(FileNotFoundError):
+                    try:
+                        directory.rmdir()
+                    except OSError:
+                        continue  # the kernel takes a moment to let go of the dead
+                break
+
+
+class Machine:
+    """A kubepods tree of this test's own."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._groups: list[PodGroup] = []
+
+    def pod(self, uid: str, qos: KubeQoS = KubeQoS.BURSTABLE) -> PodGroup:
+        group = PodGroup(uid, [self.layout.pod_dir(controller, qos, uid) for controller in CONTROLLERS])
+        self._groups.append(group)
+        return group
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.remove()
+        for controller in CONTROLLERS:
+            top = self.layout.hierarchy.roots[controller] / self.layout.parent
+            for directory, _, _ in os.walk(top, topdown=False):
+                os.rmdir(directory)
+
+
+@pytest.fixture(params=list(Driver))
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    hierarchy = cgroups.hierarchy(CGROUP_ROOT)
+    if hierarchy is None or not all(os.access(root, os.W_OK) for root in hierarchy.roots.values()):
+        pytest.skip("cgroups are not writable here")
+    if hierarchy.v2:
+        pytest.skip("the tree's root must delegate cpu and memory first, which is not this test's to change")
+    made = Machine(Layout(hierarchy, request.param, f"headroom-test-{uuid.uuid4().hex[:8]}"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,109 @@
+"""A report goes out on its beat, when the claim changes, when it has become old, and again until it arrives."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.reporter.schedule import Claim, Intervals, Reason, Schedule, differs
+from shared.quantity import Resources
+
+INTERVALS = Intervals(report=60, check=20, force=600)
+CLAIM = Claim(Resources(1000, 1000), Resources(500, 500))
+
+
+def due(schedule: Schedule, now: float, claim: Claim = CLAIM, intervals: Intervals = INTERVALS) -> Reason | None:
+    return schedule.due(now, intervals, claim, 5.0)
+
+
+def reported(now: float = 0.0) -> Schedule:
+    schedule = Schedule(now, first_after=0.0)
+    assert due(schedule, now) is Reason.PERIODIC
+    schedule.succeeded(now, CLAIM)
+    return schedule
+
+
+def test_the_first_report_waits_for_its_random_time() -> None:
+    schedule = Schedule(0.0, first_after=12.0)
+    assert due(schedule, 11.9) is None
+    assert due(schedule, 12.0) is Reason.PERIODIC
+
+
+def test_periodic_reports_keep_their_beat_however_late_they_are_noticed() -> None:
+    schedule = reported()
+    assert [due(schedule, now) for now in (59.9, 61.5, 119.9, 120.0)] == [None, Reason.PERIODIC, None, Reason.PERIODIC]
+
+
+def test_beats_missed_are_not_made_up_for() -> None:
+    schedule = reported()
+    assert due(schedule, 1000.0) is Reason.PERIODIC
+    schedule.succeeded(1000.0, CLAIM)
+    assert due(schedule, 1001.0) is None
+
+
+def test_a_shorter_interval_acts_at_once() -> None:
+    schedule = reported()
+    assert due(schedule, 6.0, intervals=Intervals(report=5, check=20, force=600)) is None
+    assert due(schedule, 11.0, intervals=Intervals(report=5, check=20, force=600)) is Reason.PERIODIC
+
+
+def test_a_changed_claim_is_reported_at_the_next_check() -> None:
+    schedule = reported()
+    changed = Claim(Resources(1000, 1000), Resources(600, 500))
+    assert due(schedule, 19.0, changed) is Reason.CHANGED
+    schedule.succeeded(19.0, changed)
+    assert due(schedule, 25.0) is None
+    assert due(schedule, 39.0, changed) is None
+
+
+def test_an_old_report_is_followed_by_a_forced_one() -> None:
+    seldom = Intervals(report=10_000, check=20, force=600)
+    schedule = reported()
+    assert due(schedule, 600.0, intervals=seldom) is not Reason.FORCED
+    schedule.succeeded(600.0, CLAIM)
+    assert due(schedule, 1200.0, intervals=seldom) is None
+    assert due(schedule, 1221.0, intervals=seldom) is Reason.FORCED
+
+
+def test_a_report_that_failed_is_owed_with_its_reason() -> None:
+    schedule = reported()
+    assert due(schedule, 60.0) is Reason.PERIODIC
+    schedule.failed(60.0, Reason.PERIODIC, retry_after=3.0)
+    assert due(schedule, 62.9) is None
+    assert due(schedule, 63.0) is Reason.PERIODIC
+    schedule.succeeded(63.0, CLAIM)
+    assert due(schedule, 64.0) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "threshold", "expected"),
+    [
+        (100, 105, 5.0, False),
+        (100, 106, 5.0, True),
+        (100, 94, 5.0, True),
+        (100, 95, 5.0, False),
+        (0, 1, 5.0, True),
+        (0, 0, 5.0, False),
+        (100, 0, 50.0, True),
+        (100, 101, 0.0, True),
+    ],
+)
+def test_a_difference_is_relative_to_what_was_reported(before: int, now: int, threshold: float, expected: bool) -> None:
+    same = Resources(7, 7)
+    for old, new in (
+        (Claim(Resources(before, 7), same), Claim(Resources(now, 7), same)),
+        (Claim(Resources(7, before), same), Claim(Resources(7, now), same)),
+        (Claim(same, Resources(before, 7)), Claim(same, Resources(now, 7))),
+        (Claim(same, Resources(7, before)), Claim(same, Resources(7, now))),
+    ):
+        assert differs(old, new, threshold) is expected
+
+
+@given(st.lists(st.floats(0.1, 30.0), max_size=60))
+def test_no_interval_passes_without_a_report_while_looks_come_in_time(steps: list[float]) -> None:
+    schedule, now, last = reported(), 0.0, 0.0
+    for step in steps:
+        now += step
+        if due(schedule, now):
+            schedule.succeeded(now, CLAIM)
+            last = now
+        assert now - last <= INTERVALS.report + 30.0

@@ -1,0 +1,145 @@
+"""What cannot be understood is refused alone, and the version before it stays."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agent.states_informer.informer import StatesInformer, node_state
+from agent.states_informer.pods import describe
+from shared import names
+from shared.api.core import Container, Node, NodeStatus, Pod, PodSpec, ResourceRequirements
+from shared.api.meta import ObjectMeta
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from shared.quantity import Resources
+from shared.telemetry import Loops
+from tests.support import eventually
+from tests.unit.agent.pods import pod
+from tests.unit.kube.scripted import Answer, Request, ScriptedServer, event, page, stream
+
+
+@pytest.mark.parametrize(
+    "meaningless",
+    [
+        Pod(metadata=ObjectMeta(name="p")),
+        Pod(metadata=ObjectMeta(uid="u", creation_timestamp="yesterday")),
+        Pod(
+            metadata=ObjectMeta(uid="u"),
+            spec=PodSpec(containers=(Container(resources=ResourceRequirements(requests={"cpu": "lots"})),)),
+        ),
+    ],
+    ids=["no uid", "no instant", "no quantity"],
+)
+def test_a_pod_that_means_nothing_is_refused(meaningless: Pod) -> None:
+    with pytest.raises(ValueError):
+        describe(meaningless)
+
+
+def test_a_finished_pod_holds_no_request_and_a_terminating_one_neither() -> None:
+    assert pod().holds_request
+    assert not pod(phase="Failed").holds_request
+    assert not pod(terminating=True).holds_request
+    assert pod(terminating=True).running
+
+
+NODE = Node(status=NodeStatus(allocatable={"cpu": "3", "memory": "8Gi"}))
+
+
+def test_allocatable_is_the_raw_one_where_an_annotation_tells_it() -> None:
+    assert node_state(NODE).allocatable == Resources(3000, 8 * 2**30)
+    amplified = Node(
+        metadata=ObjectMeta(annotations={names.ANNOTATION_RAW_ALLOCATABLE: '{"cpu": "2", "memory": "4Gi"}'}),
+        status=NODE.status,
+    )
+    assert node_state(amplified).allocatable == Resources(2000, 4 * 2**30)
+
+
+@pytest.mark.parametrize("annotation", ["{", "[]", '{"cpu": "lots"}'])
+def test_a_raw_allocatable_that_means_nothing_is_ignored(annotation: str) -> None:
+    annotated = Node(
+        metadata=ObjectMeta(annotations={names.ANNOTATION_RAW_ALLOCATABLE: annotation}), status=NODE.status
+    )
+    assert node_state(annotated).allocatable == Resources(3000, 8 * 2**30)
+
+
+def test_a_node_whose_allocatable_means_nothing_is_refused() -> None:
+    with pytest.raises(ValueError):
+        node_state(Node(status=NodeStatus(allocatable={"cpu": "lots"})))
+
+
+class NodeServer(ScriptedServer):
+    """Lists by the last part of the path, and one watch's events each."""
+
+    def __init__(self, objects: dict[str, list[Any]], events: dict[str, list[bytes]]) -> None:
+        super().__init__()
+        self._objects = objects
+        self._events = events
+
+    def next_answer(self, request: Request) -> Answer:
+        kind = request.path.rsplit("/", 1)[-1]
+        if "watch" in request.query:
+            return stream(*self._events.get(kind, []))
+        return page(*self._objects.get(kind, []), version=1)
+
+
+def named(name: str, version: int, **fields: object) -> dict[str, object]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}, **fields}
+
+
+def asking(cpu: object) -> dict[str, object]:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+OBJECTS: dict[str, list[Any]] = {
+    "nodes": [named("n", 1, status={"allocatable": {"cpu": "4", "memory": "8Gi"}})],
+    "pods": [
+        named("good", 1, spec=asking("2")),
+        named("meaningless", 1, spec=asking("lots")),
+        named("wrong-type", 1, spec="a text"),
+    ],
+    "nodemetrics": [named("n", 1, spec={"predictPolicy": {"sigmaCPU": 3}})],
+}
+EVENTS = {
+    "nodes": [event("MODIFIED", named("n", 2, status={"allocatable": {"cpu": "lots"}}))],
+    "pods": [
+        event("MODIFIED", named("good", 2, spec=asking("lots"))),
+        event("ADDED", named("late", 2, spec=asking("1"))),
+    ],
+    "nodemetrics": [
+        event("MODIFIED", named("n", 2, spec={"predictPolicy": {"sigmaCPU": 3}}, status={"updateTime": "x"})),
+        event("MODIFIED", named("n", 3, spec="a text")),
+        event("MODIFIED", named("n", 4, spec={"predictPolicy": "a text"})),
+        event("DELETED", named("n", 5)),
+    ],
+}
+
+
+@pytest.fixture
+def server() -> Iterator[NodeServer]:
+    serving = NodeServer(OBJECTS, EVENTS)
+    yield serving
+    serving.close()
+
+
+def test_meaningless_objects_are_left_out_alone_and_the_versions_before_them_stay(server: NodeServer) -> None:
+    specs: list[object] = []
+    registry = CollectorRegistry()
+    client = Client(Connection(server.url), "test")
+    states = StatesInformer(client, "n", registry=registry, on_spec=specs.append)
+    loops = Loops()
+    states.start(loops)
+    try:
+        eventually(lambda: len(states.pods()) == 2)
+        assert {one.uid: one.request.cpu_milli for one in states.pods()} == {"uid-good": 2000, "uid-late": 1000}
+        eventually(lambda: registry.get_sample_value("headroom_agent_refused_objects_total", {"kind": "Node"}) == 1)
+        state = states.node()
+        assert state is not None
+        assert state.allocatable.cpu_milli == 4000
+        eventually(lambda: len(specs) == 3)
+        assert specs == [{"predictPolicy": {"sigmaCPU": 3}}, {"predictPolicy": "a text"}, None]
+        assert states.synced
+    finally:
+        loops.close()
+    assert registry.get_sample_value("headroom_agent_refused_objects_total", {"kind": "Pod"}) == 2
