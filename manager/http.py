@@ -1,0 +1,113 @@
+"""The manager's HTTP face: probes, metrics, the API, and the page for people."""
+
+import importlib.resources
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from fastapi import FastAPI, HTTPException, Response
+from fastapi.responses import HTMLResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from manager import answers
+from manager.answers import Explained, Nodes, Status
+from manager.controller import NodeState
+from shared import web
+
+# The page loads nothing but its own three files; what a node calls itself can never become a script.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PAGE_FILES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+
+
+class Reader(Protocol):
+    """Where the answers come from."""
+
+    def states(self) -> list[NodeState]: ...
+    def state(self, name: str) -> NodeState | None: ...
+
+
+def application(
+    *,
+    reader: Reader,
+    registry: CollectorRegistry,
+    status: Callable[[], Status],
+    unhealthy: Callable[[], dict[str, float]],
+    version: str,
+) -> FastAPI:
+    """The routes. `unhealthy` names the loops that have been silent for too long, with their age in seconds."""
+    app = FastAPI(
+        title="Headroom manager",
+        version=version,
+        description="What every node offers to Mid, and why.",
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent")
+    def healthz() -> Response:
+        silent = unhealthy()
+        return _json({"silent_loops": silent}, 503 if silent else 200)
+
+    @app.get("/readyz", summary="Ready: 503 until all of the cluster has been seen")
+    def readyz() -> Response:
+        waiting_for = status().waiting_for
+        return _json({"waiting_for": waiting_for}, 503 if waiting_for else 200)
+
+    @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(web.docs_page("Headroom manager"))
+
+    @app.get("/api/v1/nodes", summary="All nodes", response_model=Nodes)
+    def nodes() -> Response:
+        return _json(answers.nodes(reader.states()))
+
+    @app.get(
+        "/api/v1/nodes/{name}",
+        summary="Every term of one node's offer",
+        response_model=Explained,
+        responses={404: {"description": "There is no such node"}},
+    )
+    def node(name: str) -> Response:
+        state = reader.state(name)
+        if state is None:
+            raise HTTPException(404, f"there is no Node {name!r} in the cluster")
+        return _json(answers.explained(state))
+
+    @app.get("/api/v1/status", summary="The manager itself", response_model=Status)
+    def status_() -> Response:
+        return _json(status())
+
+    _serve_page(app)
+    return app
+
+
+def _serve_page(app: FastAPI) -> None:
+    folder = importlib.resources.files("manager.page")
+    for name, media_type in _PAGE_FILES.items():
+        content = folder.joinpath(name).read_bytes()
+        path = "/" if name == "index.html" else f"/page/{name}"
+        app.add_api_route(path, _constant(content, media_type), methods=["GET"], include_in_schema=False)
+
+
+def _constant(content: bytes, media_type: str) -> Callable[[], Response]:
+    def answer() -> Response:
+        headers = {
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        }
+        return Response(content, media_type=media_type, headers=headers)
+
+    return answer
+
+
+def _json(value: object, status_code: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code, media_type="application/json")

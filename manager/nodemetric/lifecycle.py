@@ -1,0 +1,71 @@
+"""A NodeMetric is there exactly as long as its Node is: the step towards that, and how it is taken.
+
+NodeMetrics have no owner, so that those of another manager can be adopted; all races end in the wanted state.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from manager.nodemetric import spec
+from shared import names
+from shared.api import nodemetric
+from shared.api.nodemetric import NodeMetric, NodeMetricSpec
+from shared.kube.client import Client
+from shared.kube.errors import AlreadyExists, Conflict, NotFound
+from shared.kube.resources import NODEMETRICS
+
+
+@dataclass(frozen=True)
+class Create:
+    name: str
+    spec: NodeMetricSpec
+
+
+@dataclass(frozen=True)
+class Update:
+    name: str
+    patch: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Only that very object: a NodeMetric created anew meanwhile belongs to a Node created anew."""
+
+    name: str
+    uid: str
+
+
+Step: TypeAlias = Create | Update | Delete
+
+
+def plan(name: str, metric: NodeMetric | None, wanted: NodeMetricSpec) -> Create | Update | None:
+    """What to do about the NodeMetric of a Node that exists, if anything."""
+    if metric is None:
+        return Create(name, wanted)
+    patch = spec.merge_patch(metric.spec, wanted)
+    return Update(name, {"spec": patch}) if patch else None
+
+
+def perform(client: Client, step: Step) -> None:
+    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable."""
+    try:
+        match step:
+            case Create():
+                client.create(NODEMETRICS, manifest(step))
+            case Update():
+                client.patch(NODEMETRICS, step.name, step.patch)
+            case Delete():
+                client.delete(NODEMETRICS, step.name, uid=step.uid)
+    except (AlreadyExists, NotFound, Conflict):
+        # The watch will bring what is there now, and with it the next step.
+        return
+
+
+def manifest(step: Create) -> dict[str, object]:
+    """The object to create."""
+    return {
+        "apiVersion": nodemetric.API_VERSION,
+        "kind": nodemetric.KIND,
+        "metadata": {"name": step.name, "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}},
+        "spec": step.spec,
+    }

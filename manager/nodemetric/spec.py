@@ -1,0 +1,67 @@
+"""What a NodeMetric's spec should say: how to collect, how to predict, and the Mid policy for people to read."""
+
+import msgspec
+
+from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
+from shared.api.nodemetric import MetricCollectPolicy, MidPolicy, NodeAggregatePolicy, NodeMetricSpec, PredictPolicy
+
+
+def desired(strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None) -> NodeMetricSpec:
+    """The spec for a node of that strategy; where colocation is off it asks for plain collection.
+
+    While the configuration is not `settled` (there is none, or none that could be read), an `old` spec stands.
+    """
+    if not settled and old is not None:
+        return old
+    if not strategy.enabled:
+        return NodeMetricSpec(metric_collect_policy=_collect(DEFAULTS))
+    return NodeMetricSpec(
+        metric_collect_policy=_collect(strategy.strategy),
+        predict_policy=_predict(strategy.strategy),
+        mid_policy=_mid(strategy.strategy),
+    )
+
+
+def merge_patch(old: NodeMetricSpec, new: NodeMetricSpec) -> dict[str, object]:
+    """The merge patch from one spec to the other; empty when they agree."""
+    return difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
+
+
+def difference(old: dict[str, object], new: dict[str, object]) -> dict[str, object]:
+    """The JSON merge patch (RFC 7386) that leads from `old` to `new`, neither of which holds nulls."""
+    patch: dict[str, object] = dict.fromkeys(old.keys() - new.keys())
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if inner := difference(before, value):
+                patch[key] = inner
+        elif before != value:
+            patch[key] = value
+    return patch
+
+
+def _collect(strategy: ColocationStrategy) -> MetricCollectPolicy:
+    return MetricCollectPolicy(
+        aggregate_duration_seconds=strategy.metric_aggregate_duration_seconds,
+        report_interval_seconds=strategy.metric_report_interval_seconds,
+        node_aggregate_policy=NodeAggregatePolicy(durations=strategy.metric_aggregate_policy.durations),
+        node_memory_collect_policy=strategy.metric_memory_collect_policy,
+    )
+
+
+def _predict(strategy: ColocationStrategy) -> PredictPolicy | None:
+    policy = strategy.node_predict_policy
+    return None if policy is None else msgspec.convert(msgspec.structs.asdict(policy), PredictPolicy)
+
+
+def _mid(strategy: ColocationStrategy) -> MidPolicy:
+    return MidPolicy(
+        mid_formula=strategy.formula,
+        mid_cpu_threshold_percent=strategy.mid_cpu_threshold_percent,
+        mid_memory_threshold_percent=strategy.mid_memory_threshold_percent,
+        mid_reclaim_mode=strategy.mid_reclaim_mode,
+        mid_unallocated_percent=strategy.mid_unallocated_percent,
+        mid_static_cpu_reserved_percent=strategy.mid_static_cpu_reserved_percent,
+        mid_static_memory_reserved_percent=strategy.mid_static_memory_reserved_percent,
+        mid_buffer=strategy.mid_buffer,
+    )

@@ -1,0 +1,231 @@
+"use strict";
+// Everything the cluster says reaches the page as textContent, never as markup.
+
+const REFRESH_MILLISECONDS = 3000;
+const MAX_ROWS = 500;
+const AMOUNTS = ["allocatable", "requested", "used", "predicted_peak", "reclaimable", "mid"];
+const TOTALS = [["allocatable", "Allocatable"], ["requested", "Requested"], ["used", "Used"],
+  ["reclaimable", "Reclaimable"], ["mid", "Mid on offer now"]];
+
+const byId = id => document.getElementById(id);
+const element = (tag, className = "", text = "") => {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== "") made.textContent = text;
+  return made;
+};
+
+const trimmed = (value, digits) => String(Number(value.toFixed(digits)));
+const cpu = milli => Math.abs(milli) < 1000 && milli !== 0 ? `${milli}m` : trimmed(milli / 1000, milli < 100000 ? 2 : 0);
+const memory = bytes => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let value = bytes, unit = 0;
+  while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${trimmed(value, Math.abs(value) < 100 ? 1 : 0)} ${units[unit]}`;
+};
+const shown = (value, unit) => unit === "milli" ? cpu(value) : unit === "bytes" ? memory(value) : `${value} %`;
+const clock = () => new Date().toLocaleTimeString();
+
+const rows = new Map(); // node name -> {body, cells, bars, detail}
+let lastGood = null;
+const linked = (() => {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; }
+})();
+
+const answered = async path => {
+  const response = await fetch(path, { cache: "no-store" });
+  if (!response.ok) throw new Error(`${path}: ${(await response.json()).detail || response.status}`);
+  return response.json();
+};
+
+const makeBar = () => {
+  const bar = element("div", "bar");
+  const parts = {};
+  for (const name of ["requested", "used", "peak"]) bar.append(parts[name] = element("i", name));
+  return { bar, parts };
+};
+
+const drawBar = ({ bar, parts }, label, format, allocatable, requested, used, peak) => {
+  const full = Math.max(allocatable || 0, requested || 0, used || 0, peak || 0) || 1;
+  const place = (part, property, value) => {
+    parts[part].hidden = value === null;
+    parts[part].style[property] = `${100 * (value || 0) / full}%`;
+  };
+  place("requested", "width", requested);
+  place("used", "width", used);
+  place("peak", "left", peak);
+  const said = (name, value) => `${name} ${value === null ? "unknown" : format(value)}`;
+  bar.title = `${label}: ${[said("used", used), said("peak", peak), said("requested", requested),
+    said("allocatable", allocatable)].join(", ")}`;
+};
+
+const makeRow = node => {
+  const body = element("tbody"), line = element("tr"), name = element("td"), bars = element("td");
+  const button = element("button", "name", node.name);
+  button.type = "button";
+  button.setAttribute("aria-expanded", "false");
+  button.addEventListener("click", () => toggle(node.name));
+  name.append(button);
+  if (node.simulated) name.append(element("span", "tag", "simulated"));
+  const row = { body, button, bars: [makeBar(), makeBar()], cells: {}, why: element("td", "why"), detail: null };
+  bars.append(...row.bars.map(each => each.bar));
+  line.append(name, bars);
+  for (const amount of AMOUNTS) {
+    const cell = element("td", amount === "mid" ? "number mid" : "number");
+    row.cells[amount] = [cell.appendChild(element("span")), cell.appendChild(element("span"))];
+    line.append(cell);
+  }
+  line.append(row.why);
+  body.append(line);
+  return row;
+};
+
+const drawRow = (row, node) => {
+  for (const amount of AMOUNTS) {
+    const value = node[amount], [first, second] = row.cells[amount];
+    first.textContent = value ? cpu(value.cpu_milli) : "unknown";
+    first.className = value ? "" : "unknown";
+    second.textContent = value ? memory(value.memory_bytes) : "";
+  }
+  for (const [index, key, label, format] of [[0, "cpu_milli", "cpu", cpu], [1, "memory_bytes", "memory", memory]]) {
+    const of = amount => node[amount] ? node[amount][key] : null;
+    drawBar(row.bars[index], label, format, of("allocatable"), of("requested"), of("used"), of("predicted_peak"));
+  }
+  row.why.textContent = node.reason;
+};
+
+const toggle = async name => {
+  const row = rows.get(name);
+  const open = row.detail === null;
+  row.button.setAttribute("aria-expanded", String(open));
+  history.replaceState(null, "", open ? `#${encodeURIComponent(name)}` : location.pathname);
+  if (!open) {
+    row.detail.remove();
+    row.detail = null;
+    return;
+  }
+  row.detail = element("tr", "detail");
+  const cell = element("td", "", "Loading");
+  cell.colSpan = 3 + AMOUNTS.length;
+  row.detail.append(cell);
+  row.body.append(row.detail);
+  await drawDetail(name, row);
+};
+
+const drawDetail = async (name, row) => {
+  const cell = row.detail.firstChild;
+  try {
+    const answer = await answered(`api/v1/nodes/${encodeURIComponent(name)}`);
+    const resources = element("div", "resources");
+    resources.append(explained("cpu", "milli", answer.resources.cpu), explained("memory", "bytes", answer.resources.memory));
+    cell.replaceChildren(resources, element("p", "written", written(answer.last_write)));
+  } catch (error) {
+    cell.textContent = `No explanation: ${error.message}`;
+  }
+};
+
+const explained = (resource, unit, { terms, bound, result }) => {
+  const section = element("section");
+  const title = element("h3", "", `Mid ${resource}: ${shown(result, unit)} `);
+  title.append(element("small", "", `decided by ${bound}`));
+  section.append(title);
+  if (!terms.length) {
+    section.append(element("p", "unknown", "No term went into it; the reason is in the row above."));
+    return section;
+  }
+  const table = element("table", "terms");
+  const deciding = new Set(bound.split(/ [+-] /));
+  for (const term of terms) {
+    const line = element("tr", deciding.has(term.name) ? "bound" : "");
+    line.append(element("td", "", term.name.replaceAll("_", " ")), element("td", "number", shown(term.value, term.unit)),
+      element("td", "source", term.time ? `${term.source}, ${new Date(term.time).toLocaleTimeString()}` : term.source));
+    table.append(line);
+  }
+  section.append(table);
+  return section;
+};
+
+const written = last => {
+  if (!last) return "This manager has not written to the Node since it started.";
+  const what = last.cpu_milli === null ? "took Mid away" : `cpu ${cpu(last.cpu_milli)}, memory ${memory(last.memory_bytes)}`;
+  return `Last write ${new Date(last.time).toLocaleString()} (${last.reason}): ${what}`;
+};
+
+const drawTotals = nodes => {
+  byId("totals").replaceChildren(...TOTALS.map(([amount, label]) => {
+    const known = nodes.map(node => node[amount]).filter(Boolean);
+    const tile = element("div", amount === "mid" ? "tile offer" : "tile");
+    const sum = key => known.reduce((total, each) => total + each[key], 0);
+    tile.append(element("h2", "", label));
+    if (known.length || !nodes.length) {
+      tile.append(element("strong", "", `${trimmed(sum("cpu_milli") / 1000, 1)} cores`), element("span", "", memory(sum("memory_bytes"))));
+    } else {
+      tile.append(element("strong", "unknown", "unknown"), element("span", "", "no node has reported"));
+    }
+    return tile;
+  }));
+};
+
+const drawNodes = nodes => {
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const matching = nodes.filter(node => `${node.name} ${node.reason}`.toLowerCase().includes(wanted));
+  const visible = matching.slice(0, MAX_ROWS);
+  const names = new Set(visible.map(node => node.name));
+  for (const [name, row] of rows) {
+    if (!names.has(name)) { row.body.remove(); rows.delete(name); }
+  }
+  const table = byId("nodes");
+  let before = table.tHead;
+  for (const node of visible) {
+    if (!rows.has(node.name)) rows.set(node.name, makeRow(node));
+    const row = rows.get(node.name);
+    drawRow(row, node);
+    if (row.detail) drawDetail(node.name, row);
+    if (before.nextSibling !== row.body) before.after(row.body); // moved only when needed: a moved row loses the focus
+    before = row.body;
+  }
+  table.hidden = !visible.length;
+  byId("count").textContent = visible.length < nodes.length ? `${visible.length} of ${nodes.length} nodes` : `${nodes.length} nodes`;
+};
+
+const drawNotices = (status, nodes) => {
+  const notices = [];
+  if (status.waiting_for.length) notices.push(["", `Still reading the cluster: ${status.waiting_for.join(", ")}.`]);
+  if (status.config_problem) {
+    notices.push(["bad", `The newest configuration is refused, the last good one stays in effect. ${status.config_problem}`]);
+  } else if (!status.colocation_enabled && !status.waiting_for.length) {
+    notices.push(["", `Colocation is disabled, so nothing is on offer: set "enable": true under the key colocation-config ` +
+      `of the ConfigMap ${status.config_map}.`]);
+  }
+  if (status.dry_run) notices.push(["", "Dry run: everything is decided and explained, nothing is written."]);
+  if (!nodes.length && !status.waiting_for.length) notices.push(["", "The cluster has no nodes."]);
+  show(notices);
+  byId("role").textContent = status.leader ? "this manager writes" : "another manager writes, this one follows";
+};
+
+const show = notices => byId("notices").replaceChildren(
+  ...notices.map(([kind, text]) => element("p", `notice ${kind}`, text)));
+
+const refresh = async () => {
+  try {
+    const [status, { nodes }] = await Promise.all([answered("api/v1/status"), answered("api/v1/nodes")]);
+    const first = lastGood === null;
+    lastGood = { status, nodes, at: clock() };
+    draw();
+    if (first && rows.has(linked)) toggle(linked);
+    byId("freshness").textContent = `as of ${lastGood.at}`;
+  } catch (error) {
+    show([["bad", `The manager does not answer (${error.message}). ` +
+      (lastGood ? `Below is what it said at ${lastGood.at}.` : "Trying again.")]]);
+  }
+  setTimeout(refresh, REFRESH_MILLISECONDS);
+};
+
+const draw = () => {
+  drawNotices(lastGood.status, lastGood.nodes);
+  drawTotals(lastGood.nodes);
+  drawNodes(lastGood.nodes);
+};
+
+byId("filter").addEventListener("input", () => lastGood && draw());
+refresh();

@@ -1,0 +1,42 @@
+"""The manager's settings; flags, environment and file keys follow from the names (see `shared.settings`)."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from shared import names
+
+
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the manager runs. What it decides is set in the ConfigMap, not here."""
+
+    kubeconfig: Annotated[str, Meta(description="kubeconfig file; empty: in-cluster, then the user's own")] = ""
+    namespace: Annotated[str, Meta(min_length=1, description="namespace the manager runs in")] = names.INSTALL_NAMESPACE
+    config_namespace: Annotated[str, Meta(description="namespace of the ConfigMap; empty: the manager's own")] = ""
+    config_name: Annotated[str, Meta(min_length=1, description="name of the ConfigMap")] = names.CONFIG_MAP
+    listen: Annotated[
+        str,
+        Meta(description="address of the HTTP endpoints; empty: port 8080, in a pod on all addresses, else loopback"),
+    ] = ""
+
+    check_interval_seconds: Annotated[
+        float, Meta(ge=0.1, description="between two looks for NodeMetrics that have turned stale")
+    ] = 5.0
+    writes_per_second: Annotated[float, Meta(gt=0, description="writes to the cluster, on average at most")] = 50.0
+    write_burst: Annotated[int, Meta(ge=1, description="writes to the cluster, at once at most")] = 100
+    dry_run: Annotated[bool, Meta(description="decide and explain, but write nothing")] = False
+
+    leader_elect: Annotated[bool, Meta(description="let only the holder of a Lease write")] = True
+    identity: Annotated[str, Meta(description="name of this candidate; empty: host name and a random part")] = ""
+    lease_duration_seconds: Annotated[int, Meta(ge=1, description="how long others honour a lease")] = 15
+    renew_deadline_seconds: Annotated[float, Meta(gt=0, description="when a leader that cannot renew gives up")] = 10.0
+    retry_period_seconds: Annotated[float, Meta(gt=0, description="between two tries to get or renew the lease")] = 2.0
+
+    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
+    log_format: Annotated[str, Meta(pattern="^(auto|json|text)$", description="auto: text on a terminal")] = "auto"
+
+    @property
+    def config_map_key(self) -> str:
+        """ "namespace/name" of the ConfigMap."""
+        return f"{self.config_namespace or self.namespace}/{self.config_name}"

@@ -1,0 +1,143 @@
+"""What the one worker has to look at, and what it may write: two queues by node name, each name in them once.
+
+Looking is cheap and comes first. Writing costs a token each, and the most urgent write takes the next one, so that a
+change of the whole fleet is spread over time with the shrinking offers ahead.
+"""
+
+import enum
+import heapq
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from shared.clock import Clock
+from shared.kube.retry import Jitter
+
+_POLL_SECONDS = 0.2  # a clock that is not the machine's cannot wake a waiting thread
+
+
+class WorkQueue:
+    """Names to look at now, and names to look at later; filled from any thread, drained by one."""
+
+    def __init__(self, clock: Clock, jitter: Jitter | None = None) -> None:
+        self._clock = clock
+        self._jitter = jitter or Jitter()
+        self._filled = threading.Condition()
+        self._ready: deque[str] = deque()
+        self._queued: set[str] = set()
+        self._later: list[tuple[float, str]] = []
+        self._failures: dict[str, int] = {}
+
+    def add(self, names: Iterable[str]) -> None:
+        """Puts names at the end, unless they wait there already."""
+        with self._filled:
+            self._push(names)
+            self._filled.notify()
+
+    def retry(self, name: str, error: Exception) -> float:
+        """Puts `name` back after a delay that grows with its failures in a row; the delay in seconds."""
+        with self._filled:
+            self._failures[name] = self._failures.get(name, 0) + 1
+            delay = self._jitter.delay_seconds(self._failures[name], error)
+            heapq.heappush(self._later, (self._clock.monotonic() + delay, name))
+            return delay
+
+    def forget(self, name: str) -> None:
+        """`name` went well: its next failure is its first one."""
+        with self._filled:
+            self._failures.pop(name, None)
+
+    def get(self, timeout_seconds: float) -> str | None:
+        """The next name, or None when there is none within the time."""
+        with self._filled:
+            self._promote()
+            if not self._ready and timeout_seconds > 0:
+                self._filled.wait(min(timeout_seconds, _POLL_SECONDS))
+                self._promote()
+            if not self._ready:
+                return None
+            name = self._ready.popleft()
+            self._queued.discard(name)
+            return name
+
+    def __len__(self) -> int:
+        with self._filled:
+            return len(self._ready) + len(self._later)
+
+    def _promote(self) -> None:
+        now = self._clock.monotonic()
+        while self._later and self._later[0][0] <= now:
+            self._push([heapq.heappop(self._later)[1]])
+
+    def _push(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._queued:
+                self._queued.add(name)
+                self._ready.append(name)
+
+
+class TokenBucket:
+    """At most `per_second` on average and `burst` at once; used by one thread."""
+
+    def __init__(self, clock: Clock, *, per_second: float, burst: float) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._burst = burst
+        self._tokens = burst
+        self._refilled_at = clock.monotonic()
+
+    def take(self) -> bool:
+        """Takes a token if there is one."""
+        self._refill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def delay_seconds(self) -> float:
+        """Until there is a token."""
+        self._refill()
+        return max(0.0, (1 - self._tokens) / self._per_second)
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._per_second)
+        self._refilled_at = now
+
+
+class Urgency(enum.IntEnum):
+    """Which write comes first."""
+
+    SHRINK = 0
+    LIFECYCLE = 1
+    GROW = 2
+
+
+class Outbox:
+    """The nodes that need a write, most urgent first, then in the order they asked; used by one thread."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Urgency, dict[str, None]] = {urgency: {} for urgency in Urgency}
+
+    def put(self, name: str, urgency: Urgency) -> None:
+        """Notes that `name` needs a write; one of the same urgency keeps its turn."""
+        for other, lane in self._lanes.items():
+            if other is not urgency:
+                lane.pop(name, None)
+        self._lanes[urgency].setdefault(name)
+
+    def discard(self, name: str) -> None:
+        """`name` needs no write any more."""
+        for lane in self._lanes.values():
+            lane.pop(name, None)
+
+    def pop(self) -> str | None:
+        """The name whose turn it is."""
+        for lane in self._lanes.values():
+            for name in lane:
+                del lane[name]
+                return name
+        return None
+
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())

@@ -1,0 +1,1 @@
+"""Tests of the manager wing without a cluster."""

@@ -1,0 +1,174 @@
+"""The colocation strategy is merged as upstream merges it, and refused with the place and the value at fault."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared import names
+from shared.api import colocation
+from shared.api.colocation import DEFAULTS, ColocationConfig, MidFormula
+from shared.errors import InvalidInput
+
+
+def parse(**document: Any) -> ColocationConfig:
+    return colocation.parse(json.dumps(document), source="cm")
+
+
+def test_an_empty_configuration_is_upstreams_defaults() -> None:
+    assert colocation.parse("", source="cm") == ColocationConfig()
+    assert (DEFAULTS.enable, DEFAULTS.degrade_time_minutes, DEFAULTS.update_time_threshold_seconds) == (False, 15, 300)
+    assert DEFAULTS.formula is MidFormula.SEED
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value", "problem"),
+    [
+        ('{"enable": tru}', "(document)", '{"enable": tru}', "malformed"),
+        ("[]", "(document)", [], "expected a JSON object"),
+        ('{"degradeTimeMinutes": "15"}', "degradeTimeMinutes", "15", "Expected `int`"),
+        ('{"degradeTimeMinutes": 0}', "degradeTimeMinutes", 0, "greater than 0"),
+        ('{"midCPUThresholdPercent": 101}', "midCPUThresholdPercent", 101, "between 0 and 100"),
+        ('{"resourceDiffThreshold": 0}', "resourceDiffThreshold", 0.0, "greater than 0"),
+        ('{"midCpuThresholdPercent": 10}', "midCpuThresholdPercent", 10, "unknown field"),
+        ('{"metricMemoryCollectPolicy": "all"}', "metricMemoryCollectPolicy", "all", "must be one of"),
+        ('{"metricAggregatePolicy": {"durations": ["5"]}}', "metricAggregatePolicy", "5", "positive duration"),
+        ('{"nodePredictPolicy": {"sigma": 5}}', "nodePredictPolicy.sigma", 5, "unknown field"),
+        ('{"midFormula": "magic"}', "midFormula", "magic", "Invalid enum value"),
+        ('{"midBuffer": 101}', "midBuffer", 101, "<= 100"),
+        ('{"nodeConfigs": {}}', "nodeConfigs", {}, "expected a list"),
+        ('{"nodeConfigs": [{}, {"enabled": true}]}', "nodeConfigs[1].enabled", True, "unknown field"),
+        ('{"nodeConfigs": [{"nodeSelector": {"matchLabels": 1}}]}', "nodeConfigs[0].nodeSelector.matchLabels", 1,
+         "Expected `object"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_field_and_value(
+    text: str, field: str, value: object, problem: str
+) -> None:
+    with pytest.raises(InvalidInput, match=problem) as refused:
+        colocation.parse(text, source="cm")
+    assert (refused.value.source, refused.value.field, refused.value.value) == ("cm", field, value)
+
+
+def test_a_node_config_out_of_bounds_leaves_its_nodes_with_the_cluster_strategy() -> None:
+    config = parse(
+        enable=True,
+        midCPUThresholdPercent=40,
+        nodeConfigs=[{"nodeSelector": {"matchLabels": {"pool": "a"}}, "midCPUThresholdPercent": 400}],
+    )
+    assert colocation.for_node(config, name="n", labels={"pool": "a"}, annotations=None).strategy == config.cluster
+    assert [problem.field for problem in config.problems] == ["nodeConfigs[0].midCPUThresholdPercent"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "matched"),
+    [
+        (None, []),
+        ({}, ["a", "b", "c"]),
+        ({"matchLabels": {"pool": "a"}}, ["a"]),
+        ({"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]}, ["a", "b"]),
+        ({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["a"]}]}, ["b", "c"]),
+        ({"matchExpressions": [{"key": "pool", "operator": "Exists"}]}, ["a", "b"]),
+        ({"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}, ["c"]),
+        ({"matchExpressions": [{"key": "pool", "operator": "In"}]}, []),
+        ({"matchExpressions": [{"key": "pool", "operator": "Like", "values": ["a"]}]}, []),
+    ],
+)
+def test_a_node_config_holds_for_the_nodes_its_selector_matches(selector: object, matched: list[str]) -> None:
+    config = parse(enable=True, nodeConfigs=[{"nodeSelector": selector, "degradeTimeMinutes": 3}])
+    nodes: dict[str, dict[str, str]] = {"a": {"pool": "a"}, "b": {"pool": "b"}, "c": {}}
+    found = [
+        name
+        for name, labels in nodes.items()
+        if colocation.for_node(config, name=name, labels=labels, annotations=None).strategy.degrade_time_minutes == 3
+    ]
+    assert found == matched
+
+
+def test_the_cluster_switch_cannot_be_overridden_by_a_node_config() -> None:
+    config = parse(enable=False, nodeConfigs=[{"nodeSelector": {}, "enable": True}])
+    found = colocation.for_node(config, name="n", labels=None, annotations=None)
+    assert found.strategy.enable
+    assert not found.enabled
+
+
+@pytest.mark.parametrize(
+    ("annotation", "field"),
+    [
+        ("{", "(document)"),
+        ('{"midCPUThresholdPercent": 900}', "midCPUThresholdPercent"),
+        ('{"midCPUThresholdPercent": 10, "nonsense": 1}', "nonsense"),
+    ],
+)
+def test_a_bad_annotation_is_ignored_whole_and_concerns_that_node_alone(annotation: str, field: str) -> None:
+    config = parse(enable=True)
+    bad = colocation.for_node(
+        config, name="n", labels=None, annotations={names.ANNOTATION_COLOCATION_STRATEGY: annotation}
+    )
+    assert bad.strategy == config.cluster
+    assert bad.enabled
+    assert [(problem.source.split()[1], problem.field) for problem in bad.problems] == [("n", field)]
+
+
+def test_the_nodes_own_annotation_and_labels_come_last() -> None:
+    config = parse(enable=True, nodeConfigs=[{"nodeSelector": {}, "cpuReclaimThresholdPercent": 10}])
+    annotation = {"cpuReclaimThresholdPercent": 20, "memoryReclaimThresholdPercent": 30}
+    found = colocation.for_node(
+        config,
+        name="n",
+        labels={names.LABEL_CPU_RECLAIM_RATIO: "0.57", names.LABEL_MEMORY_RECLAIM_RATIO: "-1"},
+        annotations={names.ANNOTATION_COLOCATION_STRATEGY: json.dumps(annotation)},
+    )
+    assert found.strategy.cpu_reclaim_threshold_percent == 56
+    assert found.strategy.memory_reclaim_threshold_percent == 30
+    assert [problem.field for problem in found.problems] == [names.LABEL_MEMORY_RECLAIM_RATIO]
+
+
+@pytest.mark.parametrize(
+    ("document", "formula"),
+    [
+        ({}, MidFormula.SEED),
+        ({"midUnallocatedPercent": 0}, MidFormula.UPSTREAM),
+        ({"midReclaimMode": "static"}, MidFormula.UPSTREAM),
+        ({"midReclaimMode": "static", "midFormula": "seed"}, MidFormula.SEED),
+        ({"midFormula": "seed-mixed"}, MidFormula.SEED_MIXED),
+    ],
+)
+def test_what_only_upstream_knows_chooses_upstreams_formula(document: dict[str, Any], formula: MidFormula) -> None:
+    assert parse(**document).cluster.formula is formula
+
+
+@pytest.mark.parametrize(("buffer", "percent"), [("auto", 0), ("off", 0), (0, 0), (15, 15)])
+def test_only_a_fixed_buffer_holds_something_back(buffer: str | int, percent: int) -> None:
+    assert parse(midBuffer=buffer).cluster.buffer_percent == percent
+
+
+PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "enable": st.none() | st.booleans(),
+        "degradeTimeMinutes": st.none() | st.integers(1, 100),
+        "midFormula": st.none() | st.sampled_from(list(MidFormula)),
+        "midBuffer": st.sampled_from(["auto", "off", 5]),
+        "metricAggregatePolicy": st.fixed_dictionaries({}, optional={"durations": st.lists(st.just("5m"), max_size=3)}),
+        "nodePredictPolicy": st.fixed_dictionaries(
+            {}, optional={"predictor": st.sampled_from(["n-sigma-v1", "max"]), "coldStartPeriodSeconds": st.just(60)}
+        ),
+        "extensions": st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2),
+    },
+)
+
+
+@given(PARTS, PARTS)
+def test_merging_a_part_again_changes_nothing(first: dict[str, Any], second: dict[str, Any]) -> None:
+    once = colocation.merge(colocation.merge(DEFAULTS, first, source="a"), second, source="b")
+    assert colocation.merge(once, second, source="b") == once
+
+
+@given(PARTS)
+def test_a_whole_strategy_lays_itself_over_the_defaults_unchanged(part: dict[str, Any]) -> None:
+    strategy = colocation.merge(DEFAULTS, part, source="a")
+    assert colocation.merge(DEFAULTS, msgspec.to_builtins(strategy), source="a") == strategy

@@ -1,0 +1,42 @@
+"""The last configuration that could be read stays in effect."""
+
+from manager import configuration
+from manager.configuration import Configuration
+from shared import names
+from shared.api.core import ConfigMap
+from tests.unit.manager.objects import node
+
+
+def config_map(text: str | None) -> ConfigMap:
+    return ConfigMap(data=None if text is None else {names.CONFIG_KEY_COLOCATION: text})
+
+
+def read(*texts: str | None) -> Configuration:
+    known = Configuration()
+    for text in texts:
+        known = configuration.after(known, config_map(text), source="cm")
+    return known
+
+
+def test_before_anything_was_read_nothing_holds() -> None:
+    assert Configuration().strategy(node()) is None
+    assert read("{").strategy(node()) is None
+
+
+def test_without_a_config_map_or_without_its_key_the_defaults_hold() -> None:
+    absent = configuration.after(read('{"enable": true}'), None, source="cm")
+    assert (absent.enabled, absent.settled) == (False, False)
+    assert (read(None).enabled, read(None).settled) == (False, True)
+    for known in (absent, read(None)):
+        strategy = known.strategy(node())
+        assert strategy is not None
+        assert not strategy.enabled
+
+
+def test_a_broken_config_map_leaves_the_last_good_one_and_says_what_is_wrong() -> None:
+    known = read('{"enable": true, "degradeTimeMinutes": 7}', '{"enable": true, "degradeTimeMinutes": -1}')
+    assert known.config.cluster.degrade_time_minutes == 7
+    assert not known.settled
+    assert str(known.problem) == "cm colocation-config: degradeTimeMinutes: -1: must be greater than 0"
+    mended = configuration.after(known, config_map('{"enable": true}'), source="cm")
+    assert (mended.problem, mended.settled, mended.config.cluster.degrade_time_minutes) == (None, True, 15)

@@ -1,0 +1,127 @@
+"""The HTTP answers are those of docs/schemas, and the page loads nothing but itself."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager import answers, http
+from manager.answers import Explained, Nodes
+from manager.configuration import Configuration
+from manager.controller import LastWrite, NodeState
+from manager.noderesource import explain
+from manager.noderesource.situation import Requested
+from shared import names, web
+from shared.quantity import Resources
+from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+REQUESTED = Requested(Resources(2000, GIB), Resources(1000, GIB))
+REPORTED = metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"})
+SIMULATED = node("n1", labels={names.LABEL_SIMULATED: "true"}, mid={names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"})
+STATES = {
+    "n1": NodeState(
+        SIMULATED,
+        REQUESTED,
+        explain.decide(SIMULATED, REPORTED, REQUESTED, enabled(), NOW),
+        LastWrite(NOW, 0, "difference", Resources(1000, GIB)),
+    ),
+    HOSTILE: NodeState(node(HOSTILE), Requested(), None, None),
+}
+
+
+class States:
+    def states(self) -> list[NodeState]:
+        return list(STATES.values())
+
+    def state(self, name: str) -> NodeState | None:
+        return STATES.get(name)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    app = http.application(
+        reader=States(),
+        registry=CollectorRegistry(),
+        status=lambda: answers.status(
+            Configuration(), config_map="ns/cm", leader=True, dry_run=False, waiting_for=["pods"]
+        ),
+        unhealthy=lambda: {"worker": 12.0},
+        version="1",
+    )
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    yield server.url
+    server.close()
+
+
+def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
+    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes").content)
+    first, second = answer["nodes"]
+    assert first == {
+        "name": "n1",
+        "simulated": True,
+        "allocatable": {"cpu_milli": 10_000, "memory_bytes": 100 * GIB},
+        "requested": {"cpu_milli": 2000, "memory_bytes": GIB},
+        "used": {"cpu_milli": 500, "memory_bytes": 2 * GIB},
+        "predicted_peak": None,
+        "reclaimable": {"cpu_milli": 1000, "memory_bytes": GIB},
+        "mid": {"cpu_milli": 1000, "memory_bytes": GIB},
+        "reason": "cpu 1 by reclaimable, memory 1.00 GiB by reclaimable",
+    }
+    assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
+
+
+def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
+    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
+    assert (answer.resources.cpu.bound, answer.resources.cpu.result) == ("reclaimable", 1000)
+    assert {term.name for term in answer.resources.memory.terms} == {"reclaimable", "allocatable", "threshold", "cap"}
+    assert answer.last_write == answers.LastWriteRow("2023-11-14T22:13:20Z", "difference", 1000, GIB)
+
+
+def test_a_node_that_is_not_there_is_named(url: str) -> None:
+    answer = httpx.get(f"{url}/api/v1/nodes/nowhere")
+    assert answer.status_code == 404
+    assert answer.json() == {"detail": "there is no Node 'nowhere' in the cluster"}
+
+
+@pytest.mark.parametrize(("path", "about"), [("healthz", {"worker": 12.0}), ("readyz", ["pods"])])
+def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
+    answer = httpx.get(f"{url}/{path}")
+    assert answer.status_code == 503
+    assert about in answer.json().values()
+
+
+@pytest.mark.parametrize(("file", "kind"), [("nodes", Nodes), ("explain", Explained)])
+def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:
+    assert json.loads((SCHEMAS / f"{file}.json").read_text()) == msgspec.json.schema(kind)
+
+
+def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
+    page = httpx.get(f"{url}/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    for target in loaded:
+        if not target.startswith("data:"):
+            answer = httpx.get(f"{url}/{target}")
+            assert answer.status_code == 200, target
+    assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
+
+
+def test_the_script_makes_no_markup_out_of_text(url: str) -> None:
+    script = httpx.get(f"{url}/page/page.js").text
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
+
+
+def test_the_api_page_needs_no_network(url: str) -> None:
+    assert not re.search(r"https?://", httpx.get(f"{url}/docs").text)
+    assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= httpx.get(f"{url}/openapi.json").json()["paths"].keys()

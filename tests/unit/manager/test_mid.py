@@ -1,0 +1,131 @@
+"""The Mid formulas: the seed's numbers, and what must hold of every formula whatever the cluster says."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.noderesource import mid
+from manager.noderesource.situation import NOTHING, Requested, Situation
+from shared.api.colocation import ColocationStrategy, MidFormula
+from shared.explanation import Explanation
+from shared.quantity import Resources
+from tests.unit.manager.objects import GIB
+
+ALLOCATABLE = Resources(32_000, 64 * GIB)
+
+
+def situation(
+    *,
+    reclaimable: Resources | None,
+    allocatable: Resources = ALLOCATABLE,
+    prod: Resources = NOTHING,
+    usage: Resources | None = None,
+) -> Situation:
+    return Situation(
+        node="n1",
+        capacity=allocatable,
+        allocatable=allocatable,
+        reserved=Resources(),
+        requested=Requested(prod, prod),
+        update_time=0,
+        updated="2024-01-01T00:00:00Z",
+        usage=usage,
+        reclaimable=reclaimable,
+    )
+
+
+def results(explained: Explanation) -> tuple[tuple[int, str], tuple[int, str]]:
+    return (explained.cpu.result, explained.cpu.bound), (explained.memory.result, explained.memory.bound)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reclaimable", "expected"),
+    [
+        ({}, Resources(20_000, 8 * GIB), ((20_000, "reclaimable"), (8 * GIB, "reclaimable"))),
+        (
+            {"mid_cpu_threshold_percent": 50, "mid_memory_threshold_percent": 10},
+            Resources(20_000, 8 * GIB),
+            ((16_000, "cap"), (64 * GIB // 10, "cap")),
+        ),
+        ({}, None, ((0, "reclaimable"), (0, "reclaimable"))),
+        ({}, Resources(-5, -5), ((0, "reclaimable"), (0, "reclaimable"))),
+        (
+            {"mid_formula": MidFormula.SEED_MIXED},
+            Resources(1000, GIB),
+            ((1000 + 22_000, "reclaimable + unallocated"), (GIB + 54 * GIB, "reclaimable + unallocated")),
+        ),
+        (
+            {"mid_buffer": 25},
+            Resources(1000, GIB),
+            ((750, "reclaimable - buffer"), (GIB * 3 // 4, "reclaimable - buffer")),
+        ),
+    ],
+)
+def test_the_seed_formulas(
+    strategy: dict[str, object], reclaimable: Resources | None, expected: tuple[tuple[int, str], tuple[int, str]]
+) -> None:
+    seen = situation(reclaimable=reclaimable, prod=Resources(10_000, 10 * GIB))
+    assert results(mid.calculate(ColocationStrategy(**strategy), seen)) == expected  # type: ignore[arg-type]  # real fields
+
+
+def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
+    explained = mid.calculate(ColocationStrategy(), situation(reclaimable=Resources(1, 1)))
+    assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [
+        ("reclaimable", 1, "milli"),
+        ("allocatable", 32_000, "milli"),
+        ("threshold", 100, "percent"),
+        ("cap", 32_000, "milli"),
+    ]
+    assert all(term.source for term in (*explained.cpu.terms, *explained.memory.terms))
+    assert [term.time for term in explained.cpu.terms] == ["2024-01-01T00:00:00Z", None, None, None]
+    assert explained.reason == "cpu 1m by reclaimable, memory 0 MiB by reclaimable"
+
+
+AMOUNTS = st.builds(Resources, st.integers(0, 10**6), st.integers(0, 1 << 44))
+SIGNED = st.builds(Resources, st.integers(-(10**6), 10**6), st.integers(-(1 << 44), 1 << 44))
+STRATEGIES = st.builds(
+    ColocationStrategy,
+    mid_formula=st.sampled_from(list(MidFormula)),
+    mid_reclaim_mode=st.sampled_from([None, "static", "dynamic"]),
+    mid_cpu_threshold_percent=st.integers(0, 100),
+    mid_memory_threshold_percent=st.integers(0, 100),
+    mid_unallocated_percent=st.none() | st.integers(0, 100),
+    mid_static_cpu_reserved_percent=st.integers(0, 300),
+    mid_static_memory_reserved_percent=st.integers(0, 300),
+    mid_buffer=st.sampled_from(["auto", "off"]) | st.integers(0, 100),
+)
+SITUATIONS = st.builds(
+    situation, reclaimable=st.none() | SIGNED, allocatable=AMOUNTS, prod=AMOUNTS, usage=st.none() | AMOUNTS
+)
+
+
+@given(STRATEGIES, SITUATIONS)
+def test_mid_is_never_negative_and_always_explained(strategy: ColocationStrategy, seen: Situation) -> None:
+    explained = mid.calculate(strategy, seen)
+    for each in (explained.cpu, explained.memory):
+        assert each.result >= 0
+        assert each.bound
+        assert set(each.bound.replace(" - ", " + ").split(" + ")) <= {term.name for term in each.terms}
+
+
+@given(STRATEGIES, SITUATIONS)
+def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationStrategy, seen: Situation) -> None:
+    explained = mid.calculate(strategy, seen)
+    for each, reclaimable in zip((explained.cpu, explained.memory), seen.reclaimable or (0, 0), strict=True):
+        value = {term.name: term.value for term in each.terms}
+        room = value["unallocated"] if strategy.formula is MidFormula.SEED_MIXED else 0
+        assert each.result <= value["cap"] + room
+        if strategy.formula is not MidFormula.UPSTREAM:
+            assert each.result <= max(0, reclaimable) + room
+
+
+@given(STRATEGIES, SITUATIONS)
+def test_a_larger_buffer_never_offers_more(strategy: ColocationStrategy, seen: Situation) -> None:
+    offers = [mid.calculate(_with_buffer(strategy, percent), seen).cpu.result for percent in (0, 10, 50, 100)]
+    assert offers == sorted(offers, reverse=True)
+    assert offers[-1] == 0
+
+
+def _with_buffer(strategy: ColocationStrategy, percent: int) -> ColocationStrategy:
+    return msgspec.structs.replace(strategy, mid_buffer=percent)

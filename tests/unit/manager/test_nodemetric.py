@@ -1,0 +1,74 @@
+"""The NodeMetric's spec and the steps of its life."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.nodemetric import lifecycle, spec
+from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
+from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec, PredictPolicy
+from tests.unit.manager.objects import enabled, metric
+
+OFF = NodeStrategy(DEFAULTS, enabled=False)
+OLD = NodeMetricSpec(metric_collect_policy=MetricCollectPolicy(report_interval_seconds=20))
+
+
+def test_the_policy_in_effect_is_delivered() -> None:
+    wanted = spec.desired(
+        enabled(metric_report_interval_seconds=30, node_predict_policy=NodePredictPolicy(predictor="n-sigma-v2")),
+        settled=True,
+        old=OLD,
+    )
+    assert wanted.metric_collect_policy is not None
+    assert wanted.metric_collect_policy.report_interval_seconds == 30
+    assert wanted.predict_policy == PredictPolicy(predictor="n-sigma-v2")
+    assert wanted.mid_policy is not None
+    assert wanted.mid_policy.mid_formula == "seed"
+
+
+def test_where_colocation_is_off_nothing_but_collection_is_asked_for() -> None:
+    wanted = spec.desired(OFF, settled=True, old=OLD)
+    assert wanted == NodeMetricSpec(metric_collect_policy=wanted.metric_collect_policy)
+
+
+@pytest.mark.parametrize(("old", "kept"), [(OLD, True), (None, False)])
+def test_an_unsettled_configuration_leaves_an_old_spec_alone(old: NodeMetricSpec | None, kept: bool) -> None:
+    assert (spec.desired(OFF, settled=False, old=old) == old) is kept
+
+
+def test_the_steps_of_a_node_metrics_life() -> None:
+    wanted = spec.desired(enabled(), settled=True, old=None)
+    assert lifecycle.plan("n1", None, wanted) == lifecycle.Create("n1", wanted)
+    assert lifecycle.plan("n1", metric(spec=wanted), wanted) is None
+    step = lifecycle.plan("n1", metric(spec=OLD), wanted)
+    assert isinstance(step, lifecycle.Update)
+
+
+JSON = st.recursive(
+    st.sampled_from([0, 1, "x", [], [1]]),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+DOCUMENTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_a_merge_patch_leads_from_one_document_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    patch = spec.difference(old, new)
+    assert merge(old, patch) == new
+    assert (patch == {}) == (old == new)
+
+
+def merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """RFC 7386, section 2."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            below = result.get(key)
+            result[key] = merge(below if isinstance(below, dict) else {}, value)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,55 @@
+"""Everything is said once: a refused version of the ConfigMap, a node's own bad strategy, a missing ConfigMap."""
+
+import logging
+
+import msgspec
+import pytest
+
+from manager import configuration
+from manager.configuration import Configuration
+from manager.reports import Reporter
+from shared import names
+from shared.api import colocation
+from shared.api.core import ConfigMap
+from shared.api.meta import ObjectMeta
+from tests.unit.manager.objects import node
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    caplog.clear()
+    return found
+
+
+def test_a_version_of_the_config_map_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(None)
+    broken = ConfigMap(metadata=ObjectMeta(name="c", resource_version="1"), data={names.CONFIG_KEY_COLOCATION: "{"})
+    known = configuration.after(Configuration(), broken, source="cm")
+    for _ in range(3):
+        reporter.configured(known, broken)
+    assert len(said(caplog)) == 1
+    newer = msgspec.structs.replace(broken, metadata=ObjectMeta(name="c", resource_version="2"))
+    reporter.configured(known, newer)
+    assert len(said(caplog)) == 1
+
+
+def test_a_missing_config_map_is_reported_once_and_again_after_it_was_there(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(None)
+    for _ in range(2):
+        reporter.configured(Configuration(), None)
+    assert said(caplog) == ["there is no ConfigMap, so colocation is disabled"]
+    reporter.configured(Configuration(), ConfigMap(metadata=ObjectMeta(name="c", resource_version="1")))
+    reporter.configured(Configuration(), None)
+    assert len(said(caplog)) == 1
+
+
+def test_a_nodes_own_strategy_is_reported_when_what_is_wrong_with_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(None)
+    config = colocation.parse('{"enable": true}', source="cm")
+    for annotation, count in (("{", 1), ("{", 0), ("[", 1), ("{}", 0), ("{", 1)):
+        annotated = node(annotations={names.ANNOTATION_COLOCATION_STRATEGY: annotation})
+        meta = annotated.metadata
+        strategy = colocation.for_node(config, name="n1", labels=None, annotations=meta.annotations)
+        reporter.strategy(annotated, strategy)
+        assert len(said(caplog)) == count, annotation
+    reporter.forget("n1")

@@ -1,0 +1,67 @@
+"""Each name waits once, failures wait longer, writes wait for tokens and the urgent ones go first."""
+
+import pytest
+
+from manager.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
+from shared.clock import ManualClock
+from shared.kube.errors import TooManyRequests
+from shared.kube.retry import Jitter
+
+REFUSED = TooManyRequests(429, "TooManyRequests", "later", retry_after_seconds=4)
+
+
+def drained(queue: WorkQueue) -> list[str]:
+    found = []
+    while (name := queue.get(0)) is not None:
+        found.append(name)
+    return found
+
+
+def test_a_name_that_waits_is_not_queued_twice_and_comes_again_once_taken() -> None:
+    queue = WorkQueue(ManualClock())
+    queue.add(["a", "b"])
+    queue.add(["a"])
+    assert drained(queue) == ["a", "b"]
+    queue.add(["a"])
+    assert drained(queue) == ["a"]
+
+
+def test_a_failed_name_comes_back_after_what_the_server_asked_for() -> None:
+    clock = ManualClock()
+    queue = WorkQueue(clock, Jitter(base_seconds=1, cap_seconds=8))
+    delay = queue.retry("a", REFUSED)
+    assert 4 <= delay <= 5
+    assert drained(queue) == []
+    clock.advance(delay)
+    assert drained(queue) == ["a"]
+
+
+def test_delays_grow_with_failures_in_a_row_and_start_small_after_a_success() -> None:
+    queue = WorkQueue(ManualClock(), Jitter(base_seconds=1, cap_seconds=1 << 20))
+    error = ValueError()
+    assert max(queue.retry("a", error) for _ in range(20)) > 1
+    queue.forget("a")
+    assert queue.retry("a", error) <= 1
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
+    clock = ManualClock()
+    bucket = TokenBucket(clock, per_second=2, burst=3)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    assert bucket.delay_seconds() == pytest.approx(0.5)
+    clock.advance(0.5)
+    assert [bucket.take(), bucket.take()] == [True, False]
+    clock.advance(3600)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+
+
+def test_shrinking_offers_are_written_first_and_a_changed_mind_changes_the_turn() -> None:
+    outbox = Outbox()
+    for name in ("a", "b", "c", "d"):
+        outbox.put(name, Urgency.GROW)
+    outbox.put("e", Urgency.LIFECYCLE)
+    outbox.put("c", Urgency.SHRINK)
+    outbox.put("a", Urgency.GROW)
+    outbox.discard("b")
+    assert len(outbox) == 4
+    assert [outbox.pop() for _ in range(5)] == ["c", "e", "a", "d", None]
