@@ -1,0 +1,59 @@
+"""Runs conformance files through the product's own functions: `python -m tests.conformance CASES [--groups a,b]`."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from shared.errors import InvalidInput
+from tests.conformance import matching, rows
+from tests.conformance.adapters import Adapter, all_adapters
+
+
+def check(row: rows.Row, adapter: Adapter) -> list[str]:
+    """What is wrong with the adapter's answer; nothing when it passes."""
+    try:
+        got = adapter(row.input)
+    except Exception as error:
+        return [f"the adapter raised {type(error).__name__}: {error}"]
+    return list(matching.differences(row.expected, got, tolerance=row.tolerance))
+
+
+def main(argv: list[str]) -> int:
+    """Exit status 0 when every row passed, 1 when any failed or was skipped, 2 when the input is unusable."""
+    parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
+    parser.add_argument("cases", type=Path, help="a file in the cases format, or a folder of them")
+    parser.add_argument("--groups", default="", help="only these groups, separated by commas")
+    options = parser.parse_args(argv)
+    wanted = {name for name in options.groups.split(",") if name}
+    adapters = all_adapters()
+    passed: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    scenarios: list[str] = []
+    try:
+        for row in rows.read(options.cases):
+            if wanted and row.group not in wanted:
+                continue
+            if row.scenario:
+                scenarios.append(row.id)
+            elif row.group not in adapters:
+                skipped[row.group] += 1
+            elif problems := check(row, adapters[row.group]):
+                failed[row.group] += 1
+                print(f"FAILED {row.file} {row.id}", *problems, sep="\n    ")
+            else:
+                passed[row.group] += 1
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    for group in sorted(passed.keys() | failed.keys() | skipped.keys()):
+        print(f"{group}: {passed[group]} passed, {failed[group]} failed, {skipped[group]} skipped")
+    if scenarios:
+        print(f"scenarios, each a test of its own that carries the id: {', '.join(scenarios)}")
+    print(f"{passed.total()} passed, {failed.total()} failed, {skipped.total()} skipped")
+    return 1 if failed or skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

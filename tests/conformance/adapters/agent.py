@@ -1,0 +1,356 @@
+"""Rows about decaying histograms, out of two tables: VPA's (`kind`) and Koordinator's (`group`).
+
+Some rows ask their questions inside their answers (which buckets' starts, which values to find): functions answer them.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from agent.predict_server import compact, decay, histogram
+from agent.predict_server.bank import Bank
+from agent.predict_server.compact import CompactHistogram
+from agent.predict_server.histogram import Buckets
+from tests.conformance.matching import Asked, Holds
+
+Input: TypeAlias = Any  # JSON of another project's making
+
+ROW = np.array([0])
+DEFAULT_OPTIONS = {"type": "linear", "max": 10, "bucketSize": 1, "epsilon": 0.001}
+
+
+class One:
+    """A bank of one model, spoken to as the tables do."""
+
+    def __init__(self, buckets: Buckets, half_life_seconds: float = math.inf) -> None:
+        self.bank = Bank(buckets, half_life_seconds, rows=1)
+
+    def add(self, value: float, weight: float = 1.0, time: float = 0.0) -> None:
+        self.bank.add(ROW, np.array([value], float), time, weight)
+
+    def subtract(self, value: float, weight: float = 1.0, time: float = 0.0) -> None:
+        decayed = weight * self.bank.weights_at(ROW, time)
+        self.bank.histograms.subtract(ROW, np.array([value], float), decayed)
+
+    def percentile(self, p: float) -> float:
+        return float(self.bank.histograms.percentiles(ROW, np.array([p]))[0, 0])
+
+    @property
+    def percentiles(self) -> Asked:
+        return Asked(self.percentile)
+
+    @property
+    def empty(self) -> bool:
+        return bool(self.bank.histograms.empty(ROW)[0])
+
+    @property
+    def weights(self) -> dict[str, float]:
+        weights = self.bank.histograms.weights[0]
+        return {str(bucket): float(weights[bucket]) for bucket in np.flatnonzero(weights)}
+
+    @property
+    def state(self) -> dict[str, object]:
+        return {
+            "total_weight": float(self.bank.histograms.totals[0]),
+            "min_bucket": int(self.bank.histograms.first[0]),
+            "max_bucket": int(self.bank.histograms.last[0]),
+            "buckets": self.weights,
+            "reference_timestamp": float(self.bank.references[0]),
+        }
+
+    def saved(self) -> dict[str, object]:
+        found = compact.save(self.bank, 0)
+        return {
+            "referenceTimestamp": instant(found.reference_timestamp),
+            "bucketWeights": {str(bucket): weight for bucket, weight in found.bucket_weights.items()},
+            "totalWeight": found.total_weight,
+        }
+
+    def load(self, checkpoint: Input) -> None:
+        reference = checkpoint.get("referenceTimestamp")
+        weights = {int(bucket): weight for bucket, weight in (checkpoint.get("bucketWeights") or {}).items()}
+        seconds = decay.ZERO_TIME if reference is None else dt.datetime.fromisoformat(reference).timestamp()
+        compact.load(self.bank, 0, CompactHistogram(seconds, weights, checkpoint.get("totalWeight", 0.0)))
+
+
+def instant(seconds: float) -> str:
+    """RFC 3339, also of Go's zero time, which no C library formats with four digits of the year."""
+    zero = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    return (zero + dt.timedelta(seconds=seconds - decay.ZERO_TIME)).isoformat().replace("+00:00", "Z")
+
+
+def buckets(options: Input) -> Buckets:
+    """Raises ValueError."""
+    maximum = options.get("max_value", options.get("max", options.get("max_cores", options.get("max_bytes"))))
+    first = options.get("first_bucket_size", options.get("firstBucketSize", options.get("first")))
+    epsilon = options.get("epsilon", histogram.DEFAULT_EPSILON)
+    if options.get("type", "exponential") == "linear":
+        size = options.get("bucket_size", options.get("bucketSize"))
+        return histogram.linear(max_value=maximum, bucket_size=size, epsilon=epsilon)
+    return histogram.exponential(max_value=maximum, first_bucket_size=first, ratio=options["ratio"], epsilon=epsilon)
+
+
+def find(layout: Buckets, value: float) -> int:
+    return int(layout.find(np.array([value]))[0])
+
+
+def start(layout: Buckets, bucket: float) -> float:
+    return float(layout.starts[int(bucket)])
+
+
+def operations(given: Input) -> object:
+    """VPA's kinds `histogram` and `decaying`: a list of steps, some of which carry what they must answer."""
+    one = One(buckets(given["options"]), given.get("half_life_s", math.inf))
+    for name, *arguments in given["ops"]:
+        if name == "pct":
+            p, expected = arguments
+            got = one.percentile(p)
+            assert math.isclose(got, expected, rel_tol=1e-9), f"percentile {p}: {got} is not {expected}"
+        elif name == "empty":
+            assert one.empty is arguments[0]
+        elif name == "add":
+            one.add(*arguments)
+        else:
+            one.subtract(*arguments)
+    return one.state
+
+
+def options_row(given: Input) -> object:
+    try:
+        layout = buckets(given)
+    except ValueError:
+        return {"error": True}
+    return {
+        "num_buckets": layout.count,
+        "starts": Asked(lambda bucket: start(layout, bucket)),
+        "find": Asked(lambda value: find(layout, value)),
+    }
+
+
+def filled(given: Input, samples: Input) -> One:
+    one = One(buckets(given["options"]), given.get("half_life_s", math.inf))
+    for sample in samples:
+        one.add(*sample)
+    return one
+
+
+def checkpoint_save(given: Input) -> object:
+    found = compact.save(filled(given, given["samples"]).bank, 0)
+    return {
+        "referenceTimestamp": found.reference_timestamp,
+        "bucketWeights": {str(bucket): weight for bucket, weight in found.bucket_weights.items()},
+        "totalWeight": found.total_weight,
+    }
+
+
+def checkpoint_load(given: Input) -> object:
+    one = One(buckets(given["options"]), given.get("half_life_s", math.inf))
+    try:
+        one.load(given["checkpoint"])
+    except (ValueError, AttributeError):  # a null checkpoint has no fields
+        return {"error": True}
+    return {**one.state, "empty": one.empty, "reference_unix": float(one.bank.references[0])}
+
+
+def checkpoint_roundtrip(given: Input) -> object:
+    saved = filled(given, given["samples"]).saved()
+    one = One(buckets(given["options"]), given.get("half_life_s", math.inf))
+    one.load(saved)
+    return {
+        # Some rows name the buckets alone.
+        "saved": {**saved, **saved["bucketWeights"]},  # type: ignore[dict-item]  # JSON made right above
+        "empty_after_load": one.empty,
+        "min_bucket_after_load": int(one.bank.histograms.first[0]),
+        "max_bucket_after_load": int(one.bank.histograms.last[0]),
+        "loaded_buckets": one.weights,
+    }
+
+
+def merge(given: Input) -> object:
+    """Equal to one histogram that saw every sample, in the order the row lists them (it decides the reference)."""
+    layout = buckets(given["options"])
+
+    def model(samples: Input) -> One:
+        one = One(layout, given.get("half_life_s", math.inf))
+        for sample in samples:
+            one.add(*sample)
+        return one
+
+    merged, other = model(given["a"]), model(given["b"])
+    merged.bank.merge(ROW, other.bank, ROW)
+
+    def equals(samples: Input) -> bool:
+        weights = model(samples).bank.histograms.weights
+        return np.allclose(merged.bank.histograms.weights, weights, rtol=1e-12)
+
+    return {**merged.state, "equals": Holds(equals), "equals_histogram_of": Holds(equals)}
+
+
+def reference_rounding(given: Input) -> object:
+    return decay.rounded_reference(given["timestamp"], given["half_life_s"])
+
+
+def koordinator(given: Input) -> object:
+    """Koordinator's rows differ by the keys of their input."""
+    for key, answer in _KOORDINATOR:
+        if key in given:
+            return answer(given)
+    return golden(given) if "resource" in given else unit(given)
+
+
+def golden(given: Input) -> object:
+    layout = {"cpu": histogram.CPU, "memory": histogram.MEMORY}[given["resource"]]
+    one = One(layout, given["halfLifeSeconds"])
+    last = 1700000000.0
+    for value, weight, last in golden_samples(given):
+        one.add(value, weight, last)
+    saved = one.saved()
+    answers = {"checkpoint": saved, "percentiles": one.percentiles}
+    restored, disturbed = One(layout, given["halfLifeSeconds"]), One(layout, given["halfLifeSeconds"])
+    restored.load(saved)
+    disturbed.load(saved)
+    for minute in range(1, 11):
+        disturbed.add(0.0, 1.0, last + 60 * minute)
+    unit_scale = 1000 if given["resource"] == "cpu" else 1
+    levels = {"p60": 0.6, "p90": 0.9, "p95": 0.95, "p98": 0.98, "max": 1.0}
+    prediction = {name: int(one.percentile(p) * unit_scale) for name, p in levels.items()}
+    return {
+        **answers,
+        "percentiles_after_restore": restored.percentiles,
+        "percentiles_after_restore_plus_10_zero_samples": disturbed.percentiles,
+        "prediction_milli": prediction,
+        "prediction_bytes": prediction,
+    }
+
+
+def golden_samples(given: Input) -> Iterator[tuple[float, float, float]]:
+    for sample in given.get("samples") or ():
+        yield sample["value"], sample["weight"], sample["unix"]
+    series = given.get("samples_series")
+    if series:
+        for index, value in enumerate(series["values"]):
+            yield value, 1.0, series["start_unix"] + index * series["interval_seconds"]
+
+
+def layout_row(given: Input) -> object:
+    layout = buckets(given)
+    return {
+        "numBuckets": layout.count,
+        "epsilon": layout.epsilon,
+        "bucketStart": Asked(lambda bucket: start(layout, bucket), "bucket", "start"),
+        "findBucket": Asked(lambda value: find(layout, value), "value", "bucket"),
+    }
+
+
+def reference_times(given: Input) -> object:
+    answers = []
+    for case in given["cases"]:
+        one = One(histogram.CPU, case["halfLifeSeconds"])
+        one.add(1.0, 1.0, case["firstSampleUnix"])
+        reference = float(one.bank.references[0])
+        answers.append(
+            {
+                **case,
+                "referenceTimestamp": instant(reference),
+                "referenceTimestampUnix": reference,
+                "totalWeight": float(one.bank.histograms.totals[0]),
+            }
+        )
+    return {"cases": answers}
+
+
+def unit(given: Input) -> object:
+    """Samples [value, weight] or, with a half-life, [value, weight, half-lives after the start]."""
+    layout = buckets(given.get("options", DEFAULT_OPTIONS))
+    half_life = given.get("halfLifeSeconds", math.inf)
+    one = One(layout, half_life)
+    for value, weight, *offset in given.get("samples", ()):
+        one.add(value, weight, given.get("startUnix", 0) + (offset[0] * half_life if offset else 0.0))
+    for bucket, weight in given.get("weights", {}).items():
+        one.add(start(layout, float(bucket)), weight)
+
+    def after_adding(samples: Input) -> bool:
+        for value, weight in samples:
+            one.add(value, weight)
+        return True
+
+    # In the rows' own order: what comes after `afterAdding` asks about the model it has changed.
+    return {
+        **one.saved(),
+        "percentiles": one.percentiles,
+        "weights": one.weights,
+        "numBuckets": layout.count,
+        "bucketStart": Asked(lambda bucket: start(layout, bucket)),
+        "findBucket": Asked(lambda value: find(layout, value)),
+        "isEmpty": one.empty,
+        "afterAdding": Holds(after_adding),
+        "percentilesAfter": one.percentiles,
+    }
+
+
+def loaded(given: Input) -> object:
+    one = One(buckets(given.get("options", DEFAULT_OPTIONS)))
+    one.load(given["checkpoint"])
+    return {"weights": one.weights, "totalWeight": float(one.bank.histograms.totals[0])}
+
+
+def refused(given: Input) -> object:
+    def error(checkpoint: Input) -> bool:
+        answer = checkpoint_load({"options": DEFAULT_OPTIONS, "checkpoint": checkpoint})
+        return isinstance(answer, dict) and "error" in answer
+
+    return {"error": [error(checkpoint) for checkpoint in given["checkpoints"]]}
+
+
+def steps(given: Input) -> object:
+    one = One(buckets(given["options"]))
+    empty = []
+    for name, value, weight in given["steps"]:
+        (one.add if name == "add" else one.subtract)(value, weight)
+        empty.append(one.empty)
+    return {"isEmptyAfterStep": empty}
+
+
+def precision(given: Input) -> object:
+    """Whether the outermost percentiles of a smallest and a largest sample are within the tolerance of those."""
+
+    def within(layout: Buckets, low: float, high: float) -> bool:
+        one = One(layout)
+        one.add(low)
+        one.add(high)
+        tolerance = given["tolerance"]
+        return math.isclose(one.percentile(0.0), low, rel_tol=tolerance) and math.isclose(
+            one.percentile(1.0), high, rel_tol=tolerance
+        )
+
+    layouts = {"cpu": histogram.CPU, "memory": histogram.MEMORY}
+    return {
+        "withinTolerance": all(
+            within(layout, given[name]["min"], given[name]["max"]) for name, layout in layouts.items()
+        )
+    }
+
+
+_KOORDINATOR: tuple[tuple[str, Callable[[Input], object]], ...] = (
+    ("halfLifeSeconds", lambda given: golden(given) if "resource" in given else unit(given)),
+    ("cases", reference_times),
+    ("checkpoints", refused),
+    ("checkpoint", loaded),
+    ("steps", steps),
+    ("tolerance", precision),
+    ("ratio", layout_row),
+)
+
+ADAPTERS: dict[str, Callable[[Input], object]] = {
+    "histogram": lambda given: operations(given) if "ops" in given else koordinator(given),
+    "decaying": operations,
+    "options": options_row,
+    "checkpoint_save": checkpoint_save,
+    "checkpoint_load": checkpoint_load,
+    "checkpoint_roundtrip": checkpoint_roundtrip,
+    "merge": merge,
+    "reference_rounding": reference_rounding,
+}

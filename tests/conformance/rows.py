@@ -1,0 +1,54 @@
+"""Rows of conformance files: `{"cases": [{"id", "group", "input", "expected"}, ...]}`."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import InvalidInput
+
+_GROUP_KEYS = ("group", "area", "category", "kind")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input with the answer it must give; a scenario tells its situation in words."""
+
+    file: str
+    id: str
+    group: str
+    input: object
+    expected: object
+    tolerance: float
+    scenario: bool
+
+
+def read(path: Path) -> Iterator[Row]:
+    """All rows of a file, or of the .json files of a folder. Files without `cases` are data. Raises InvalidInput."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    for file in files:
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidInput(source=str(file), field="(document)", value=file.name, problem=str(error)) from error
+        if isinstance(document, dict):
+            for position, case in enumerate(document.get("cases", [])):
+                yield _row(file.name, position, case)
+
+
+def _row(file: str, position: int, case: object) -> Row:
+    field = f"cases[{position}]"
+    if not isinstance(case, dict) or "input" not in case or "expected" not in case:
+        raise InvalidInput(source=file, field=field, value=case, problem="a row needs input and expected")
+    group = next((str(case[key]) for key in _GROUP_KEYS if key in case), None)
+    if group is None:
+        raise InvalidInput(source=file, field=field, value=case, problem=f"a row needs one of {', '.join(_GROUP_KEYS)}")
+    return Row(
+        file=file,
+        id=str(case.get("id", field)),
+        group=group,
+        input=case["input"],
+        expected=case["expected"],
+        tolerance=float(case.get("tolerance") or 0.0),
+        scenario=bool(case.get("scenario", False)),
+    )

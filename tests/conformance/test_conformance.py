@@ -1,0 +1,113 @@
+"""The rows kept in data/ hold, and the runner can tell when they do not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import __main__ as runner
+from tests.conformance import matching, rows
+from tests.conformance.adapters import all_adapters
+
+DATA = Path(__file__).parent / "data"
+ADAPTERS = all_adapters()
+ROWS = [row for row in rows.read(DATA) if row.group in ADAPTERS]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.group}-{row.id}")
+def test_the_product_gives_the_expected_answer(row: rows.Row) -> None:
+    assert runner.check(row, ADAPTERS[row.group]) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "agrees"),
+    [
+        ({"a": 1}, {"a": 1, "extra": 2}, True),
+        ({"a": 1}, {}, False),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": None}, {}, False),
+        ([1, 2], [1, 2, 3], False),
+        ({"cpu_milli": 5_000_000}, {"cpu_milli": 5_000_001}, False),
+        ({"memory": 5_000_000}, {"memory": 5_000_001}, True),
+        ({"memory": 5_000_000}, {"memory": 5_000_002}, False),
+        (1.0, 1.0 + 1e-10, True),
+        (1.0, 1.0 + 1e-8, False),
+        ("x", "y", False),
+    ],
+)
+def test_an_answer_agrees_only_within_the_tolerances(expected: object, got: object, agrees: bool) -> None:
+    assert (not list(matching.differences(expected, got))) is agrees
+
+
+@pytest.mark.parametrize(
+    ("cases", "last_line", "status"),
+    [
+        ([{"id": "1", "group": "no-such-group", "input": {}, "expected": {}}], "0 passed, 0 failed, 1 skipped", 1),
+        (
+            [{"id": "1", "group": "no-such-group", "input": "words", "expected": {}, "scenario": True}],
+            "0 passed, 0 failed, 0 skipped",
+            0,
+        ),
+        (
+            [
+                {
+                    "id": "1",
+                    "group": "resource_diff",
+                    "input": {"old": "1", "new": "2", "threshold": 2},
+                    "expected": {"diff": True},
+                }
+            ],
+            "0 passed, 1 failed, 0 skipped",
+            1,
+        ),
+        (
+            [
+                {
+                    "id": "1",
+                    "group": "resource_diff",
+                    "input": {"old": "1", "new": "2", "threshold": 2},
+                    "expected": {"diff": False},
+                }
+            ],
+            "1 passed, 0 failed, 0 skipped",
+            0,
+        ),
+    ],
+)
+def test_the_runner_counts_and_exits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cases: list[object], last_line: str, status: int
+) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": cases}))
+    assert runner.main([str(file)]) == status
+    assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
+@pytest.mark.parametrize("text", ["{", '{"cases": [{"id": "1"}]}', '{"cases": [{"input": 1, "expected": 2}]}'])
+def test_an_unusable_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(text)
+    assert runner.main([str(file)]) == 2
+    assert "cases.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("expected", "agrees"),
+    [
+        ({"2": 4.0, "3": 9.0}, True),
+        ({"2": 5.0}, False),
+        ([[2, 4.0]], True),
+        ([{"x": 3, "y": 9.0}], True),
+        ([[3, 4.0]], False),
+    ],
+)
+def test_a_question_inside_the_answer_is_asked(expected: object, agrees: bool) -> None:
+    squared = matching.Asked(lambda number: number * number, "x", "y")
+    assert (not list(matching.differences(expected, squared))) is agrees
+
+
+def test_a_claim_inside_the_answer_is_judged() -> None:
+    positive = matching.Holds(lambda claimed: isinstance(claimed, int) and claimed > 0)
+    assert not list(matching.differences({"a": 1}, {"a": positive}))
+    assert list(matching.differences({"a": -1}, {"a": positive}))
