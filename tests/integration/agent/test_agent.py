@@ -26,7 +26,7 @@ from shared.clock import SystemClock
 from shared.kube.client import Client
 from shared.kube.resources import NODEMETRICS, NODES, PODS
 from tests.support import eventually
-from tests.support.apiserver import TOKEN, ApiServer
+from tests.support.apiserver import TOKEN, ApiServer, rule
 
 GIB = 2**30
 
@@ -203,6 +203,28 @@ def test_a_bad_policy_is_shown_and_the_last_good_one_stays(node: Node) -> None:
     node.set_policy(predictor=None)
     eventually(lambda: node.reclaimable_cpu_milli() == 1250, 10, 0.1)
     assert node.condition("PolicyAccepted") == "True/Applied"
+
+
+def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
+    node.add_node_metric()
+    node.agent()
+    eventually(lambda: node.condition("PolicyAccepted") == "True/Applied", 15, 0.1)
+    interval = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 2**31}}}
+    node.client.patch(NODEMETRICS, node.name, interval)
+    eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy", 10, 0.1)
+
+
+def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node, api_server: ApiServer) -> None:
+    node.add_node_metric()
+    agent = node.agent()
+    eventually(lambda: node.status.update_time, 15, 0.1)
+    path = f"nodemetrics/{node.name}/status"
+    busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retry_after=4, times=1)
+    api_server.fault(busy)
+    eventually(lambda: "report_failures_total 1.0" in get(agent, "metrics").text, 5, 0.05)
+    turned_away, sent = time.monotonic(), get(agent, "api/v1/report").json()["time"]
+    eventually(lambda: get(agent, "api/v1/report").json()["time"] != sent, 15, 0.05)
+    assert time.monotonic() - turned_away > 3.5
 
 
 def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_comes_first(

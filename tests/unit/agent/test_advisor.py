@@ -1,5 +1,7 @@
 """One tick is put together so that nothing is counted twice and nothing is lost."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.metrics_advisor.advisor import entities
-from agent.metrics_advisor.host import busy_seconds, used_bytes
+from agent.metrics_advisor.files import Descriptors
+from agent.metrics_advisor.host import Host, busy_seconds, used_bytes
 from agent.metrics_advisor.source import Sample
 from shared.names import PriorityClass
 
@@ -50,6 +53,14 @@ def test_system_follows_koordinators_rule() -> None:
     assert got[series.SYSTEM] == Usage(0.5, 512.0)
     got = entities(Sample(Usage(1.0, 1.0), {"p": Usage(2.0, 2.0)}), {"p": PriorityClass.PROD})
     assert got[series.SYSTEM] == Usage(0.0, 0.0)
+
+
+def test_cpus_that_come_at_run_time_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    host = Host(Path("/proc"), Descriptors())
+    assert host.cpu_count == 2
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert host.cpu_count == 64
 
 
 def test_busy_time_leaves_out_waiting_stolen_and_guest_time() -> None:

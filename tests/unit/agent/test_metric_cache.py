@@ -83,6 +83,14 @@ def test_a_window_ends_now_and_not_with_the_last_sample() -> None:
     assert cache.aggregate(Aggregation.LAST, 5, until=15) == {}
 
 
+def test_a_window_ends_where_it_is_asked_to_though_samples_came_since() -> None:
+    cache = MetricCache(retention_seconds=100)
+    for second in range(5):
+        cache.append(second, {"a": Usage(second, second)})
+    assert cache.aggregate(Aggregation.MAX, 2, until=3) == {"a": Usage(3.0, 3.0)}
+    assert cache.aggregate(Aggregation.COUNT, 2, until=3) == {"a": Usage(2.0, 2.0)}
+
+
 def test_an_empty_cache_answers_nothing() -> None:
     assert MetricCache(10).aggregate(Aggregation.P95, 5) == {}
 

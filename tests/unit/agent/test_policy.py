@@ -58,6 +58,11 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         ({"coldStartPeriodSeconds": -1}, "coldStartPeriodSeconds"),
         ({"cpuHalfLifeSeconds": 0}, "cpuHalfLifeSeconds"),
         ({"reclaimRatioPercent": 101}, "reclaimRatioPercent"),
+        ({"sigmaCPU": "1e308"}, "sigmaCPU"),
+        ({"sigmaMemory": 10**400}, "sigmaMemory"),
+        ({"coldStartPeriodSeconds": 10**400}, "coldStartPeriodSeconds"),
+        ({"cpuHalfLifeSeconds": 10**400}, "cpuHalfLifeSeconds"),
+        ({"memoryHalfLifeSeconds": 2**31}, "memoryHalfLifeSeconds"),
         ("a text", "predictPolicy"),
         ([], "predictPolicy"),
     ],
@@ -94,7 +99,15 @@ def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [{"reportIntervalSeconds": 0}, {"aggregateDurationSeconds": -5}, {"reportIntervalSeconds": "1m"}, "x"]
+    "raw",
+    [
+        {"reportIntervalSeconds": 10**400},
+        {"aggregateDurationSeconds": 2**31},
+        {"reportIntervalSeconds": 0},
+        {"aggregateDurationSeconds": -5},
+        {"reportIntervalSeconds": "1m"},
+        "x",
+    ],
 )
 def test_a_bad_report_policy_is_refused(raw: object) -> None:
     with pytest.raises(InvalidInput):

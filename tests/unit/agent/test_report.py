@@ -94,3 +94,5 @@ def test_a_condition_keeps_the_time_it_last_changed() -> None:
     assert times[report.POLICY_ACCEPTED] != first[1].last_transition_time
     assert later[1].status == "False"
     assert later[1].message == "bad"
+    both = report.conditions(untrained(problem="bad"), first, NOW + 60, report_problem="worse")
+    assert both[1].message == "bad; worse"

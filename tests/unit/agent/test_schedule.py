@@ -74,6 +74,16 @@ def test_a_report_that_failed_is_owed_with_its_reason() -> None:
     assert due(schedule, 64.0) is None
 
 
+def test_beats_missed_while_reports_failed_are_not_made_up_for() -> None:
+    schedule = reported()
+    assert due(schedule, 60.0) is Reason.PERIODIC
+    schedule.failed(60.0, Reason.PERIODIC, retry_after=600.0)
+    assert due(schedule, 660.0) is Reason.PERIODIC
+    schedule.succeeded(660.0, CLAIM)
+    assert due(schedule, 661.0) is None
+    assert due(schedule, 720.0) is Reason.PERIODIC
+
+
 @pytest.mark.parametrize(
     ("before", "now", "threshold", "expected"),
     [

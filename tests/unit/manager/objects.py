@@ -26,11 +26,19 @@ def node(
     annotations: dict[str, str] | None = None,
     mid: Quantities | None = None,
     capacity_mid: Quantities | None = None,
+    created_at: float | None = None,
 ) -> Node:
     native: Quantities = {"cpu": cpu, "memory": memory}
     offered = mid or {}
     return Node(
-        metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version="7", labels=labels, annotations=annotations),
+        metadata=ObjectMeta(
+            name=name,
+            uid=f"uid-{name}",
+            resource_version="7",
+            creation_timestamp=None if created_at is None else durations.timestamp(created_at),
+            labels=labels,
+            annotations=annotations,
+        ),
         status=NodeStatus(
             capacity={**native, **(offered if capacity_mid is None else capacity_mid)},
             allocatable={**native, **offered},

@@ -1,5 +1,6 @@
 """What is unknown, unreadable or stale is not on offer, and the reason says so."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,24 @@ def test_the_limit_itself_is_still_fresh(age_seconds: float | None, offered: boo
     assert (decision.offer is not None) is offered
     assert decision.is_degraded is not offered
     assert decision.explanation.reason.startswith(explain.DEGRADED_REASON) is not offered
+
+
+@pytest.mark.parametrize(("node_age", "offered"), [(3600, True), (300, True), (240, True), (239, False), (10, False)])
+def test_the_report_of_a_machine_that_had_the_name_before_says_nothing(node_age: float, offered: bool) -> None:
+    reported = metric(age_seconds=300, reclaimable=RECLAIMABLE)
+    decision = explain.decide(node(created_at=NOW - node_age), reported, Requested(), enabled(), NOW)
+    assert (decision.offer is not None) is offered
+    assert ("before the Node was created" in decision.explanation.reason) is not offered
+
+
+def test_a_node_whose_creation_means_nothing_is_not_trusted() -> None:
+    strange = node()
+    strange = msgspec.structs.replace(
+        strange, metadata=msgspec.structs.replace(strange.metadata, creation_timestamp="yesterday")
+    )
+    decision = explain.decide(strange, metric(reclaimable=RECLAIMABLE), Requested(), enabled(), NOW)
+    assert (decision.offer, decision.is_degraded) == (None, True)
+    assert "metadata.creationTimestamp: 'yesterday'" in decision.explanation.reason
 
 
 def test_without_a_node_metric_nothing_is_on_offer() -> None:

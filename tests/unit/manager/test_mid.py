@@ -69,6 +69,18 @@ def test_the_seed_formulas(
     assert results(mid.calculate(ColocationStrategy(**strategy), seen)) == expected  # type: ignore[arg-type]  # real fields
 
 
+def test_a_static_share_beyond_all_numbers_is_capped_like_any_other() -> None:
+    absurd = ColocationStrategy(
+        mid_formula=MidFormula.UPSTREAM,
+        mid_reclaim_mode=mid.STATIC,
+        mid_cpu_threshold_percent=50,
+        mid_static_cpu_reserved_percent=10**306,
+        mid_static_memory_reserved_percent=10**306,
+    )
+    explained = mid.calculate(absurd, situation(reclaimable=None))
+    assert results(explained) == ((16_000, "cap"), (64 * GIB, "cap"))
+
+
 def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
     explained = mid.calculate(ColocationStrategy(), situation(reclaimable=Resources(1, 1)))
     assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,24 @@ def test_the_policy_in_effect_is_delivered() -> None:
     assert wanted.predict_policy == PredictPolicy(predictor="n-sigma-v2")
     assert wanted.mid_policy is not None
     assert wanted.mid_policy.mid_formula == "seed"
+
+
+def test_every_field_of_the_predict_policy_is_delivered() -> None:
+    said = {
+        "resourceDiffThresholdPercent": 10,
+        "coldStartPeriodSeconds": 60,
+        "predictor": "n-sigma-v1",
+        "sigmaCPU": "2.5",
+        "sigmaMemory": 3,
+        "cpuPercentile": 90,
+        "memoryPercentile": 99,
+        "safetyMarginPercent": 5,
+        "reclaimRatioPercent": 80,
+        "cpuHalfLifeSeconds": 3600,
+        "memoryHalfLifeSeconds": 7200,
+    }
+    wanted = spec.desired(enabled(node_predict_policy=msgspec.convert(said, NodePredictPolicy)), settled=True, old=None)
+    assert msgspec.to_builtins(wanted)["predictPolicy"] == said
 
 
 def test_where_colocation_is_off_nothing_but_collection_is_asked_for() -> None:

@@ -37,11 +37,29 @@ def test_a_failed_name_comes_back_after_what_the_server_asked_for() -> None:
 
 
 def test_delays_grow_with_failures_in_a_row_and_start_small_after_a_success() -> None:
-    queue = WorkQueue(ManualClock(), Jitter(base_seconds=1, cap_seconds=1 << 20))
-    error = ValueError()
-    assert max(queue.retry("a", error) for _ in range(20)) > 1
+    clock = ManualClock()
+    queue = WorkQueue(clock, Jitter(base_seconds=1, cap_seconds=1 << 20))
+    error, delays = ValueError(), []
+    for _ in range(20):
+        delays.append(queue.retry("a", error))
+        clock.advance(delays[-1] + 0.001)
+        assert drained(queue) == ["a"]
+    assert max(delays) > 1
     queue.forget("a")
     assert queue.retry("a", error) <= 1
+
+
+def test_events_about_a_name_that_keeps_failing_do_not_multiply_its_attempts() -> None:
+    clock = ManualClock()
+    queue = WorkQueue(clock, Jitter(base_seconds=1, cap_seconds=8))
+    for _ in range(100):
+        queue.add(["a"])
+        for name in drained(queue):
+            queue.retry(name, ValueError())
+    assert len(queue) == 1
+    clock.advance(10)
+    assert drained(queue) == ["a"]
+    assert len(queue) == 0
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:

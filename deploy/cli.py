@@ -1,0 +1,154 @@
+"""The `headroom` command. Each command imports what it needs when it runs, so that `--help` comes at once."""
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from shared.errors import HeadroomError, InvalidInput
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+app = typer.Typer(
+    name="headroom",
+    help="Reclaims the CPU and memory a Kubernetes cluster pays for and does not use.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+explain_app = typer.Typer(help="Show every term of a decision.", no_args_is_help=True)
+app.add_typer(explain_app, name="explain")
+
+_PASSED_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+class UpFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class ExplainFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class ProfileChoice(enum.StrEnum):
+    DEMO = "demo"
+    PRODUCTION = "production"
+
+
+def _seconds(text: str) -> float:
+    from shared import durations
+
+    try:
+        seconds = durations.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if seconds <= 0:
+        raise typer.BadParameter("must be more than 0")
+    return seconds
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(min=0, max=1000, help="Simulated nodes beside this machine.")] = 5,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="CSV file (.gz) whose series the simulated pods follow, each scaled to its peak."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=100_000, help="How much faster than the clock simulated time runs.")
+    ] = 1.0,
+    keep: Annotated[
+        Path | None, typer.Option(help="Directory of the cluster's state, continued from if it is there.")
+    ] = None,
+    for_: Annotated[
+        float | None, typer.Option("--for", parser=_seconds, metavar="DURATION", help="End after, for example, 120s.")
+    ] = None,
+    output: Annotated[
+        UpFormat, typer.Option("--output", "-o", help="table, or the last state as JSON.")
+    ] = UpFormat.TABLE,
+    profile: Annotated[ProfileChoice, typer.Option(help="How fast the prediction learns.")] = ProfileChoice.DEMO,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server (0: any).")] = 6443,
+    manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
+    agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
+) -> int:
+    """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""
+    from deploy.local import up as command
+    from deploy.local.cluster import Ports
+    from deploy.local.profile import ProfileName
+
+    return command.run(
+        command.UpOptions(
+            nodes=nodes,
+            trace=trace,
+            speed=speed,
+            keep=keep,
+            for_seconds=for_,
+            as_json=output is UpFormat.JSON,
+            profile=ProfileName(profile),
+            ports=Ports(api=port, manager=manager_port, agent=agent_port),
+        )
+    )
+
+
+@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+def agent(context: typer.Context) -> int:
+    """Run the agent of one node (see `headroom agent --help`)."""
+    from agent import main as daemon
+
+    return daemon.main(context.args)
+
+
+@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+def manager(context: typer.Context) -> int:
+    """Run the manager (see `headroom manager --help`)."""
+    from manager import main as daemon
+
+    return daemon.main(context.args)
+
+
+@explain_app.command("node")
+def explain_node(
+    name: Annotated[str, typer.Argument(help="Name of the Node.")],
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="What `kubectl get ... -o yaml` printed, instead of a live cluster."),
+    ] = None,
+    output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live cluster.")] = None,
+) -> int:
+    """Show every term of what NODE offers to Mid, and which one decided."""
+    from deploy import explain as command
+
+    print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value))
+    return OK
+
+
+def main() -> None:
+    """Entry point. Exit status 0: done, 1: failed, 2: bad usage or bad input."""
+    try:
+        sys.exit(app(standalone_mode=False) or OK)
+    except TyperException as error:  # a flag or a value that the parser refuses
+        _fail(error.format_message(), BAD_INPUT)
+    except InvalidInput as error:
+        _fail(str(error), BAD_INPUT)
+    except HeadroomError as error:
+        _fail(str(error), FAILED)
+    except typer.Abort:
+        _fail("aborted", FAILED)
+
+
+def _fail(message: str, status: int) -> None:
+    if message:  # none where the parser has printed its help instead
+        print(f"headroom: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""`python -m deploy.local.apiserver`: serves one data directory on one loopback address until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+import yaml
+
+from deploy.local.apiserver import status
+from deploy.local.apiserver.app import Application, Protocol
+from deploy.local.apiserver.bodies import check_object
+from deploy.local.apiserver.database import DataInUse
+from deploy.local.apiserver.kinds import CRD_GROUP
+from deploy.local.apiserver.objects import JsonObject
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.store import Store
+from deploy.local.apiserver.writes import How, Writes
+
+logger = logging.getLogger("deploy.local.apiserver")
+
+GARBAGE_SECONDS = 10.0
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+class UsageError(Exception):
+    """The command line, or a file it names, cannot be used; the text says why."""
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.apiserver", description=__doc__)
+    parser.add_argument("--listen", required=True, metavar="127.0.0.1:PORT", help="loopback address; port 0: any")
+    parser.add_argument("--data-dir", required=True, type=Path)
+    parser.add_argument("--token-file", required=True, type=Path, help="holds the bearer token")
+    parser.add_argument("--crd-dir", action="append", default=[], type=Path, help="manifests of custom kinds")
+    parser.add_argument("--ready-file", type=Path, help="gets the bound address once requests are answered")
+    return parser.parse_args(argv)
+
+
+def bind(listen: str) -> socket.socket:
+    """A listening socket on a loopback address. Raises UsageError."""
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        number = int(port)
+    except ValueError:
+        raise UsageError(f"--listen {listen!r}: expected ADDRESS:PORT") from None
+    if not address.is_loopback:
+        raise UsageError(f"--listen {listen!r}: only loopback addresses are served")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    # asyncio turns Nagle off only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((str(address), number))
+    except OSError as error:
+        raise UsageError(f"--listen {listen!r}: {error.strerror}") from error
+    listener.listen(1024)
+    return listener
+
+
+def read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"--token-file {path}: {error.strerror}") from error
+    if not token:
+        raise UsageError(f"--token-file {path}: it is empty")
+    return token
+
+
+def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
+    """The CustomResourceDefinitions in the directories' YAML files. Raises UsageError."""
+    for directory in directories:
+        if not directory.is_dir():
+            raise UsageError(f"--crd-dir {directory}: no such directory")
+        for path in sorted(directory.glob("*.y*ml")):
+            try:
+                documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+            except (OSError, yaml.YAMLError) as error:
+                raise UsageError(f"--crd-dir {path}: {error}") from error
+            for document in documents:
+                if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition":
+                    yield document
+
+
+def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
+    """What every cluster starts with, and the custom kinds; what is there already is only brought up to date."""
+    for record in store.ordered(f"{CRD_GROUP}/customresourcedefinitions"):
+        kinds.define(record.load())
+    for name in _NAMESPACES:
+        _ensure(store, kinds, writes, ("v1", "Namespace"), {"metadata": {"name": name}})
+    for name, value in _PRIORITY_CLASSES.items():
+        body = {"metadata": {"name": name}, "value": value}
+        _ensure(store, kinds, writes, ("scheduling.k8s.io/v1", "PriorityClass"), body)
+    for definition in definitions:
+        _ensure(store, kinds, writes, (f"{CRD_GROUP}/v1", "CustomResourceDefinition"), definition, update=True)
+
+
+def _ensure(
+    store: Store, kinds: Registry, writes: Writes, named: tuple[str, str], body: JsonObject, *, update: bool = False
+) -> None:
+    kind = kinds.of_object(*named)
+    assert kind is not None, named
+    obj = check_object(body, kind, "")
+    name = obj["metadata"]["name"]
+    existing = store.latest(kind.resource, name)
+    if existing is None:
+        writes.create(kind, "", obj, How())
+    elif update:
+        writes.update(kind, "", name, lambda old: old | {"spec": obj["spec"]}, How())
+
+
+def publish_address(address: str, ready_file: Path | None) -> None:
+    """Prints the address and, where asked for, puts it into a file that is there only whole."""
+    print(address, flush=True)
+    if ready_file is not None:
+        temporary = ready_file.with_name(ready_file.name + ".tmp")
+        temporary.write_text(address + "\n", encoding="utf-8")
+        os.replace(temporary, ready_file)
+
+
+async def collect_garbage() -> None:
+    """Frees cycles (tracebacks, finished tasks) every few seconds instead of during requests."""
+    while True:
+        await asyncio.sleep(GARBAGE_SECONDS)
+        gc.collect()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: ours end the watches first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    """Runs until SIGTERM or SIGINT. Raises UsageError, DataInUse."""
+    token, definitions = read_token(arguments.token_file), list(read_definitions(arguments.crd_dir))
+    listener = bind(arguments.listen)
+    kinds = Registry()
+    store = Store(arguments.data_dir, kinds.fields)
+    store.start()
+    app = Application(store, kinds, token)
+    try:
+        install(store, kinds, app.writes, definitions)
+        await store.flushed()
+    except status.StatusError as error:
+        raise UsageError(f"--crd-dir: {error}") from error
+    app.start()
+    # What requests allocate is freed by reference counts: looking for cycles pays off now and then, and never
+    # among what was loaded.
+    gc.freeze()
+    gc.disable()
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        loop="asyncio",
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=120,
+        timeout_graceful_shutdown=2,
+    )
+    server = _Server(config)
+
+    def stop() -> None:
+        server.should_exit = True
+        app.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    host, port = listener.getsockname()[:2]
+    publish_address(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", arguments.ready_file)
+    collector = asyncio.create_task(collect_garbage())
+    await server.serve(sockets=[listener])
+    collector.cancel()
+    await store.stop()
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        asyncio.run(serve(parse_arguments(sys.argv[1:])))
+    except (UsageError, DataInUse) as error:
+        print(f"apiserver: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""The ASGI application: authentication, routing and faults around the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deploy.local.apiserver import bodies, discovery, openapi, requests, status
+from deploy.local.apiserver.faults import Faults, Rule
+from deploy.local.apiserver.handlers import Handlers
+from deploy.local.apiserver.janitor import Janitor
+from deploy.local.apiserver.kinds import CRD_GROUP
+from deploy.local.apiserver.listing import Lister
+from deploy.local.apiserver.objects import JsonObject
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
+from deploy.local.apiserver.store import Change, Store
+from deploy.local.apiserver.subresources import PodSubresources
+from deploy.local.apiserver.watch import Hub
+from deploy.local.apiserver.writes import Writes
+
+logger = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]  # what ASGI servers pass; its values are of any type
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
+_CRDS = f"{CRD_GROUP}/customresourcedefinitions"
+TICK_SECONDS = 0.5
+
+
+class Disconnect(Exception):
+    """The connection is to be cut without (the rest of) an answer."""
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, with the connection in the scope: only whoever holds it can cut it."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["transport"] = self.transport
+
+
+class Application:
+    """Everything behind one listening socket."""
+
+    def __init__(self, store: Store, kinds: Registry, token: str) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._token = b"Bearer " + token.encode()
+        self.writes = Writes(store, kinds)
+        self._hub = Hub(store.version)
+        self._lister = Lister(store)
+        self._handlers = Handlers(store, self.writes, self._hub, self._lister)
+        self._pods = PodSubresources(store, self.writes, kinds)
+        self._janitor = Janitor(store, self.writes, kinds)
+        self._faults = Faults()
+        self._tasks: list[asyncio.Task[None]] = []
+        store.listen(self._committed)
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.record.resource == _CRDS:
+                redefine = self._kinds.undefine if change.deleted else self._kinds.define
+                redefine(change.record.load())
+        self._hub.publish(changes)
+        self._janitor.changed(changes)
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._janitor.run()), asyncio.create_task(self._tick())]
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._hub.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._hub.tick(self._store.version)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not served")
+        request = Request(
+            method=scope["method"],
+            path=scope["path"],
+            query=requests.parse_query(scope["query_string"]),
+            headers=dict(scope["headers"]),
+            body=await _read_body(receive),
+        )
+        try:
+            answer, rule = await self._guarded(request, scope["query_string"])
+            if isinstance(answer, Response):
+                await _send_response(send, answer, rule)
+            else:
+                await _send_stream(send, receive, answer, rule)
+        except Disconnect:
+            scope["state"]["transport"].close()
+            await _disconnected(receive)
+
+    async def _guarded(self, request: Request, raw_query: bytes) -> tuple[Response | Stream, Rule | None]:
+        rule = None
+        try:
+            self._authenticate(request)
+            if self._faults and not request.path.startswith("/_"):
+                rule = self._faults.strike(request.method, f"{request.path}?{raw_query.decode('latin-1')}")
+            if rule is not None:
+                await _act_before(rule)
+            return await self._route(request), rule
+        except status.StatusError as error:
+            return failure(error), rule
+        except Disconnect:
+            raise
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.path)
+            return failure(status.internal(f"{type(error).__name__}: {error}")), rule
+
+    def _authenticate(self, request: Request) -> None:
+        given = request.headers.get(b"authorization", b"")
+        if given.startswith(b"Basic "):
+            given = _basic_as_bearer(given)
+        if not hmac.compare_digest(given, self._token) and request.path.rstrip("/") not in _OPEN_PATHS:
+            raise status.unauthorized()
+
+    async def _route(self, request: Request) -> Response | Stream:
+        target = requests.parse_path(request.path)
+        if target is None:
+            return self._route_other(request)
+        if target.resource == "selfsubjectaccessreviews" and request.method == "POST":
+            return json_response(_allowed(bodies.parse(request)), 201)
+        if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
+            return await self._pods.bind(request, target, bodies.parse(request))
+        kind = self._kinds.find(target.group, target.version, target.resource)
+        if kind is None or not _serves(kind.status, kind.subresources, target):
+            return text_response("404 page not found\n", 404)
+        if target.subresource in ("binding", "eviction", "log"):
+            return await self._pods.handle(request, target)
+        return await self._handlers.handle(request, target, kind)
+
+    def _route_other(self, request: Request) -> Response:
+        parts = request.path.strip("/").split("/")
+        match request.method, parts:
+            case "GET", ["healthz" | "livez" | "readyz"]:
+                return text_response("ok")
+            case "GET", ["version"]:
+                return json_response(discovery.version())
+            case "POST" | "GET" | "DELETE", ["_faults"]:
+                return self._script_faults(request)
+            case "POST", ["_compact"]:
+                self._hub.compact(self._store.version)
+                self._lister.forget()
+                return json_response({"resourceVersion": str(self._store.version)})
+            case "GET", _:
+                found = self._discover(parts, request.header(b"host"))
+                if found is not None:
+                    return json_response(found)
+        return text_response("404 page not found\n", 404)
+
+    def _discover(self, parts: list[str], host: str) -> JsonObject | None:
+        kinds = list(self._kinds.kinds())
+        match parts:
+            case [""]:
+                groups = [f"/apis/{group}" for group in discovery.group_versions(kinds)]
+                return {"paths": ["/api", "/api/v1", "/apis", *groups, "/healthz", "/openapi/v3", "/version"]}
+            case ["api"]:
+                return discovery.api_versions(host)
+            case ["api", version]:
+                return discovery.resource_list("", version, kinds)
+            case ["apis"]:
+                return discovery.group_list(kinds)
+            case ["apis", group]:
+                versions = discovery.group_versions(kinds).get(group)
+                return discovery.api_group(group, versions) if versions else None
+            case ["apis", group, version]:
+                return discovery.resource_list(group, version, kinds)
+            case ["openapi", "v3"]:
+                return openapi.index(kinds, self._kinds.generation)
+            case ["openapi", "v3", *rest]:
+                return openapi.document(kinds, "/".join(rest))
+        return None
+
+    def _script_faults(self, request: Request) -> Response:
+        if request.method == "POST":
+            self._faults.script(request.body)
+        elif request.method == "DELETE":
+            self._faults.script(b"[]")
+        return json_response(self._faults.rules())
+
+
+def _basic_as_bearer(header: bytes) -> bytes:
+    """The password of Basic credentials as a bearer token.
+
+    kubectl sends a kubeconfig's token over TLS only. Over loopback HTTP it sends what the server's URL holds,
+    http://kubectl:TOKEN@127.0.0.1:PORT, and that as Basic credentials.
+    """
+    try:
+        return b"Bearer " + base64.b64decode(header[6:], validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
+def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> bool:
+    wanted = target.subresource
+    if not wanted or target.rest:
+        return not target.rest
+    return wanted in subresources or (wanted == "status" and has_status)
+
+
+def _allowed(review: JsonObject) -> JsonObject:
+    """Whoever holds the token may do everything."""
+    return review | {"metadata": {}, "status": {"allowed": True, "reason": "the token's holder owns this cluster"}}
+
+
+async def _read_body(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    chunks = [body]
+    while message.get("more_body"):
+        message = await receive()
+        chunks.append(message.get("body", b""))
+    return b"".join(chunks)
+
+
+async def _act_before(rule: Rule) -> None:
+    match rule.action:
+        case "delay":
+            await asyncio.sleep(rule.seconds)
+        case "status":
+            raise rule.error()
+        case "close":
+            raise Disconnect
+
+
+async def _send_response(send: Send, response: Response, rule: Rule | None) -> None:
+    length = str(len(response.body)).encode()
+    headers = [(b"content-type", response.content_type), (b"content-length", length), *response.headers]
+    await send({"type": "http.response.start", "status": response.code, "headers": headers})
+    if rule is not None and rule.action == "truncate":
+        await send({"type": "http.response.body", "body": response.body[: len(response.body) // 2], "more_body": True})
+        raise Disconnect
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_stream(send: Send, receive: Receive, stream: Stream, rule: Rule | None) -> None:
+    """Sends chunks until they end or the client goes."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
+    sender = asyncio.create_task(_pump(send, stream))
+    gone = asyncio.create_task(_disconnected(receive))
+    limit = rule.seconds if rule is not None and rule.action == "drop-watch" else None
+    try:
+        await asyncio.wait((sender, gone), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if not sender.done() and not gone.done():
+            raise Disconnect
+    finally:
+        gone.cancel()
+        sender.cancel()
+        await asyncio.gather(sender, gone, return_exceptions=True)
+        stream.close()
+
+
+async def _pump(send: Send, stream: Stream) -> None:
+    # A first empty chunk makes the server send the headers now: a watch may have nothing to say for long.
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    while (chunk := await stream.take()) is not None:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,133 @@
+"""The durable file behind the store: one SQLite database, fully synchronous, owned by one process.
+
+A file that is foreign, torn or holds what is not JSON is set aside under another name with a message, never
+trusted and never deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "store.db"
+_APPLICATION_ID = 0x48_44_52_4D  # "HDRM"
+_LAYOUT = 1
+_SCHEMA = f"""
+CREATE TABLE objects (resource TEXT, key TEXT, version INTEGER NOT NULL, value BLOB NOT NULL,
+                      PRIMARY KEY (resource, key));
+CREATE TABLE revision (version INTEGER NOT NULL);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_LAYOUT};
+"""
+
+_PUT = (
+    "INSERT INTO objects VALUES (?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value"
+)
+
+Row = tuple[str, str, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A group of writes and the version of its last one."""
+
+    puts: Sequence[Row]
+    deletes: Sequence[tuple[str, str]]
+    version: int
+
+
+class DataError(Exception):
+    """The file is not ours or not whole; the text says why."""
+
+
+class DataInUse(Exception):
+    """Another process holds the data directory."""
+
+
+class Database:
+    """Rows (resource, key, version, value) and the last version issued. One thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.2)
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA page_size = 4096")
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        if run("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            # The wall clock as the first version: whoever still holds a version of a store that was set aside
+            # or removed never meets the same number with another meaning.
+            self._connection.executescript(_SCHEMA)
+            run("INSERT INTO revision VALUES (?)", (time.time_ns() // 1_000_000,))
+        identity = run("PRAGMA application_id").fetchone(), run("PRAGMA user_version").fetchone()
+        if identity != ((_APPLICATION_ID,), (_LAYOUT,)):
+            raise DataError("it is a database of another program or another layout")
+        if run("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise DataError("its integrity check failed")
+
+    def rows(self) -> Iterator[Row]:
+        yield from self._connection.execute("SELECT resource, key, version, value FROM objects")
+
+    def revision(self) -> int:
+        """The highest version ever committed."""
+        query = "SELECT max((SELECT max(version) FROM revision), (SELECT ifnull(max(version), 0) FROM objects))"
+        result: tuple[int] = self._connection.execute(query).fetchone()
+        return result[0]
+
+    def write(self, batch: Batch) -> None:
+        """Commits all or nothing, synced to disk on return. Raises sqlite3.Error."""
+        run = self._connection
+        if len(batch.puts) == 1 and not batch.deletes:
+            run.execute(_PUT, batch.puts[0])  # a statement alone is a transaction
+            return
+        run.execute("BEGIN IMMEDIATE")
+        try:
+            run.executemany(_PUT, batch.puts)
+            if batch.deletes:
+                # Objects carry their own version; only what is gone needs the counter to remember it.
+                run.executemany("DELETE FROM objects WHERE resource = ? AND key = ?", batch.deletes)
+                run.execute("UPDATE revision SET version = ?", (batch.version,))
+            run.execute("COMMIT")
+        except BaseException:
+            run.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def open_database(directory: Path) -> Database:
+    """The directory's database; one that cannot be trusted is set aside. Raises DataInUse, OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / FILE_NAME
+    try:
+        return Database(path)
+    except sqlite3.OperationalError as error:
+        raise DataInUse(f"{path}: {error} (is another API server using this data directory?)") from error
+    except (DataError, sqlite3.DatabaseError) as error:
+        set_aside(path, str(error))
+        return Database(path)
+
+
+def set_aside(path: Path, why: str) -> None:
+    """Renames the database and its companions, keeping them for whoever wants to look."""
+    suffix = f".set-aside-{time.time_ns()}"
+    for companion in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        if companion.exists():
+            companion.rename(companion.with_name(companion.name + suffix))
+    logger.error("%s cannot be used: %s; kept as %s%s, starting with an empty store", path, why, path, suffix)

@@ -1,0 +1,98 @@
+"""What a client may ask for: versions, groups and resources, in the form kubectl discovers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject
+
+KUBERNETES_MINOR = "34"
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_SUBRESOURCE_VERBS = {"status": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}
+_SUBRESOURCE_KINDS = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+# Served by their own handlers, created only, never stored.
+REVIEWS = (("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),)
+
+
+def version() -> JsonObject:
+    """/version: of the Kubernetes minor release whose behaviour is followed."""
+    return {
+        "major": "1", "minor": KUBERNETES_MINOR, "gitVersion": f"v1.{KUBERNETES_MINOR}.0+headroom",
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none",
+        "compiler": "none", "platform": "linux/amd64",
+    }  # fmt: skip
+
+
+def api_versions(address: str) -> JsonObject:
+    return {
+        "kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }  # fmt: skip
+
+
+def group_versions(kinds: Iterable[Kind]) -> dict[str, list[str]]:
+    """Versions by group, without the core group."""
+    found: dict[str, list[str]] = {}
+    pairs = [(kind.group, kind.version) for kind in kinds if kind.group]
+    for group, version_ in [*pairs, *((group, version_) for group, version_, _, _ in REVIEWS)]:
+        if version_ not in found.setdefault(group, []):
+            found[group].append(version_)
+    return found
+
+
+def group(name: str, versions: list[str]) -> JsonObject:
+    listed = [{"groupVersion": f"{name}/{version_}", "version": version_} for version_ in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def group_list(kinds: Iterable[Kind]) -> JsonObject:
+    groups = [group(name, versions) for name, versions in group_versions(kinds).items()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(name: str, versions: list[str]) -> JsonObject:
+    return {"kind": "APIGroup", "apiVersion": "v1"} | group(name, versions)
+
+
+def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> JsonObject | None:
+    """The resources of a group version; None if there is no such."""
+    resources: list[JsonObject] = []
+    for kind in kinds:
+        if (kind.group, kind.version) == (group_name, version_):
+            resources.append(_resource(kind))
+            resources.extend(_subresources(kind))
+    for review_group, review_version, review_kind, plural in REVIEWS:
+        if (review_group, review_version) == (group_name, version_):
+            resources.append(
+                {"name": plural, "singularName": review_kind.lower(), "namespaced": False, "kind": review_kind,
+                 "verbs": ["create"]}
+            )  # fmt: skip
+    if not resources:
+        return None
+    name = f"{group_name}/{version_}" if group_name else version_
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
+
+
+def _resource(kind: Kind) -> JsonObject:
+    entry: JsonObject = {
+        "name": kind.plural, "singularName": kind.singular_name, "namespaced": kind.namespaced,
+        "kind": kind.kind, "verbs": _VERBS,
+    }  # fmt: skip
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    return entry
+
+
+def _subresources(kind: Kind) -> Iterable[JsonObject]:
+    for name in (("status",) if kind.status else ()) + kind.subresources:
+        entry: JsonObject = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+        if name in _SUBRESOURCE_KINDS:
+            group_name, version_, kind_name = _SUBRESOURCE_KINDS[name]
+            entry |= {"group": group_name} if group_name else {}
+            entry |= {"version": version_, "kind": kind_name}
+        else:
+            entry["kind"] = kind.kind
+        yield entry | {"verbs": _SUBRESOURCE_VERBS.get(name, ["create"])}

@@ -1,0 +1,102 @@
+"""PodDisruptionBudgets as pure functions: whom they cover, what they allow, who is exempt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from deploy.local.apiserver import selectors
+from deploy.local.apiserver.objects import Json, JsonObject, dig, unix_seconds
+
+DISRUPTED_SECONDS = 120.0
+Scale = Callable[[JsonObject], int | None]  # the replicas of a pod's controller
+
+
+def covers(budget: JsonObject, pod: JsonObject) -> bool:
+    selector = selectors.from_object(dig(budget, "spec", "selector"))
+    return selector is not None and selector.matches(pod["metadata"].get("labels") or {})
+
+
+def ready(pod: JsonObject) -> bool:
+    conditions = dig(pod, "status", "conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def may_go_at_once(pod: JsonObject) -> bool:
+    """Pods whose eviction disturbs nobody: finished, not running yet, or going anyway."""
+    phase = dig(pod, "status", "phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def exempt_as_unhealthy(budget: JsonObject, pod: JsonObject) -> bool:
+    """A pod that is not ready may go if its application is not short of healthy ones, or always if so set."""
+    if ready(pod):
+        return False
+    if dig(budget, "spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    current = budget.get("status") or {}
+    desired: int = current.get("desiredHealthy", 0)
+    return desired > 0 and bool(current.get("currentHealthy", 0) >= desired)
+
+
+def budget_status(budget: JsonObject, pods: Sequence[JsonObject], scale: Scale, now: float) -> JsonObject:
+    """The status of a budget over the pods it covers."""
+    living = [pod for pod in pods if dig(pod, "status", "phase") not in ("Succeeded", "Failed")]
+    expected, desired = _expected(budget["spec"], living, scale)
+    disrupted = _still_disrupted(budget, living, now)
+    healthy = sum(
+        ready(pod) and not pod["metadata"].get("deletionTimestamp") and pod["metadata"]["name"] not in disrupted
+        for pod in living
+    )
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    result: JsonObject = {
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "disruptionsAllowed": allowed,
+        "expectedPods": expected,
+        "observedGeneration": budget["metadata"].get("generation", 0),
+    }
+    return result | ({"disruptedPods": disrupted} if disrupted else {})
+
+
+def _expected(spec: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> tuple[int, int]:
+    """Pods there should be, and how many of them have to be healthy."""
+    minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if isinstance(minimum, int):
+        return len(pods), minimum
+    expected = _controlled(pods, scale)
+    if maximum is not None:
+        return expected, max(0, expected - _share(maximum, expected))
+    return expected, _share(minimum if minimum is not None else 0, expected)
+
+
+def _controlled(pods: Sequence[JsonObject], scale: Scale) -> int:
+    """The sum of the replicas of the pods' controllers; pods without a known one count themselves."""
+    replicas: dict[str, int] = {}
+    alone = 0
+    for pod in pods:
+        owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
+        wanted = scale(pod) if owner is not None else None
+        if owner is None or wanted is None:
+            alone += 1
+        else:
+            replicas[owner["uid"]] = wanted
+    return sum(replicas.values()) + alone
+
+
+def _share(amount: Json, total: int) -> int:
+    """An integer or a percentage of a total, rounded up."""
+    if isinstance(amount, str):
+        return math.ceil(int(amount.rstrip("%")) * total / 100)
+    return int(amount)
+
+
+def _still_disrupted(budget: JsonObject, pods: Sequence[JsonObject], now: float) -> dict[str, str]:
+    """Evicted pods that are still there and whose eviction is recent."""
+    names = {pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
+    recorded: dict[str, str] = dig(budget, "status", "disruptedPods") or {}
+    return {
+        name: moment
+        for name, moment in recorded.items()
+        if name in names and now - unix_seconds(moment) < DISRUPTED_SECONDS
+    }

@@ -1,0 +1,282 @@
+"""The chores without which objects would stay for ever: owner references, namespaces, events, budgets.
+
+Real clusters leave these to kube-controller-manager. Work is found in committed changes, done one item at a
+time, and asked for again by the changes it causes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from deploy.local.apiserver import disruption, selectors, status
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, timestamp, unix_seconds
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.store import Change, Record, Store, object_key
+from deploy.local.apiserver.writes import FOREGROUND, ORPHAN, Deletion, How, Outcome, Writes
+
+logger = logging.getLogger(__name__)
+
+EVENT_SECONDS = 3600.0
+SWEEP_SECONDS = 20.0
+_AT_LEISURE = Deletion()
+_HOW = How(manager="garbage-collector")
+_BUDGETS = "policy/poddisruptionbudgets"
+Where = tuple[str, str]  # resource and key
+Work = tuple[str, str, str]  # chore, and its object
+
+
+class Janitor:
+    """Watches the store's changes and cleans up after them."""
+
+    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
+        self._store = store
+        self._writes = writes
+        self._kinds = kinds
+        self._dependents: dict[str, set[Where]] = defaultdict(set)
+        self._pending: dict[Work, None] = {}
+        self._wake = asyncio.Event()
+        self._chores: dict[str, Callable[[str, str], None]] = {
+            "finish": self._finish,
+            "check-owners": self._check_owners,
+            "drop-dependents": self._drop_dependents,
+            "namespace": self._empty_namespace,
+            "definition": self._drop_custom_objects,
+            "budgets": self._update_budgets,
+        }
+        self._missing_since: dict[str, float] = {}
+        for resource in store.resources():
+            for record in store.ordered(resource):
+                self._notice(Change(record, None, deleted=False))
+        if self._pending:
+            self._wake.set()
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._notice(change)
+        if self._pending:
+            self._wake.set()
+
+    def _later(self, chore: str, resource: str, key: str = "") -> None:
+        self._pending[chore, resource, key] = None
+
+    def _notice(self, change: Change) -> None:
+        record, previous = change.record, change.previous
+        where = (record.resource, record.key)
+        before = previous.owners if previous is not None else ()
+        if record.owners != before or change.deleted:
+            self._index(where, before, () if change.deleted else record.owners)
+        if change.deleted:
+            self._notice_deletion(record)
+        elif record.owners != before:
+            self._later("check-owners", *where)
+        if not change.deleted and b'"deletionTimestamp"' in record.value:
+            self._later("namespace" if record.resource == "/namespaces" else "finish", *where)
+        if record.resource in ("/pods", _BUDGETS):
+            self._later("budgets", record.namespace)
+
+    def _index(self, where: Where, before: Sequence[str], after: Sequence[str]) -> None:
+        for uid in before:
+            self._dependents[uid].discard(where)
+            if not self._dependents[uid]:
+                del self._dependents[uid]
+        for uid in after:
+            self._dependents[uid].add(where)
+
+    def _notice_deletion(self, record: Record) -> None:
+        obj = record.load()
+        uid = obj["metadata"]["uid"]
+        if uid in self._dependents:
+            self._later("drop-dependents", uid)
+        for reference in owner_references(obj):
+            self._later("finish", *self._owner(reference, record.namespace))
+        if record.namespace and self._store.get("/namespaces", record.namespace):
+            self._later("namespace", "/namespaces", record.namespace)
+        if record.resource == "apiextensions.k8s.io/customresourcedefinitions":
+            self._later("definition", f"{obj['spec']['group']}/{obj['spec']['names']['plural']}")
+
+    def _owner(self, reference: JsonObject, namespace: str) -> Where:
+        kind = self._kinds.of_object(reference["apiVersion"], reference["kind"])
+        if kind is None:
+            return ("", "")
+        return (kind.resource, object_key(namespace if kind.namespaced else "", reference["name"]))
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        next_sweep = time.monotonic() + SWEEP_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_sweep - time.monotonic()))
+            self._wake.clear()
+            if time.monotonic() >= next_sweep:
+                next_sweep = time.monotonic() + SWEEP_SECONDS
+                self.sweep(time.time())
+            while self._pending:
+                chore, resource, key = next(iter(self._pending))
+                del self._pending[chore, resource, key]
+                self._do(chore, resource, key)
+                await asyncio.sleep(0)
+
+    def _do(self, chore: str, resource: str, key: str) -> None:
+        try:
+            self._chores[chore](resource, key)
+        except status.StatusError as error:
+            logger.debug("%s of %s %s: %s", chore, resource, key, error)
+        except Exception:
+            logger.exception("%s of %s %s failed", chore, resource, key)
+
+    def _delete(self, record: Record, deletion: Deletion = _AT_LEISURE) -> None:
+        kind = self._kinds.of_resource(record.resource)
+        if kind is not None and self._store.latest(record.resource, record.key) is not None:
+            _ignored(self._writes.delete(kind, record.namespace, record.name, deletion, _HOW))
+
+    def _update(self, kind: Kind, record: Record, mutate: Callable[[JsonObject], JsonObject], how: How) -> None:
+        _ignored(self._writes.update(kind, record.namespace, record.name, mutate, how))
+
+    def _records_of(self, uid: str) -> list[Record]:
+        found = (self._store.get(*where) for where in sorted(self._dependents.get(uid, ())))
+        return [record for record in found if record is not None]
+
+    def _check_owners(self, resource: str, key: str) -> None:
+        """Deletes a dependent all of whose owners are gone."""
+        record = self._store.get(resource, key)
+        if record is None:
+            return
+        references = list(owner_references(record.load()))
+        if references and not any(self._exists(reference, record.namespace) for reference in references):
+            self._delete(record)
+
+    def _exists(self, reference: JsonObject, namespace: str) -> bool:
+        resource, key = self._owner(reference, namespace)
+        if not resource:
+            return True  # nobody can say that an owner of an unknown kind is gone
+        owner = self._store.latest(resource, key)
+        return owner is not None and owner.load()["metadata"]["uid"] == reference["uid"]
+
+    def _drop_dependents(self, uid: str, _: str) -> None:
+        for record in self._records_of(uid):
+            self._check_owners(record.resource, record.key)
+
+    def _finish(self, resource: str, key: str) -> None:
+        """Lets an object go that waits for its dependents: orphaned, or deleted before it."""
+        record, kind = self._store.get(resource, key), self._kinds.of_resource(resource)
+        if record is None or kind is None:
+            return
+        obj = record.load()
+        finalizers = obj["metadata"].get("finalizers") or ()
+        if not obj["metadata"].get("deletionTimestamp"):
+            return
+        dependents = self._records_of(obj["metadata"]["uid"])
+        if ORPHAN in finalizers:
+            for dependent in dependents:
+                self._disown(dependent, obj["metadata"]["uid"])
+            self._update(kind, record, lambda old: _without_finalizer(old, ORPHAN), _HOW)
+        elif FOREGROUND in finalizers and dependents:
+            for dependent in dependents:
+                self._delete(dependent)
+        elif FOREGROUND in finalizers:
+            self._update(kind, record, lambda old: _without_finalizer(old, FOREGROUND), _HOW)
+
+    def _disown(self, record: Record, uid: str) -> None:
+        kind = self._kinds.of_resource(record.resource)
+        if kind is not None:
+            self._update(kind, record, lambda old: _without_owner(old, uid), _HOW)
+
+    def _empty_namespace(self, resource: str, name: str) -> None:
+        """Deletes what is in a terminating namespace, then lets the namespace go."""
+        namespace, kind = self._store.get(resource, name), self._kinds.of_resource(resource)
+        if namespace is None or kind is None or not namespace.load()["metadata"].get("deletionTimestamp"):
+            return
+        content = [
+            record
+            for other in self._kinds.kinds()
+            if other.namespaced
+            for record in self._store.ordered(other.resource)
+            if record.namespace == name
+        ]
+        for record in content:
+            if b'"deletionTimestamp"' not in record.value:
+                self._delete(record)
+        if not content:
+            self._update(kind, namespace, lambda old: old | {"spec": {}}, How(subresource="finalize"))
+
+    def _drop_custom_objects(self, resource: str, _: str) -> None:
+        """Removes the objects of a kind that is no longer defined, with nobody left to finalize them."""
+        for record in self._store.ordered(resource):
+            self._store.delete(resource, record.key, record.load())
+
+    def _update_budgets(self, namespace: str, _: str) -> None:
+        kind = self._kinds.of_resource(_BUDGETS)
+        budgets = [r for r in self._store.ordered(_BUDGETS) if r.namespace == namespace]
+        if kind is None or not budgets:
+            return
+        pods = [r for r in self._store.ordered("/pods") if r.namespace == namespace]
+        for record in budgets:
+            selector = selectors.from_object(dig(record.load(), "spec", "selector"))
+            covered = [] if selector is None else [p.load() for p in pods if selector.matches(p.labels)]
+            recount = functools.partial(self._budgeted, covered)
+            self._update(kind, record, recount, How(subresource="status"))
+
+    def _budgeted(self, pods: Sequence[JsonObject], budget: JsonObject) -> JsonObject:
+        fresh = disruption.budget_status(budget, pods, self._replicas, time.time())
+        allowed = fresh["disruptionsAllowed"] > 0
+        condition = {
+            "type": "DisruptionAllowed", "status": "True" if allowed else "False", "message": "",
+            "reason": "SufficientPods" if allowed else "InsufficientPods",
+            "observedGeneration": fresh["observedGeneration"],
+        }  # fmt: skip
+        old: JsonObject = next(iter(dig(budget, "status", "conditions") or ()), {})
+        same = old.get("status") == condition["status"]
+        condition["lastTransitionTime"] = old["lastTransitionTime"] if same else timestamp(time.time())
+        return budget | {"status": fresh | {"conditions": [condition]}}
+
+    def _replicas(self, pod: JsonObject) -> int | None:
+        reference = next(owner for owner in owner_references(pod) if owner.get("controller"))
+        resource, key = self._owner(reference, pod["metadata"]["namespace"])
+        owner = self._store.get(resource, key)
+        replicas: Json = dig(owner.load(), "spec", "replicas") if owner is not None else None
+        return replicas if isinstance(replicas, int) else None
+
+    def sweep(self, now: float) -> None:
+        """Events past their hour, and pods whose node has been gone for two sweeps."""
+        for record in self._store.ordered("/events"):
+            if now - _last_seen(record.load()) > EVENT_SECONDS:
+                self._delete(record)
+        nodes = self._store.records("/nodes")
+        placed = [r for r in self._store.ordered("/pods") if r.fields.get("spec.nodeName")]
+        missing = {r.fields["spec.nodeName"] for r in placed} - nodes.keys()
+        self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
+        for record in placed:
+            since = self._missing_since.get(record.fields["spec.nodeName"], now)
+            if now - since >= 2 * SWEEP_SECONDS:
+                self._delete(record, Deletion(grace_period_seconds=0))
+
+
+def _ignored(outcome: Outcome) -> None:
+    """Nobody waits for a chore; a store that refuses it reports that to its own callers."""
+    if outcome.done is not None:
+        outcome.done.add_done_callback(lambda done: done.exception())
+
+
+def _without_finalizer(obj: JsonObject, name: str) -> JsonObject:
+    kept = [finalizer for finalizer in obj["metadata"].get("finalizers") or () if finalizer != name]
+    return obj | {"metadata": obj["metadata"] | {"finalizers": kept}}
+
+
+def _without_owner(obj: JsonObject, uid: str) -> JsonObject:
+    kept = [owner for owner in owner_references(obj) if owner["uid"] != uid]
+    return obj | {"metadata": obj["metadata"] | {"ownerReferences": kept}}
+
+
+def _last_seen(event: JsonObject) -> float:
+    times = (
+        dig(event, "series", "lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
+        event["metadata"]["creationTimestamp"],
+    )  # fmt: skip
+    return max(unix_seconds(moment) for moment in times if moment)

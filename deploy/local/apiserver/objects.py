@@ -1,0 +1,64 @@
+"""JSON objects of the Kubernetes API: their codec and the metadata every kind shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+# A Kubernetes object is whatever its kind's schema allows: the one place where `Any` is the honest type.
+JsonObject = dict[str, Any]
+Json = Any
+
+encode = msgspec.json.encode
+decode = msgspec.json.Decoder().decode
+
+
+def metadata(obj: JsonObject) -> JsonObject:
+    """The object's metadata, created if absent."""
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = obj["metadata"] = {}
+    result: JsonObject = meta
+    return result
+
+
+def timestamp(seconds: float) -> str:
+    """Unix seconds as the API writes times: RFC 3339, UTC, whole seconds."""
+    return _timestamp(int(seconds))
+
+
+@lru_cache(maxsize=16)
+def _timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unix_seconds(text: str) -> float:
+    """An RFC 3339 time (with or without fractions) as Unix seconds. Raises ValueError."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def dig(value: Json, *path: str) -> Json:
+    """The value at a path of keys, or None as soon as a step is missing or not an object."""
+    for step in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(step)
+    return value
+
+
+def dotted(value: Json, path: str) -> Json:
+    """`dig` for a path without dots in its keys: "spec.nodeName"."""
+    return dig(value, *path.split("."))
+
+
+def owner_references(obj: JsonObject) -> Iterator[JsonObject]:
+    yield from dig(obj, "metadata", "ownerReferences") or ()
+
+
+def copy(value: Json) -> Json:
+    """A deep copy of plain JSON; the codec does it many times faster than a walk in Python."""
+    return decode(encode(value))

@@ -1,0 +1,193 @@
+"""Patches as pure functions: JSON merge patch (RFC 7386), JSON patch (RFC 6902), strategic merge patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from deploy.local.apiserver import status
+from deploy.local.apiserver.kinds import ListRule, ListRules, Path
+from deploy.local.apiserver.objects import Json, JsonObject, copy
+
+_ORDER = "$setElementOrder/"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_RETAIN = "$retainKeys"
+_REJECTED = "the server rejected our request due to an error in our request"
+
+
+def merge(target: Json, patch: Json) -> Json:
+    """RFC 7386: objects merge, null removes, everything else replaces. `target` stays as it is."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+class PatchFailed(Exception):
+    """A JSON patch that does not apply to this object."""
+
+
+def json_patch(target: JsonObject, operations: Json) -> JsonObject:
+    """RFC 6902. Raises StatusError: 400 for what is no patch, 422 where it does not apply."""
+    if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
+        raise status.bad_request("error decoding patch: a JSON patch is a list of operations")
+    document = copy(target)
+    try:
+        for operation in operations:
+            document = _operate(document, operation)
+    except (PatchFailed, KeyError, IndexError, ValueError, TypeError) as error:
+        raise status.StatusError(422, "Invalid", f"{_REJECTED}: {error}", details={}) from error
+    if not isinstance(document, dict):
+        raise status.StatusError(422, "Invalid", _REJECTED, details={})
+    return document
+
+
+def _operate(document: Json, operation: JsonObject) -> Json:
+    path = _pointer(operation["path"])
+    match operation.get("op"):
+        case "add":
+            return _add(document, path, copy(operation["value"]))
+        case "remove":
+            return _remove(document, path)
+        case "replace":
+            _find(document, path)
+            return _add(_remove(document, path), path, copy(operation["value"]))
+        case "move":
+            source = _pointer(operation["from"])
+            value = _find(document, source)
+            return _add(_remove(document, source), path, value)
+        case "copy":
+            return _add(document, path, copy(_find(document, _pointer(operation["from"]))))
+        case "test":
+            if _find(document, path) != operation.get("value"):
+                raise PatchFailed(f"testing value {operation['path']} failed: test failed")
+            return document
+    raise PatchFailed(f"unexpected kind: {operation.get('op')}")
+
+
+def _pointer(text: str) -> list[str]:
+    if text and not text.startswith("/"):
+        raise PatchFailed(f"not a JSON pointer: {text!r}")
+    return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
+
+
+def _find(document: Json, path: Sequence[str]) -> Json:
+    for step in path:
+        document = document[_index(step, len(document) - 1)] if isinstance(document, list) else document[step]
+    return document
+
+
+def _index(step: str, last: int) -> int:
+    if not step.isdigit() or int(step) > last:
+        raise PatchFailed(f"index out of bounds: {step}")
+    return int(step)
+
+
+def _add(document: Json, path: Sequence[str], value: Json) -> Json:
+    if not path:
+        return value
+    parent, step = _find(document, path[:-1]), path[-1]
+    if isinstance(parent, list):
+        parent.insert(len(parent) if step == "-" else _index(step, len(parent)), value)
+    else:
+        parent[step] = value
+    return document
+
+
+def _remove(document: Json, path: Sequence[str]) -> Json:
+    if not path:
+        return None
+    parent, step = _find(document, path[:-1]), path[-1]
+    if isinstance(parent, list):
+        del parent[_index(step, len(parent) - 1)]
+    else:
+        del parent[step]
+    return document
+
+
+def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Path = ()) -> JsonObject:
+    """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives act.
+
+    `target` stays as it is. Raises StatusError (400) for a malformed patch.
+    """
+    directive = patch.get("$patch")
+    if directive == "delete":
+        return {}
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    retained = patch.get(_RETAIN)
+    result = {key: value for key, value in target.items() if retained is None or key in retained}
+    for key, value in patch.items():
+        if key.startswith(_DELETE_PRIMITIVES):
+            field = key.removeprefix(_DELETE_PRIMITIVES)
+            result[field] = [item for item in result.get(field) or () if item not in value]
+        elif not key.startswith("$"):
+            _merge_field(result, key, value, rules, (*path, key))
+    _order_lists(result, patch, rules, path)
+    return result
+
+
+def _merge_field(result: JsonObject, key: str, value: Json, rules: ListRules, path: Path) -> None:
+    current = result.get(key)
+    if value is None:
+        result.pop(key, None)
+    elif isinstance(value, dict):
+        rule = rules(path)
+        base = current if isinstance(current, dict) and not (rule is not None and rule.replace) else {}
+        result[key] = strategic(base, value, rules, path)
+    elif isinstance(value, list):
+        existing = current if isinstance(current, list) else []
+        result[key] = _merge_list(existing, value, rules(path), rules, path)
+    else:
+        result[key] = value
+
+
+def _merge_list(
+    current: list[Json], patch: list[Json], rule: ListRule | None, rules: ListRules, path: Path
+) -> list[Json]:
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if item.get("$patch") != "replace"]
+    if rule is not None and rule.is_set:
+        return current + [item for item in patch if item not in current]
+    if rule is None or not rule.merge_key:
+        return patch
+    return _merge_keyed(current, patch, rule.merge_key, rules, path)
+
+
+def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: ListRules, path: Path) -> list[Json]:
+    result = list(current)
+    for item in patch:
+        if not isinstance(item, dict) or merge_key not in item:
+            raise status.bad_request(f"map: {item} does not contain declared merge key: {merge_key}")
+        at = next((i for i, old in enumerate(result) if old.get(merge_key) == item[merge_key]), None)
+        if item.get("$patch") == "delete":
+            result = [old for old in result if old.get(merge_key) != item[merge_key]]
+        elif at is None:
+            result.append(strategic({}, item, rules, path))
+        else:
+            result[at] = strategic(result[at], item, rules, path)
+    return result
+
+
+def _order_lists(result: JsonObject, patch: JsonObject, rules: ListRules, path: Path) -> None:
+    for key, order in patch.items():
+        if key.startswith(_ORDER):
+            field = key.removeprefix(_ORDER)
+            rule = rules((*path, field))
+            if isinstance(result.get(field), list) and rule is not None:
+                result[field] = _ordered(result[field], order, rule.merge_key)
+
+
+def _ordered(items: list[Json], order: Iterable[Json], merge_key: str) -> list[Json]:
+    """The items the order names, in its order; every other keeps its place before the next one it preceded."""
+
+    def identity(item: Json) -> Json:
+        return item.get(merge_key) if merge_key and isinstance(item, dict) else item
+
+    rank = {identity(item): position for position, item in enumerate(order)}
+    named = iter(sorted((item for item in items if identity(item) in rank), key=lambda i: rank[identity(i)]))
+    return [next(named) if identity(item) in rank else item for item in items]

@@ -1,0 +1,168 @@
+"""The kinds being served: the built-in ones and those that CustomResourceDefinitions add at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deploy.local.apiserver import status
+from deploy.local.apiserver.kinds import BUILT_IN, Column, Kind
+from deploy.local.apiserver.objects import JsonObject, dig, dotted
+from deploy.local.apiserver.schema import Schema
+from deploy.local.apiserver.status import FieldError
+
+_AGE = Column("Age", "date", ".metadata.creationTimestamp")
+
+
+class Registry:
+    """Lookup of kinds by path, by object and by collection; each change of it has a new `generation`."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        self._by_object: dict[tuple[str, str], Kind] = {}
+        self._by_resource: dict[str, Kind] = {}
+        self.generation = 0
+        for kind in BUILT_IN:
+            self._add(kind)
+
+    def _add(self, kind: Kind) -> None:
+        self._by_path[kind.group, kind.version, kind.plural] = kind
+        self._by_object[kind.api_version, kind.kind] = kind
+        self._by_resource[kind.resource] = kind
+        self.generation += 1
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        return self._by_path.get((group, version, plural))
+
+    def of_object(self, api_version: str, kind: str) -> Kind | None:
+        return self._by_object.get((api_version, kind))
+
+    def of_resource(self, resource: str) -> Kind | None:
+        return self._by_resource.get(resource)
+
+    def kinds(self) -> Iterator[Kind]:
+        yield from list(self._by_path.values())
+
+    def define(self, definition: JsonObject) -> Kind:
+        """Serves (or replaces) the kind of a definition that `definition_errors` found in order."""
+        kind = kind_of(definition)
+        self._add(kind)
+        return kind
+
+    def undefine(self, definition: JsonObject) -> None:
+        kind = kind_of(definition)
+        self._by_path.pop((kind.group, kind.version, kind.plural), None)
+        self._by_object.pop((kind.api_version, kind.kind), None)
+        self._by_resource.pop(kind.resource, None)
+        self.generation += 1
+
+    def fields(self, resource: str, obj: JsonObject) -> dict[str, str]:
+        """The selectable fields of an object as text: what field selectors compare."""
+        kind = self._by_resource.get(resource)
+        meta = obj["metadata"]
+        found = {"metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", "")}
+        for label in kind.selectable if kind else ():
+            found[label] = _field_text(obj, label)
+        return found
+
+
+def _field_text(obj: JsonObject, label: str) -> str:
+    if label == "source":
+        return str(dig(obj, "source", "component") or obj.get("reportingComponent") or "")
+    value = dotted(obj, label)
+    if value is None:
+        return "false" if label in ("spec.unschedulable", "spec.hostNetwork") else ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kind_of(definition: JsonObject) -> Kind:
+    """The kind a definition describes, at its storage version (the only one served)."""
+    spec = definition["spec"]
+    names = spec["names"]
+    version = next(version for version in spec["versions"] if version.get("storage"))
+    subresources = version.get("subresources") or {}
+    columns = tuple(
+        Column(
+            item["name"], item["type"], item["jsonPath"], item.get("description", ""), item.get("format", ""),
+            item.get("priority", 0),
+        )
+        for item in version.get("additionalPrinterColumns") or ()
+    )  # fmt: skip
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        singular=names.get("singular") or names["kind"].lower(),
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        status="status" in subresources,
+        generation=True,
+        selectable=tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()),
+        unconditional_update=False,
+        columns=columns or (_AGE,),
+        schema=Schema(dig(version, "schema", "openAPIV3Schema") or {"type": "object"}),
+    )
+
+
+def definition_errors(definition: JsonObject) -> Iterator[FieldError]:
+    """What a CustomResourceDefinition lacks to be served."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    missing = [f"spec.{field}" for field in ("group", "scope", "versions") if not spec.get(field)]
+    missing += [f"spec.names.{field}" for field in ("plural", "kind") if not names.get(field)]
+    for field in missing:
+        yield status.required(field)
+    if missing:
+        return
+    if spec["scope"] not in ("Cluster", "Namespaced"):
+        yield status.unsupported("spec.scope", spec["scope"], ("Cluster", "Namespaced"))
+    expected = f"{names['plural']}.{spec['group']}"
+    if definition["metadata"].get("name") != expected:
+        name = definition["metadata"].get("name")
+        yield status.invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
+        found = [version.get("name") for version in spec["versions"]]
+        yield status.invalid_value("spec.versions", found, "must have exactly one version marked as storage version")
+    for index, version in enumerate(spec["versions"]):
+        schema = dig(version, "schema", "openAPIV3Schema")
+        where = f"spec.versions[{index}].schema.openAPIV3Schema"
+        if not schema:
+            yield status.required(where, "schemas are required")
+        else:
+            yield from _structural_errors(schema, where)
+
+
+def _structural_errors(schema: JsonObject, where: str) -> Iterator[FieldError]:
+    """Every node of a structural schema says its type."""
+    untyped = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+    if not schema.get("type") and not any(schema.get(name) for name in untyped):
+        yield status.required(f"{where}.type", "must not be empty for specified object fields")
+    if schema.get("properties") and schema.get("additionalProperties"):
+        detail = "additionalProperties and properties are mutual exclusive"
+        yield status.forbidden_field(f"{where}.additionalProperties", detail)
+    for name, child in (schema.get("properties") or {}).items():
+        yield from _structural_errors(child, f"{where}.properties[{name}]")
+    if isinstance(schema.get("items"), dict):
+        yield from _structural_errors(schema["items"], f"{where}.items")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from _structural_errors(schema["additionalProperties"], f"{where}.additionalProperties")
+
+
+def accept(definition: JsonObject, now: str) -> None:
+    """Fills in defaults of a definition and the conditions that say it is served."""
+    spec = definition["spec"]
+    names = spec["names"]
+    names.setdefault("singular", names["kind"].lower())
+    names.setdefault("listKind", f"{names['kind']}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+    old = {c["type"]: c for c in dig(definition, "status", "conditions") or ()}
+    conditions = [
+        old.get(kind) or {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": text}
+        for kind, reason, text in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    definition["status"] = {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}

@@ -1,0 +1,120 @@
+"""Answers to requests, and the form the client asked for: JSON, a Table or bare metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from deploy.local.apiserver import tables
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject, decode, encode
+from deploy.local.apiserver.requests import Request
+from deploy.local.apiserver.status import StatusError
+from deploy.local.apiserver.store import Record
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete answer."""
+
+    body: bytes
+    code: int = 200
+    content_type: bytes = b"application/json"
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on: chunks to `take` until there is None, and what to do when nobody takes more."""
+
+    take: Callable[[], Awaitable[bytes | None]]
+    close: Callable[[], None]
+    content_type: bytes = b"application/json"
+
+
+def json_response(obj: object, code: int = 200) -> Response:
+    return Response(encode(obj), code)
+
+
+def text_response(text: str, code: int = 200) -> Response:
+    return Response(text.encode(), code, b"text/plain; charset=utf-8")
+
+
+def failure(error: StatusError) -> Response:
+    headers: Headers = ()
+    if error.retry_after_seconds:
+        headers = ((b"retry-after", str(error.retry_after_seconds).encode()),)
+    return Response(encode(error.to_object()), error.code, headers=headers)
+
+
+def warning_headers(warnings: Sequence[str]) -> Headers:
+    return tuple((b"warning", b'299 - "%s"' % text.replace('"', '\\"').encode()) for text in warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How objects are shown: "" (as they are), "Table" or "Partial"."""
+
+    kind: Kind
+    shown_as: str = ""
+    include_object: str = "Metadata"
+
+    def one(self, obj: JsonObject) -> JsonObject:
+        if self.shown_as == "Table":
+            version = obj["metadata"].get("resourceVersion", "")
+            return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
+        return tables.partial(obj)
+
+    def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> Response:
+        if not self.shown_as:
+            return Response(value, code, headers=headers)
+        return Response(encode(self.one(decode(value))), code, headers=headers)
+
+    def many(self, records: Sequence[Record], list_meta: JsonObject) -> Response:
+        if not self.shown_as:
+            return Response(_spliced(self.kind, records, list_meta))
+        objects = [record.load() for record in records]
+        if self.shown_as == "Table":
+            return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta}
+        return json_response(head | {"items": [tables.partial(obj) for obj in objects]})
+
+
+def form_of(request: Request, kind: Kind) -> Form:
+    """The first of the Accept header's forms that is served."""
+    accept = request.header(b"accept")
+    if "as=" not in accept:
+        return Form(kind)
+    for media_range in accept.split(","):
+        parts = [part.strip() for part in media_range.split(";")]
+        if not parts[0].startswith("application/json") and parts[0] != "*/*":
+            continue
+        if "as=Table" in parts and "v=v1" in parts:
+            return Form(kind, "Table", request.query.get("includeObject", "Metadata"))
+        if "as=PartialObjectMetadata" in parts or "as=PartialObjectMetadataList" in parts:
+            return Form(kind, "Partial")
+        if not any(part.startswith("as=") for part in parts):
+            return Form(kind)
+    return Form(kind)
+
+
+def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:
+    """A list put together from the stored bytes, nothing decoded. Items of built-in kinds do not repeat the kind."""
+    head = encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": list_meta})
+    repeated = b"" if kind.custom else kind_prefix(kind)
+    pieces: list[bytes | memoryview] = [head[:-1], b',"items":[']
+    for record in records:
+        if repeated and record.value.startswith(repeated):
+            pieces += (b"{", memoryview(record.value)[len(repeated) :], b",")
+        else:
+            pieces += (record.value, b",")
+    if records:
+        pieces.pop()
+    return b"".join((*pieces, b"]}"))
+
+
+def kind_prefix(kind: Kind) -> bytes:
+    """How the JSON of every stored object of a kind begins."""
+    return encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","

@@ -1,0 +1,186 @@
+"""Failures as the API reports them: metav1.Status with its code, reason, message and details."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deploy.local.apiserver.objects import Json, JsonObject, encode
+
+RESOURCE_VERSION_CONFLICT = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+class StatusError(Exception):
+    """A request that failed, ready to be written as a Status."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: JsonObject | None = None,
+        continue_token: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.continue_token = continue_token
+
+    @property
+    def retry_after_seconds(self) -> int:
+        return int((self.details or {}).get("retryAfterSeconds", 0))
+
+    def to_object(self) -> JsonObject:
+        body: JsonObject = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details:
+            body["details"] = self.details
+        return body | {"code": self.code}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One cause of an Invalid answer; `detail` is the text after the field."""
+
+    field: str
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.detail}"
+
+    def cause(self) -> JsonObject:
+        return {"reason": self.reason, "message": self.detail, "field": self.field}
+
+
+def _shown(value: Json) -> str:
+    return encode(value).decode()
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
+
+
+def invalid_value(field: str, value: Json, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def type_invalid(field: str, value: Json, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def unsupported(field: str, value: Json, allowed: Sequence[Json]) -> FieldError:
+    names = ", ".join(_shown(item) for item in allowed)
+    return FieldError(field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {names}")
+
+
+def forbidden_field(field: str, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: Json) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+
+
+def immutable(field: str, value: Json) -> FieldError:
+    return invalid_value(field, value, "field is immutable")
+
+
+def qualified(group: str, resource: str) -> str:
+    """The `resource.group` form messages use; the core group has no suffix."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, kind: str, name: str = "") -> JsonObject:
+    details = {"name": name, "group": group, "kind": kind}
+    return {key: value for key, value in details.items() if value}
+
+
+def not_found(group: str, resource: str, name: str) -> StatusError:
+    message = f'{qualified(group, resource)} "{name}" not found'
+    return StatusError(404, "NotFound", message, details=_details(group, resource, name))
+
+
+def already_exists(group: str, resource: str, name: str) -> StatusError:
+    message = f'{qualified(group, resource)} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, details=_details(group, resource, name))
+
+
+def conflict(group: str, resource: str, name: str, why: str = RESOURCE_VERSION_CONFLICT) -> StatusError:
+    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    return StatusError(409, "Conflict", message, details=_details(group, resource, name))
+
+
+def apply_conflict(causes: Sequence[JsonObject], message: str) -> StatusError:
+    return StatusError(409, "Conflict", message, details={"causes": list(causes)})
+
+
+def forbidden(group: str, resource: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> StatusError:
+    subject = f'{qualified(group, resource)} "{name}"' if name else qualified(group, resource)
+    details = _details(group, resource, name) | ({"causes": list(causes)} if causes else {})
+    return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=details)
+
+
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    listed = str(errors[0]) if len(errors) == 1 else "[" + ", ".join(map(str, errors)) + "]"
+    details = _details(group, kind, name) | {"causes": [error.cause() for error in errors]}
+    message = f'{qualified(group, kind)} "{name}" is invalid: {listed}'
+    return StatusError(422, "Invalid", message, details=details)
+
+
+def invalid_options(options_kind: str, *errors: FieldError) -> StatusError:
+    return invalid("meta.k8s.io", options_kind, "", errors)
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
+
+
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, details={})
+
+
+def unsupported_media_type(message: str) -> StatusError:
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def expired(message: str, continue_token: str = "") -> StatusError:
+    return StatusError(410, "Expired", message, continue_token=continue_token)
+
+
+def too_many_requests(message: str, causes: Sequence[JsonObject], retry_after_seconds: int = 0) -> StatusError:
+    details: JsonObject = {"causes": list(causes)}
+    if retry_after_seconds:
+        details["retryAfterSeconds"] = retry_after_seconds
+    return StatusError(429, "TooManyRequests", message, details=details)
+
+
+def version_too_large(asked: int, current: int) -> StatusError:
+    details = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return StatusError(504, "Timeout", message, details=details)
+
+
+def internal(message: str) -> StatusError:
+    details = {"causes": [{"message": message}]}
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}", details=details)

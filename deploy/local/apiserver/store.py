@@ -1,0 +1,273 @@
+"""Objects as bytes: decided in memory, durable before anyone hears of them.
+
+Writers see the latest decided state (`latest`); everybody else sees the committed state only. Decisions are
+queued in the order of their versions and committed in groups by one thread; the index changes, watchers hear
+and callers are answered only when their group is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from deploy.local.apiserver import database, status
+from deploy.local.apiserver.objects import JsonObject, decode, encode
+
+DECODED_OBJECTS = 128
+Describe = Callable[[str, JsonObject], dict[str, str]]
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One object at one version: its JSON, and what selectors and the garbage collector ask about."""
+
+    resource: str
+    key: str
+    version: int
+    labels: dict[str, str]
+    fields: dict[str, str]
+    owners: tuple[str, ...]
+    value: bytes
+
+    @property
+    def namespace(self) -> str:
+        return self.key.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    def load(self) -> JsonObject:
+        obj: JsonObject = decode(self.value)
+        return obj
+
+
+class Change(msgspec.Struct, gc=False):
+    """A committed step of one object; for a deletion `record` is its last state at the deletion's version."""
+
+    record: Record
+    previous: Record | None
+    deleted: bool
+    lines: dict[str, bytes] = {}
+
+    def line(self, event: str) -> bytes:
+        """The watch line of the record as it is, encoded once for all watchers."""
+        text = self.lines.get(event)
+        if text is None:
+            text = self.lines[event] = b'{"type":"%s","object":%s}\n' % (event.encode(), self.record.value)
+        return text
+
+
+class Collection:
+    """The committed objects of one resource, in key order on demand."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self._ordered: list[Record] | None = []
+
+    def add(self, record: Record) -> None:
+        self.records[record.key] = record
+        self._ordered = None
+
+    def apply(self, change: Change) -> None:
+        if change.deleted:
+            self.records.pop(change.record.key, None)
+            self._ordered = None
+        else:
+            self.add(change.record)
+
+    def ordered(self) -> list[Record]:
+        if self._ordered is None:
+            self._ordered = sorted(self.records.values(), key=_record_key)
+        return self._ordered
+
+
+def _record_key(record: Record) -> str:
+    return record.key
+
+
+def object_key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def describe_record(resource: str, key: str, version: int, obj: JsonObject, fields: dict[str, str]) -> Record:
+    meta = obj["metadata"]
+    owners = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
+    return Record(resource, key, version, meta.get("labels") or {}, fields, owners, encode(obj))
+
+
+class Store:
+    """All collections, their versions, and the group commit. Methods belong to the event loop's thread."""
+
+    def __init__(self, directory: Path, describe: Describe) -> None:
+        self._describe = describe
+        self._collections: dict[str, Collection] = {}
+        self._database = database.open_database(directory)
+        try:
+            self._load()
+        except (msgspec.MsgspecError, database.DataError, KeyError, TypeError) as error:
+            self._database.close()
+            database.set_aside(self._database.path, f"a stored object cannot be read: {error!r}")
+            self._collections.clear()
+            self._database = database.open_database(directory)
+        self.version = self._issued = self._database.revision()
+        self._staged: dict[tuple[str, str], Change] = {}
+        self._queued: list[tuple[Change, asyncio.Future[None]]] = []
+        self._batches: queue.SimpleQueue[database.Batch | None] = queue.SimpleQueue()
+        self._flushing: list[tuple[Change, asyncio.Future[None]]] = []
+        self._decoded: OrderedDict[tuple[str, str], tuple[Record, JsonObject]] = OrderedDict()
+        self._listeners: list[Callable[[Sequence[Change]], None]] = []
+        self._thread = threading.Thread(target=self._commit_loop, name="store-commit", daemon=True)
+
+    def _load(self) -> None:
+        for resource, key, version, value in self._database.rows():
+            obj = decode(value)
+            fields = self._describe(resource, obj)
+            self._collection(resource).add(describe_record(resource, key, version, obj, fields))
+
+    def start(self) -> None:
+        """Begins committing; call it inside the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Lets the queued groups reach the disk, then closes the file."""
+        await self.flushed()
+        self._batches.put(None)
+        self._thread.join()
+        self._database.close()
+
+    async def flushed(self) -> None:
+        """Waits until everything decided so far, and meanwhile, is durable."""
+        while waiting := self._queued or self._flushing:
+            await asyncio.wait([done for _, done in waiting])
+
+    def listen(self, listener: Callable[[Sequence[Change]], None]) -> None:
+        """Registers a callback for every committed group, in version order."""
+        self._listeners.append(listener)
+
+    def _collection(self, resource: str) -> Collection:
+        return self._collections.setdefault(resource, Collection())
+
+    def get(self, resource: str, key: str) -> Record | None:
+        """The committed record."""
+        return self._collection(resource).records.get(key)
+
+    def latest(self, resource: str, key: str) -> Record | None:
+        """The record as the last decision left it, committed or not: what the next write builds on."""
+        staged = self._staged.get((resource, key))
+        if staged is not None:
+            return None if staged.deleted else staged.record
+        return self.get(resource, key)
+
+    def latest_object(self, record: Record) -> JsonObject:
+        """The JSON of a record, decoded once for objects that are written often. Nobody may change it."""
+        where = (record.resource, record.key)
+        found = self._decoded.get(where)
+        return found[1] if found is not None and found[0] is record else record.load()
+
+    def _remember(self, record: Record, obj: JsonObject) -> None:
+        where = (record.resource, record.key)
+        self._decoded[where] = (record, obj)
+        self._decoded.move_to_end(where)
+        if len(self._decoded) > DECODED_OBJECTS:
+            self._decoded.popitem(last=False)
+
+    def pending(self, resource: str, key: str) -> asyncio.Future[None] | None:
+        """The future of the object's undurable last write, if it has one."""
+        staged = self._staged.get((resource, key))
+        if staged is None:
+            return None
+        waiting = self._queued + self._flushing
+        return next((done for change, done in waiting if change is staged), None)
+
+    def ordered(self, resource: str) -> Sequence[Record]:
+        """Committed records of a resource in key order; the list is never changed in place."""
+        return self._collection(resource).ordered()
+
+    def records(self, resource: str) -> Mapping[str, Record]:
+        return self._collection(resource).records
+
+    def resources(self) -> Iterator[str]:
+        yield from list(self._collections)
+
+    def put(self, resource: str, key: str, obj: JsonObject) -> tuple[Record, asyncio.Future[None]]:
+        """Decides a write: stamps the next version into the object. The future is done when it is durable."""
+        self._issued += 1
+        obj["metadata"]["resourceVersion"] = str(self._issued)
+        record = describe_record(resource, key, self._issued, obj, self._describe(resource, obj))
+        self._remember(record, obj)
+        return record, self._stage(Change(record, self.latest(resource, key), deleted=False))
+
+    def delete(self, resource: str, key: str, last: JsonObject) -> tuple[Record, asyncio.Future[None]]:
+        """Decides a deletion; `last` becomes the state that watchers see go."""
+        self._issued += 1
+        last["metadata"]["resourceVersion"] = str(self._issued)
+        record = describe_record(resource, key, self._issued, last, self._describe(resource, last))
+        return record, self._stage(Change(record, self.latest(resource, key), deleted=True))
+
+    def _stage(self, change: Change) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._staged[change.record.resource, change.record.key] = change
+        self._queued.append((change, done))
+        if not self._flushing:
+            self._flush()
+        return done
+
+    def _flush(self) -> None:
+        self._flushing, self._queued = self._queued, []
+        self._batches.put(_effects([change for change, _ in self._flushing]))
+
+    def _commit_loop(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            try:
+                self._database.write(batch)
+            except sqlite3.Error as error:
+                self._loop.call_soon_threadsafe(self._fail, error)
+            else:
+                self._loop.call_soon_threadsafe(self._publish)
+
+    def _publish(self) -> None:
+        changes = [change for change, _ in self._flushing]
+        for change in changes:
+            record = change.record
+            self._collection(record.resource).apply(change)
+            if self._staged.get((record.resource, record.key)) is change:
+                del self._staged[record.resource, record.key]
+        self.version = changes[-1].record.version
+        for listener in self._listeners:
+            listener(changes)
+        for _, done in self._flushing:
+            done.set_result(None)
+        self._next()
+
+    def _fail(self, error: sqlite3.Error) -> None:
+        """Nothing of the group happened, and what was decided upon it cannot happen either."""
+        refused = self._flushing + self._queued
+        self._queued = []
+        self._staged.clear()
+        for _, done in refused:
+            done.set_exception(status.internal(f"the store refused the write: {error}"))
+        self._next()
+
+    def _next(self) -> None:
+        self._flushing = []
+        if self._queued:
+            self._flush()
+
+
+def _effects(changes: Sequence[Change]) -> database.Batch:
+    """What a group leaves behind: of several steps of one object only the last counts."""
+    last = {(change.record.resource, change.record.key): change for change in changes}
+    puts = [
+        (record.resource, record.key, record.version, record.value)
+        for record in (change.record for change in last.values() if not change.deleted)
+    ]
+    deletes = [where for where, change in last.items() if change.deleted]
+    return database.Batch(puts, deletes, changes[-1].record.version)

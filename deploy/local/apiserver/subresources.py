@@ -1,0 +1,187 @@
+"""What can be done to a pod beside writing it: bind it to a node, evict it, read its logs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from urllib.parse import urlencode
+
+from deploy.local.apiserver import bodies, disruption, status
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.responses import Response, Stream, json_response
+from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.writes import Deletion, How, Outcome, Writes
+
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+_WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
+_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+
+
+class PodSubresources:
+    """Handlers of pods/binding, pods/eviction and pods/log."""
+
+    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
+        self._store = store
+        self._writes = writes
+        self._pods = _kind(kinds, "", "v1", "pods")
+        self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
+
+    async def handle(self, request: Request, target: Target) -> Response | Stream:
+        match request.method, target.subresource:
+            case "POST", "binding":
+                return await self.bind(request, target, bodies.parse(request))
+            case "POST", "eviction":
+                return await self._evict(request, target)
+            case "GET", "log":
+                return await self._log(request, target)
+        raise status.method_not_allowed()
+
+    async def bind(self, request: Request, target: Target, binding: Json) -> Response:
+        node = dig(binding, "target", "name")
+        name = target.name or dig(binding, "metadata", "name")
+        if not isinstance(node, str) or not node:
+            errors = [status.required("target.name")]
+            raise status.invalid("", "Binding", name or "", errors)
+
+        def assign(pod: JsonObject) -> JsonObject:
+            return _assigned(pod, node, dig(binding, "metadata") or {}, name)
+
+        how = How(request.field_manager, subresource="binding", dry_run=request.dry_run)
+        await _settled(self._writes.update(self._pods, target.namespace, name, assign, how))
+        return json_response(_SUCCESS, 201)
+
+    async def _evict(self, request: Request, target: Target) -> Response:
+        eviction = bodies.parse(request) if request.body.strip() else {}
+        options = dig(eviction, "deleteOptions") or {}
+        record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
+        if record is None:
+            raise status.not_found("", "pods", target.name)
+        pod = record.load()
+        dry_run = request.dry_run or bool(options.get("dryRun"))
+        if not disruption.may_go_at_once(pod):
+            await self._spend_budget(target, pod, dry_run)
+        preconditions = options.get("preconditions") or {}
+        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+        deletion = Deletion(options.get("gracePeriodSeconds"), uid, version)
+        how = How(request.field_manager, dry_run=dry_run)
+        await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, how))
+        return json_response(_SUCCESS, 201)
+
+    async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
+        """Takes one disruption from the pod's budget. Raises StatusError (429) when there is none left."""
+        budgets = [
+            budget
+            for record in self._store.ordered(self._budgets.resource)
+            if record.namespace == target.namespace and disruption.covers(budget := record.load(), pod)
+        ]
+        if len(budgets) > 1:
+            raise status.internal(_MANY_BUDGETS)
+        if not budgets or disruption.exempt_as_unhealthy(budgets[0], pod):
+            return
+        how = How(subresource="status", dry_run=dry_run)
+        name = budgets[0]["metadata"]["name"]
+        moment = timestamp(time.time())
+
+        def spend(budget: JsonObject) -> JsonObject:
+            return _spent(budget, target.name, moment)
+
+        await _settled(self._writes.update(self._budgets, target.namespace, name, spend, how))
+
+    async def _log(self, request: Request, target: Target) -> Response | Stream:
+        record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
+        if record is None:
+            raise status.not_found("", "pods", target.name)
+        pod = record.load()
+        container = request.query.get("container") or _only_container(pod)
+        node_name = pod["spec"].get("nodeName") or ""
+        node = self._store.get("/nodes", node_name)
+        port = dig(node.load(), "status", "daemonEndpoints", "kubeletEndpoint", "Port") if node else None
+        if not port:
+            why = f"the kubelet of node {node_name!r} publishes no endpoint" if node_name else "pod is not scheduled"
+            raise status.StatusError(501, "NotImplemented", f"logs are not available: {why}")
+        query = urlencode({key: value for key, value in request.query.items() if key != "container"})
+        path = f"/containerLogs/{target.namespace}/{target.name}/{container}" + (f"?{query}" if query else "")
+        return await _opened(int(port), path)
+
+
+def _kind(kinds: Registry, group: str, version: str, plural: str) -> Kind:
+    kind = kinds.find(group, version, plural)
+    assert kind is not None, plural
+    return kind
+
+
+async def _settled(outcome: Outcome) -> None:
+    if outcome.done is not None:
+        await outcome.done
+
+
+def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
+    """The pod on its node. Raises StatusError (409) when it has one or is going."""
+    if pod["metadata"].get("deletionTimestamp"):
+        raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if current := pod["spec"].get("nodeName"):
+        raise status.conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{current}"')
+    if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {pod['metadata']['uid']}"
+        raise status.conflict("", "pods/binding", name, why)
+    scheduled = {
+        "type": "PodScheduled", "status": "True", "lastProbeTime": None,
+        "lastTransitionTime": timestamp(time.time()),
+    }  # fmt: skip
+    others = [c for c in dig(pod, "status", "conditions") or () if c.get("type") != "PodScheduled"]
+    annotations = (pod["metadata"].get("annotations") or {}) | (meta.get("annotations") or {})
+    return pod | {
+        "metadata": pod["metadata"] | {"annotations": annotations},
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": pod.get("status", {}) | {"conditions": [*others, scheduled]},
+    }
+
+
+def _spent(budget: JsonObject, pod: str, moment: str) -> JsonObject:
+    current, name = budget.get("status") or {}, budget["metadata"]["name"]
+    if current.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        cause = f"The disruption budget {name} is still being processed by the server."
+        raise _violation(cause, retry_after_seconds=10)
+    allowed = current.get("disruptionsAllowed", 0)
+    if allowed <= 0:
+        healthy, needed = current.get("currentHealthy", 0), current.get("desiredHealthy", 0)
+        raise _violation(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")
+    disrupted = (current.get("disruptedPods") or {}) | {pod: moment}
+    return budget | {"status": current | {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
+
+
+def _violation(cause: str, retry_after_seconds: int = 0) -> status.StatusError:
+    causes = [{"reason": "DisruptionBudget", "message": cause}]
+    return status.too_many_requests(_WOULD_VIOLATE, causes, retry_after_seconds)
+
+
+def _only_container(pod: JsonObject) -> str:
+    names = [container["name"] for container in pod["spec"].get("containers") or ()]
+    if len(names) == 1:
+        return str(names[0])
+    listed = " ".join(names)
+    raise status.bad_request(
+        f"a container name must be specified for pod {pod['metadata']['name']}, choose one of: [{listed}]"
+    )
+
+
+async def _opened(port: int, path: str) -> Stream:
+    """A kubelet's answer as it comes: HTTP/1.0, so that it ends with the connection. Raises StatusError (500)."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError) as error:
+        raise status.internal(f"the kubelet on port {port} does not answer: {error}") from error
+    if head.split(b" ", 2)[1:2] != [b"200"]:
+        reason = (await reader.read()).decode(errors="replace").strip()
+        writer.close()
+        raise status.bad_request(reason or "the kubelet refused")
+
+    async def take() -> bytes | None:
+        return await reader.read(65536) or None
+
+    return Stream(take, writer.close, b"text/plain")

@@ -1,0 +1,223 @@
+"""Watches: a bounded history per resource, and the watchers that live on what is committed after it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deploy.local.apiserver import status
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject, encode
+from deploy.local.apiserver.selectors import Selector
+from deploy.local.apiserver.store import Change, Record
+
+HISTORY_EVENTS = 10_000
+HISTORY_BYTES = 48 * 1024 * 1024
+BOOKMARK_SECONDS = 15.0
+BACKLOG_LINES = 20_000
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+Render = Callable[[JsonObject], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records of a resource a list or watch is about."""
+
+    namespace: str
+    labels: Selector
+    fields: Selector
+
+    def __bool__(self) -> bool:
+        """Whether it leaves anything out."""
+        return bool(self.namespace or self.labels or self.fields)
+
+    def matches(self, record: Record) -> bool:
+        if self.namespace and not record.key.startswith(self.namespace + "/"):
+            return False
+        if self.labels and not self.labels.matches(record.labels):
+            return False
+        return not self.fields or self.fields.matches(record.fields)
+
+
+class History:
+    """The latest changes of one resource. Every change after `floor` is here, none before it need be."""
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self._changes: deque[Change] = deque()
+        self._bytes = 0
+
+    def append(self, change: Change) -> None:
+        self._changes.append(change)
+        self._bytes += len(change.record.value)
+        while len(self._changes) > HISTORY_EVENTS or self._bytes > HISTORY_BYTES:
+            dropped = self._changes.popleft()
+            self._bytes -= len(dropped.record.value)
+            self.floor = dropped.record.version
+
+    def since(self, version: int) -> list[Change]:
+        """Changes after a version, oldest first. Raises StatusError (410) when some may be missing."""
+        if version < self.floor:
+            raise status.expired(f"too old resource version: {version} ({self.floor})")
+        found = []
+        for change in reversed(self._changes):
+            if change.record.version <= version:
+                break
+            found.append(change)
+        return found[::-1]
+
+    def compact(self, floor: int) -> None:
+        self._changes.clear()
+        self._bytes = 0
+        self.floor = floor
+
+
+class Watcher:
+    """One open watch: turns changes into lines and buffers them until its stream takes them."""
+
+    def __init__(self, kind: Kind, wanted: Filter, render: Render | None, bookmarks: bool) -> None:
+        self._kind = kind
+        self._filter = wanted
+        self._selective = bool(wanted)
+        self._render = render
+        self._bookmarks = bookmarks
+        self._lines: list[bytes] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._expires = math.inf
+        self._next_bookmark = math.inf
+        self.closed = False
+
+    def begin(self, now: float, timeout_seconds: float | None) -> None:
+        """Starts its clocks, in monotonic seconds."""
+        self._next_bookmark = now + BOOKMARK_SECONDS
+        if timeout_seconds is not None:
+            self._expires = now + timeout_seconds
+
+    def tick(self, now: float, version: int) -> None:
+        """Sends a bookmark when one is due, and ends when the time is up."""
+        expired = now >= self._expires
+        if expired or now >= self._next_bookmark:
+            self._next_bookmark = now + BOOKMARK_SECONDS
+            self.bookmark(version)
+        if expired:
+            self.close()
+
+    def offer(self, change: Change) -> None:
+        line = self._line(change)
+        if line is not None:
+            self._push(line)
+
+    def _line(self, change: Change) -> bytes | None:
+        before = change.previous is not None and (not self._selective or self._filter.matches(change.previous))
+        if not change.deleted and (not self._selective or self._filter.matches(change.record)):
+            event, content = ("MODIFIED" if before else "ADDED"), change.record
+        elif not before or change.previous is None:
+            return None
+        else:
+            event, content = "DELETED", change.record if change.deleted else change.previous
+        if self._render is None and content is change.record:
+            return change.line(event)
+        obj = content.load()
+        obj["metadata"]["resourceVersion"] = str(change.record.version)
+        return self._encode(event, obj)
+
+    def _encode(self, event: str, obj: JsonObject) -> bytes:
+        shown = obj if self._render is None else self._render(obj)
+        return encode({"type": event, "object": shown}) + b"\n"
+
+    def add(self, record: Record) -> None:
+        """A synthetic ADDED of an object that exists at the start."""
+        if self._render is None:
+            self._push(b'{"type":"ADDED","object":%s}\n' % record.value)
+        else:
+            self._push(self._encode("ADDED", record.load()))
+
+    def bookmark(self, version: int, *, initial_events_end: bool = False) -> None:
+        if not self._bookmarks:
+            return
+        meta: JsonObject = {"resourceVersion": str(version), "creationTimestamp": None}
+        if initial_events_end:
+            meta["annotations"] = {INITIAL_EVENTS_END: "true"}
+        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        self._push(self._encode("BOOKMARK", obj))
+
+    def error(self, failure: status.StatusError) -> None:
+        self._push(encode({"type": "ERROR", "object": failure.to_object()}) + b"\n")
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+        self._wake_up()
+
+    def _push(self, line: bytes) -> None:
+        self._lines.append(line)
+        if len(self._lines) > BACKLOG_LINES:
+            # A reader that does not read must resume from its last version, as with any slow watcher.
+            self.closed = True
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def take(self) -> bytes | None:
+        """The buffered lines; waits for the first, returns None at the end."""
+        while not self._lines:
+            if self.closed:
+                return None
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        lines, self._lines = self._lines, []
+        return lines[0] if len(lines) == 1 else b"".join(lines)
+
+
+class Hub:
+    """Histories and watchers of all resources, fed with every committed group."""
+
+    def __init__(self, version: int) -> None:
+        self._start = version
+        self._histories: dict[str, History] = {}
+        self._watchers: dict[str, list[Watcher]] = {}
+
+    def history(self, resource: str) -> History:
+        found = self._histories.get(resource)
+        if found is None:
+            found = self._histories[resource] = History(self._start)
+        return found
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            resource = change.record.resource
+            self.history(resource).append(change)
+            for watcher in self._watchers.get(resource, ()):
+                watcher.offer(change)
+
+    def attach(self, resource: str, watcher: Watcher, timeout_seconds: float | None) -> None:
+        watcher.begin(time.monotonic(), timeout_seconds)
+        self._watchers.setdefault(resource, []).append(watcher)
+
+    def detach(self, resource: str, watcher: Watcher) -> None:
+        self._watchers[resource].remove(watcher)
+
+    def watchers(self) -> list[Watcher]:
+        return [watcher for group in self._watchers.values() for watcher in group]
+
+    def tick(self, version: int) -> None:
+        now = time.monotonic()
+        for watcher in self.watchers():
+            watcher.tick(now, version)
+
+    def compact(self, version: int) -> None:
+        """Forgets all history up to a version: older watches get 410."""
+        self._start = version
+        for history in self._histories.values():
+            history.compact(version)
+
+    def close(self) -> None:
+        for watcher in self.watchers():
+            watcher.close()

@@ -1,0 +1,421 @@
+"""Decisions about writes: create, update, delete, each from the latest state to the next, with every rule.
+
+Everything here runs inside one turn of the event loop; what it decides is durable when `Outcome.done` is.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from deploy.local.apiserver import apply, builtin, registry, shapes, status
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject, copy, dig, encode, timestamp, unix_seconds
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.status import FieldError
+from deploy.local.apiserver.store import Record, Store, object_key
+
+Mutate = Callable[[JsonObject], JsonObject]
+
+_SERVER_OWNED = (
+    "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink",
+)  # fmt: skip
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a write is made: by whom, for real or not, and how strictly fields are taken."""
+
+    manager: str = "apiserver"
+    operation: str = "Update"
+    subresource: str = ""
+    dry_run: bool = False
+    field_validation: str = "Warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """DeleteOptions."""
+
+    grace_period_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = "Background"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decided write: the object's JSON, and the future of its durability (None: nothing was written)."""
+
+    value: bytes
+    done: Future[None] | None = None
+    created: bool = False
+    deleted: bool = False
+    uid: str = ""
+    warnings: Sequence[str] = field(default_factory=tuple)
+
+
+class Writes:
+    """The write half of the API over one store."""
+
+    def __init__(self, store: Store, kinds: Registry) -> None:
+        self._store = store
+        self._kinds = kinds
+
+    def create(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
+        """Raises StatusError: 404 (namespace), 403, 409, 422, 400."""
+        now = timestamp(time.time())
+        meta = obj["metadata"] = dict(obj.get("metadata") or {})
+        name = self._new_name(kind, namespace, meta)
+        if meta.pop("resourceVersion", "") not in ("", "0"):
+            raise status.StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        self._admit(kind, namespace, name, obj)
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            meta.pop(key, None)
+        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+        if kind.generation:
+            meta["generation"] = 1
+        else:
+            meta.pop("generation", None)
+        if kind.status and kind.kind != "Node":
+            obj.pop("status", None)
+        obj, warnings = self._settle(kind, None, obj, how)
+        if self._store.latest(kind.resource, object_key(namespace, name)) is not None:
+            raise status.already_exists(kind.group, kind.plural, name)
+        if how.operation == "Update":
+            apply.track(None, obj, self._writer(kind, how, now), kind.list_rule)
+        return replace(self._put(kind, namespace, name, obj, how), created=True, warnings=warnings)
+
+    def _new_name(self, kind: Kind, namespace: str, meta: JsonObject) -> str:
+        name: str = meta.get("name") or ""
+        prefix: str = meta.get("generateName") or ""
+        if not name and not prefix:
+            raise status.invalid(
+                kind.group, kind.kind, "", [status.required("metadata.name", "name or generateName is required")]
+            )
+        while not name or (prefix and not meta.get("name") and self._taken(kind, namespace, name)):
+            name = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
+        meta["name"] = name
+        if kind.namespaced:
+            meta["namespace"] = namespace
+        else:
+            meta.pop("namespace", None)
+        return name
+
+    def _taken(self, kind: Kind, namespace: str, name: str) -> bool:
+        return self._store.latest(kind.resource, object_key(namespace, name)) is not None
+
+    def _admit(self, kind: Kind, namespace: str, name: str, obj: JsonObject) -> None:
+        """Cluster state that a new object depends on: its namespace, a pod's priority class."""
+        if kind.namespaced:
+            found = self._store.latest("/namespaces", namespace)
+            if found is None:
+                raise status.not_found("", "namespaces", namespace)
+            if found.load()["metadata"].get("deletionTimestamp"):
+                why = f"unable to create new content in namespace {namespace} because it is being terminated"
+                cause = {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+                raise status.forbidden(kind.group, kind.plural, name, why, [cause])
+        if kind.kind == "Pod" and not kind.group:
+            self._admit_priority(name, obj)
+
+    def _admit_priority(self, name: str, pod: JsonObject) -> None:
+        spec = pod.get("spec")
+        wanted = dig(pod, "spec", "priorityClassName")
+        if not isinstance(spec, dict) or not isinstance(wanted, str) or not wanted:
+            return
+        found = self._store.latest("scheduling.k8s.io/priorityclasses", wanted)
+        if found is None:
+            raise status.forbidden("", "pods", name, f"no PriorityClass with name {wanted} was found")
+        priority_class = found.load()
+        if spec.get("priority") not in (None, priority_class["value"]):
+            why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority "
+            why += f"admission controller computed {priority_class['value']} from the given PriorityClass name"
+            raise status.forbidden("", "pods", name, why)
+        spec["priority"] = priority_class["value"]
+        spec.setdefault("preemptionPolicy", priority_class.get("preemptionPolicy", "PreemptLowerPriority"))
+
+    def update(
+        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, unconditional: bool = True
+    ) -> Outcome:
+        """The next state of an existing object. Raises StatusError: 404, 409, 422, 400.
+
+        `mutate` must not change its argument. A resourceVersion in its result has to be the current one; with
+        `unconditional` off (PUT) some kinds insist on one.
+        """
+        record = self._store.latest(kind.resource, object_key(namespace, name))
+        if record is None:
+            raise status.not_found(kind.group, kind.plural, name)
+        old = self._store.latest_object(record)
+        new = dict(mutate(old))
+        meta = new["metadata"] = dict(new.get("metadata") or {})
+        _check_version(kind, name, old, meta, unconditional)
+        _check_identity(kind, name, old, meta)
+        for key in _SERVER_OWNED:
+            meta.pop(key, None)
+            if key in old["metadata"]:
+                meta[key] = old["metadata"][key]
+        meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+        _isolate(kind, old, new, how.subresource)
+        new, warnings = self._settle(kind, old, new, how)
+        if kind.generation and _counts(kind, old, new):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        if how.operation == "Update":
+            writer = self._writer(kind, how, timestamp(time.time()))
+            apply.track(old, new, writer, kind.list_rule)
+        outcome = self._store_update(kind, namespace, name, old, new, record, how)
+        return replace(outcome, warnings=warnings) if warnings else outcome
+
+    def _store_update(
+        self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
+    ) -> Outcome:
+        if _may_go(kind, new):
+            return self._remove(kind, namespace, name, new, how)
+        if _same(old, new):
+            # The answer may show a write that is not durable yet: it waits for that write.
+            return Outcome(record.value, self._store.pending(kind.resource, record.key))
+        return self._put(kind, namespace, name, new, how)
+
+    def _settle(
+        self, kind: Kind, old: JsonObject | None, obj: JsonObject, how: How
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """Types, defaults, schema and rules. Raises StatusError (400, 422)."""
+        name = obj["metadata"]["name"]
+        problem = shapes.metadata_problem(obj) if kind.custom else shapes.problem(kind.kind, obj)
+        if problem:
+            raise _undecodable(kind, problem)
+        obj["metadata"] = {key: value for key, value in obj["metadata"].items() if value not in (None, {}, [])}
+        unknown: list[str] = []
+        if kind.schema is not None:
+            checked = kind.schema.check(obj)
+            obj, errors, unknown = checked.obj, checked.errors, checked.unknown
+        else:
+            obj, errors = self._settle_built_in(kind, old, obj, how)
+        if unknown and how.field_validation == "Strict":
+            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise _undecodable(kind, f"strict decoding error: {listed}")
+        errors = [*_metadata_errors(kind, old, obj), *errors]
+        if errors:
+            raise status.invalid(kind.group, kind.kind, name, errors)
+        warn = how.field_validation == "Warn"
+        return obj, [f'unknown field "{path}"' for path in unknown] if warn else ()
+
+    def _settle_built_in(
+        self, kind: Kind, old: JsonObject | None, obj: JsonObject, how: How
+    ) -> tuple[JsonObject, list[FieldError]]:
+        if kind.kind == "CustomResourceDefinition":
+            errors = list(registry.definition_errors(obj))
+            if not errors:
+                registry.accept(obj, timestamp(time.time()))
+            return obj, errors
+        rules = builtin.RULES.get(kind.kind, builtin.NO_RULES)
+        # Defaults go into nested objects that the old state may share.
+        obj = copy(obj)
+        try:
+            rules.default(obj)
+            # A binding sets the one field of a pod's spec that no update may.
+            return obj, [] if how.subresource == "binding" else list(rules.errors(obj, old))
+        except ValueError as error:
+            raise _undecodable(kind, str(error)) from error
+
+    def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
+        """Removes the object, or marks it for those who must let go first. Raises StatusError (404, 409)."""
+        record = self._store.latest(kind.resource, object_key(namespace, name))
+        if record is None:
+            raise status.not_found(kind.group, kind.plural, name)
+        obj = record.load()
+        meta = obj["metadata"]
+        _check_preconditions(kind, name, meta, wanted)
+        grace = _grace_seconds(kind, obj, wanted)
+        finalizers = _deletion_finalizers(meta, wanted.propagation)
+        marked = meta.get("deletionTimestamp") is not None
+        if marked and finalizers == (meta.get("finalizers") or []) and grace >= _marked_grace(meta):
+            return Outcome(record.value, self._store.pending(kind.resource, record.key), uid=meta["uid"])
+        if finalizers:
+            meta["finalizers"] = finalizers
+        else:
+            meta.pop("finalizers", None)
+        if grace == 0 and not finalizers and not _namespace_content(kind, obj):
+            return self._remove(kind, namespace, name, obj, how)
+        _mark(kind, obj, grace)
+        return replace(self._put(kind, namespace, name, obj, how), uid=meta["uid"])
+
+    def _writer(self, kind: Kind, how: How, now: str) -> apply.Writer:
+        return apply.Writer(how.manager, how.operation, kind.api_version, now, how.subresource)
+
+    def _put(self, kind: Kind, namespace: str, name: str, obj: JsonObject, how: How) -> Outcome:
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": obj["metadata"]} | obj
+        if how.dry_run:
+            return Outcome(encode(obj))
+        record, done = self._store.put(kind.resource, object_key(namespace, name), obj)
+        return Outcome(record.value, done)
+
+    def _remove(self, kind: Kind, namespace: str, name: str, obj: JsonObject, how: How) -> Outcome:
+        uid = obj["metadata"]["uid"]
+        if how.dry_run:
+            return Outcome(encode(obj), deleted=True, uid=uid)
+        record, done = self._store.delete(kind.resource, object_key(namespace, name), obj)
+        return Outcome(record.value, done, deleted=True, uid=uid)
+
+
+def _undecodable(kind: Kind, why: str) -> status.StatusError:
+    return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def _metadata_errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> list[FieldError]:
+    meta = obj["metadata"]
+    errors = list(builtin.metadata_errors(meta))
+    if old is None:
+        if kind.kind != "Event":
+            errors = [*builtin.name_errors(meta["name"], kind.name_format), *errors]
+    elif meta.get("deletionTimestamp"):
+        added = [f for f in meta.get("finalizers") or () if f not in (old["metadata"].get("finalizers") or ())]
+        if added:
+            shown = "[]string{" + ", ".join(f'"{name}"' for name in added) + "}"
+            detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
+            errors.append(status.forbidden_field("metadata.finalizers", detail + shown))
+    return errors
+
+
+def _check_version(kind: Kind, name: str, old: JsonObject, meta: JsonObject, unconditional: bool) -> None:
+    version = meta.get("resourceVersion") or ""
+    if version in ("", "0"):
+        if not unconditional and not kind.unconditional_update:
+            error = status.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise status.invalid(kind.group, kind.kind, name, [error])
+    elif not str(version).isdigit():
+        error = status.invalid_value(
+            "metadata.resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax'
+        )
+        raise status.invalid(kind.group, kind.kind, name, [error])
+    elif version != old["metadata"]["resourceVersion"]:
+        raise status.conflict(kind.group, kind.plural, name)
+
+
+def _check_identity(kind: Kind, name: str, old: JsonObject, meta: JsonObject) -> None:
+    uid = old["metadata"]["uid"]
+    if meta.get("uid") not in (None, "", uid):
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}"
+        raise status.conflict(kind.group, kind.plural, name, why)
+    for key in ("name", "namespace"):
+        mine = old["metadata"].get(key)
+        if meta.get(key) in (None, "") and mine:
+            meta[key] = mine
+        elif meta.get(key) != mine:
+            raise status.invalid(kind.group, kind.kind, name, [status.immutable(f"metadata.{key}", meta.get(key))])
+
+
+def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:
+    """The main resource never writes status; the status subresource writes nothing but."""
+    if not subresource:
+        if kind.status:
+            _carry(old, new, "status")
+        return
+    if subresource == "status" and kind.custom:
+        for key in [key for key in new if key not in ("metadata", "status")]:
+            del new[key]
+        new.update({key: value for key, value in old.items() if key not in ("metadata", "status")})
+        managed = new["metadata"].get("managedFields")
+        new["metadata"] = dict(old["metadata"]) | ({"managedFields": managed} if managed else {})
+    elif subresource == "status":
+        for key in (old.keys() | new.keys()) - {"metadata", "status"}:
+            _carry(old, new, key)
+
+
+def _carry(old: JsonObject, new: JsonObject, key: str) -> None:
+    if key in old:
+        new[key] = old[key]
+    else:
+        new.pop(key, None)
+
+
+def _counts(kind: Kind, old: JsonObject, new: JsonObject) -> bool:
+    """Whether the desired state changed: everything but metadata and an isolated status."""
+    ignored = _UNCOMPARED if kind.status else _UNCOMPARED[:3]
+    if any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in ignored):
+        return True
+    return kind.group == "apps" and old["metadata"].get("annotations") != new["metadata"].get("annotations")
+
+
+def _same(old: JsonObject, new: JsonObject) -> bool:
+    """Equal but for the times of managedFields."""
+    if any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key != "metadata"):
+        return False
+    before, after = dict(old["metadata"]), dict(new["metadata"])
+    managed = [before.pop("managedFields", None), after.pop("managedFields", None)]
+    if before != after:
+        return False
+    timeless = [[{**entry, "time": None} for entry in entries or ()] for entries in managed]
+    return timeless[0] == timeless[1]
+
+
+def _may_go(kind: Kind, obj: JsonObject) -> bool:
+    """Marked for deletion and nobody holds it any more."""
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp") or meta.get("finalizers") or _namespace_content(kind, obj):
+        return False
+    return not meta.get("deletionGracePeriodSeconds")
+
+
+def _namespace_content(kind: Kind, obj: JsonObject) -> bool:
+    return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
+
+
+def _check_preconditions(kind: Kind, name: str, meta: JsonObject, wanted: Deletion) -> None:
+    if wanted.uid and wanted.uid != meta["uid"]:
+        why = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {meta['uid']}"
+        raise status.conflict(kind.group, kind.plural, name, why)
+    if wanted.resource_version and wanted.resource_version != meta["resourceVersion"]:
+        why = f"Precondition failed: ResourceVersion in precondition: {wanted.resource_version}, "
+        why += f"ResourceVersion in object meta: {meta['resourceVersion']}"
+        raise status.conflict(kind.group, kind.plural, name, why)
+
+
+def _grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
+    """How long a pod on a node is given; nothing else gets time."""
+    if kind.resource != "/pods":
+        return 0
+    spec = obj["spec"]
+    if not spec.get("nodeName") or dig(obj, "status", "phase") in ("Succeeded", "Failed"):
+        return 0
+    asked = wanted.grace_period_seconds
+    default = spec.get("terminationGracePeriodSeconds", 30)
+    return max(1, default) if asked is None and default else max(0, asked if asked is not None else default)
+
+
+def _marked_grace(meta: JsonObject) -> int:
+    return int(meta.get("deletionGracePeriodSeconds") or 0)
+
+
+def _deletion_finalizers(meta: JsonObject, propagation: str) -> list[str]:
+    kept = [name for name in meta.get("finalizers") or () if name not in (ORPHAN, FOREGROUND)]
+    match propagation:
+        case "Orphan":
+            return [*kept, ORPHAN]
+        case "Foreground":
+            return [*kept, FOREGROUND]
+    return kept
+
+
+def _mark(kind: Kind, obj: JsonObject, grace: int) -> None:
+    meta = obj["metadata"]
+    if meta.get("deletionTimestamp") is None:
+        meta["deletionTimestamp"] = timestamp(time.time() + grace)
+    else:
+        shortened = unix_seconds(meta["deletionTimestamp"]) - _marked_grace(meta) + grace
+        meta["deletionTimestamp"] = timestamp(shortened)
+    meta["deletionGracePeriodSeconds"] = grace
+    if meta.get("generation"):
+        meta["generation"] += 1
+    if kind.resource == "/namespaces":
+        obj.setdefault("status", {})["phase"] = "Terminating"

@@ -1,0 +1,177 @@
+"""Where a local cluster keeps its things, and who owns it: clusters whose owner died are cleared away.
+
+A cluster has an id. It names the parent of the cluster's cgroups, and every process of the cluster carries it in its
+environment, so that whatever a killed cluster left behind can be found.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from deploy.local.kubelet import containment
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+VARIABLE_CLUSTER = "HEADROOM_CLUSTER"
+_ID = re.compile(r"[0-9a-f]{8}")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Who runs which cluster where; `owner_started` (psutil's create time) tells a reused pid apart."""
+
+    cluster_id: str
+    directory: str
+    temporary: bool
+    owner_pid: int
+    owner_started: float
+
+    @property
+    def is_alive(self) -> bool:
+        try:
+            return psutil.Process(self.owner_pid).create_time() == self.owner_started
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True)
+class Home:
+    """One running cluster's directory."""
+
+    claim: Claim
+    directory: Path
+
+    @property
+    def cluster_id(self) -> str:
+        return self.claim.cluster_id
+
+    @property
+    def cgroup_parent(self) -> str:
+        return cgroup_parent(self.cluster_id)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "kubeconfig"
+
+    @property
+    def token_file(self) -> Path:
+        return self.directory / "token"
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+
+def cgroup_parent(cluster_id: str) -> str:
+    return f"headroom-{cluster_id}"
+
+
+def claims_dir() -> Path:
+    """One file for each cluster of this user. Raises InvalidInput when others could have put something there."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    directory = Path(base) / f"headroom-{os.getuid()}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    # A claim names processes to kill and a directory to remove, so nobody else may write one.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        problem = "it has to be a directory that only you can use"
+        raise InvalidInput(source="runtime directory", field="permissions", value=str(directory), problem=problem)
+    return directory
+
+
+def claim(keep: Path | None) -> Home:
+    """A directory of our own: `keep`, or a temporary one. Raises InvalidInput when somebody else runs in `keep`."""
+    if keep is None:
+        directory, cluster_id = Path(tempfile.mkdtemp(prefix="headroom-")), secrets.token_hex(4)
+    else:
+        directory = _made(keep)
+        cluster_id = _id_of(directory)
+        _refuse_if_taken(cluster_id, keep)
+    owner = psutil.Process()
+    claimed = Claim(cluster_id, str(directory), keep is None, owner.pid, owner.create_time())
+    _claim_file(cluster_id).write_bytes(msgspec.json.encode(claimed))
+    home = Home(claimed, directory)
+    if not home.token_file.exists():
+        home.token_file.touch(mode=0o600)
+        home.token_file.write_text(secrets.token_hex(24))
+    return home
+
+
+def release(home: Home) -> None:
+    """The cluster has ended in order."""
+    _clear(home.claim)
+
+
+def clear_dead() -> list[str]:
+    """Ends what clusters without an owner left behind; their ids."""
+    cleared = []
+    for path in sorted(claims_dir().glob("*.json")):
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Claim)
+        except (OSError, msgspec.MsgspecError) as error:
+            logger.warning("claim of a cluster not readable, removed: %s", error, extra={"file": str(path)})
+            path.unlink(missing_ok=True)
+            continue
+        if not found.is_alive:
+            _clear(found)
+            cleared.append(found.cluster_id)
+    return cleared
+
+
+def _clear(found: Claim) -> None:
+    _kill_processes(found.cluster_id)
+    name = cgroup_parent(found.cluster_id)
+    for top in [CGROUP_ROOT / name, *CGROUP_ROOT.glob(f"*/{name}")]:
+        containment.clear(top)
+    if found.temporary:
+        shutil.rmtree(found.directory, ignore_errors=True)
+    _claim_file(found.cluster_id).unlink(missing_ok=True)
+
+
+def _kill_processes(cluster_id: str) -> None:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(VARIABLE_CLUSTER) == cluster_id:
+                process.send_signal(signal.SIGKILL)
+
+
+def _made(keep: Path) -> Path:
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=str(error.strerror)) from error
+    return keep.resolve()
+
+
+def _id_of(directory: Path) -> str:
+    """The id of the cluster that lives in `directory`, the same at every start."""
+    file = directory / "cluster-id"
+    known = file.read_text().strip() if file.exists() else ""
+    if not _ID.fullmatch(known):
+        known = secrets.token_hex(4)
+        file.write_text(known)
+    return known
+
+
+def _refuse_if_taken(cluster_id: str, keep: Path) -> None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(_claim_file(cluster_id).read_bytes(), type=Claim)
+        if found.is_alive:
+            problem = f"in use by the headroom up with pid {found.owner_pid}"
+            raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=problem)
+
+
+def _claim_file(cluster_id: str) -> Path:
+    return claims_dir() / f"{cluster_id}.json"

@@ -1,0 +1,250 @@
+"""How the processes of a pod are held together: in cgroups named as kubelet names them, or by what they inherit.
+
+Cgroups stand below a parent of the cluster's own, so that several clusters share a machine, and one that died can be
+cleared away whole. Where cgroups cannot be made, processes are told by a variable in their environment.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import psutil
+
+from agent.metrics_advisor import cgroups
+from agent.metrics_advisor.cgroups import Driver, Hierarchy, Layout
+from deploy.local.kubelet import limits
+from deploy.local.kubelet.process import VARIABLE_CONTAINER_ID
+from shared.api.core import Container
+from shared.names import KubeQoS
+
+logger = logging.getLogger(__name__)
+
+KILL_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
+_MEMORY_CONTROLLER, _CPU_CONTROLLER = "memory", "cpu"
+
+
+class Place(NamedTuple):
+    """Where a container belongs."""
+
+    qos: KubeQoS
+    pod_uid: str
+    container_id: str
+
+
+class Containment(Protocol):
+    """Tells the processes of one container from all others."""
+
+    description: str
+
+    def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
+        """Prepares for one container; the files a process has to write itself into. Raises OSError, QuantityError."""
+        ...
+
+    def members(self, place: Place) -> list[int]:
+        """The container's processes now."""
+        ...
+
+    def oom_kills(self, place: Place) -> int:
+        """How often the kernel has killed one of them for its memory."""
+        ...
+
+    def dissolve(self, place: Place) -> None:
+        """The container is over."""
+        ...
+
+    def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
+        """The pod is over."""
+        ...
+
+    def close(self) -> None:
+        """The cluster is over."""
+        ...
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Sends `number` to those of `pids` that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_all(members: Callable[[], Iterable[int]]) -> bool:
+    """SIGKILL until `members()` is empty, however fast they fork; False when some outlast `KILL_SECONDS`."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while pids := list(members()):
+        if time.monotonic() > deadline:
+            logger.error("processes survive SIGKILL", extra={"pids": pids})
+            return False
+        signal_all(pids, signal.SIGKILL)
+        time.sleep(_PAUSE_SECONDS)
+    return True
+
+
+class CgroupContainment:
+    """Cgroups below `root`/<controller>/`parent`/kubepods. Raises OSError when they cannot be made or set."""
+
+    def __init__(self, root: Path, parent: str) -> None:
+        hierarchy = cgroups.hierarchy(root)
+        if hierarchy is None:
+            raise OSError(f"no cpu and memory controllers at {root}")
+        self._v2 = hierarchy.v2
+        self._layout = Layout(hierarchy, Driver.CGROUPFS, parent)
+        self._controls = [self._layout, *_separate_cpu(root, hierarchy, parent)]
+        self.description = self._layout.description
+        for top in self._tops():
+            self._make(top / cgroups.KUBEPODS)
+
+    def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
+        pod_limits, own_limits = limits.of_pod(pod_containers), limits.of_container(container)
+        for directory, controllers in self._directories(place.qos, place.pod_uid, "").items():
+            self._make(directory)
+            self._apply(directory, controllers, pod_limits)
+        directories = self._directories(*place)
+        for directory, controllers in directories.items():
+            directory.mkdir(exist_ok=True)
+            self._apply(directory, controllers, own_limits)
+        return [directory / "cgroup.procs" for directory in directories]
+
+    def members(self, place: Place) -> list[int]:
+        found: set[int] = set()
+        for directory in self._directories(*place):
+            with contextlib.suppress(FileNotFoundError, OSError):
+                found.update(map(int, (directory / "cgroup.procs").read_text().split()))
+        return sorted(found)
+
+    def oom_kills(self, place: Place) -> int:
+        directory = self._layout.container_dir(_MEMORY_CONTROLLER, *place)
+        try:
+            text = (directory / ("memory.events" if self._v2 else "memory.oom_control")).read_text()
+        except OSError:
+            return 0
+        counts = dict(line.split() for line in text.splitlines())
+        return int(counts.get("oom_kill", 0))
+
+    def dissolve(self, place: Place) -> None:
+        _remove(self._directories(*place))
+
+    def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
+        _remove(self._directories(qos, pod_uid, ""))
+
+    def close(self) -> None:
+        for top in self._tops():
+            clear(top)
+
+    def _tops(self) -> set[Path]:
+        return {root / layout.parent for layout in self._controls for root in layout.hierarchy.roots.values()}
+
+    def _directories(self, qos: KubeQoS, uid: str, container_id: str) -> dict[Path, list[str]]:
+        """Every directory of a container (or, without an id, of its pod), with the controllers it is to set."""
+        found: dict[Path, list[str]] = {}
+        for layout in self._controls:
+            for controller in layout.hierarchy.roots:
+                directory = layout.pod_dir(controller, qos, uid) / container_id
+                found.setdefault(directory, []).append(controller)
+        return found
+
+    def _make(self, directory: Path) -> None:
+        """The directory and its ancestors, controllers passed on to every level where that takes a word (v2)."""
+        if not directory.parent.exists():
+            self._make(directory.parent)
+        directory.mkdir(exist_ok=True)
+        if self._v2:
+            for level in (directory.parent, directory):
+                (level / "cgroup.subtree_control").write_text("+cpu +memory")
+
+    def _apply(self, directory: Path, controllers: Iterable[str], wanted: limits.Limits) -> None:
+        values: dict[str, str] = {}
+        if _CPU_CONTROLLER in controllers:
+            values |= limits.cpu_files(wanted, v2=self._v2)
+        if _MEMORY_CONTROLLER in controllers:
+            values |= limits.memory_files(wanted, v2=self._v2)
+        for name, value in values.items():
+            if (directory / name).exists():  # where v1 mounts cpu and cpuacct apart, only one of them has it
+                (directory / name).write_text(value)
+
+
+class TreeContainment:
+    """No cgroups: a container's processes are those that inherited its variable. Slower, and without limits."""
+
+    description = "process trees"
+
+    def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
+        return []
+
+    def members(self, place: Place) -> list[int]:
+        return marked(place.container_id)
+
+    def oom_kills(self, place: Place) -> int:
+        return 0
+
+    def dissolve(self, place: Place) -> None:
+        """There is nothing but the processes."""
+
+    def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
+        """There is nothing but the processes."""
+
+    def close(self) -> None:
+        """There is nothing but the processes."""
+
+
+def choose(root: Path, parent: str) -> Containment:
+    """Cgroups where they can be made, else process trees, and a line that says so."""
+    try:
+        return CgroupContainment(root, parent)
+    except OSError as error:
+        logger.warning("cgroups cannot be made, so pods run as plain process trees without limits: %s", error)
+        return TreeContainment()
+
+
+def clear(top: Path) -> None:
+    """Kills whatever lives below `top` and removes the whole tree."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while top.exists() and time.monotonic() < deadline:
+        for name, _, _ in os.walk(top, topdown=False):
+            directory = Path(name)
+            signal_all(_pids(directory), signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+        if top.exists():
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _pids(directory: Path) -> list[int]:
+    try:
+        return [int(pid) for pid in (directory / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+
+
+def _separate_cpu(root: Path, hierarchy: Hierarchy, parent: str) -> list[Layout]:
+    """v1's cpu controller where it is mounted apart from cpuacct, which is the one that is measured."""
+    cpu = root / "cpu"
+    if hierarchy.v2 or not cpu.is_dir() or cpu.samefile(hierarchy.roots[_CPU_CONTROLLER]):
+        return []
+    return [Layout(Hierarchy(hierarchy.version, {_CPU_CONTROLLER: cpu}), Driver.CGROUPFS, parent)]
+
+
+def _remove(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            logger.warning("cgroup left behind: %s", error)
+
+
+def marked(container_id: str) -> list[int]:
+    """The processes that inherited the container's variable, in its cgroups already or not."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(VARIABLE_CONTAINER_ID) == container_id:
+                found.append(process.pid)
+    return found

@@ -1,0 +1,166 @@
+"""The pods of one node: what the API server wants, what runs here, and what of it the API server is told."""
+
+import functools
+import logging
+import threading
+from pathlib import Path
+
+import msgspec
+
+from deploy.local.kubelet.records import PodFile
+from deploy.local.kubelet.runner import Machine, PodRunner
+from deploy.local.kubelet.status import Json
+from deploy.local.kubelet.wire import RunnableMeta, RunnablePod
+from shared.api import pods
+from shared.errors import HeadroomError
+from shared.kube.client import Client, Patch
+from shared.kube.errors import Conflict, NotFound
+from shared.kube.events import ObjectRef, Recorder
+from shared.kube.informer import Informer
+from shared.kube.resources import PODS
+from shared.kube.retry import Jitter
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25  # between two looks at the processes
+WRITE_PAUSE_SECONDS = 1.0  # after a write that failed
+REQUEST_SECONDS = 5.0
+SHUTDOWN_GRACE_SECONDS = 2.0
+
+
+class Kubelet:
+    """Runs the pods bound to `node_name`; all of them in one loop."""
+
+    def __init__(self, client: Client, recorder: Recorder, machine: Machine, node_name: str) -> None:
+        self._client = client.single_attempt(REQUEST_SECONDS)
+        self._recorder = recorder
+        self._machine = machine
+        self._changed = threading.Event()
+        self._informer = Informer(
+            client,
+            PODS,
+            RunnablePod,
+            field_selector=f"spec.nodeName={node_name}",
+            on_change=lambda _: self._changed.set(),
+            jitter=Jitter(cap_seconds=2.0),
+        )
+        self._known = machine.records.load()
+        self._pods: dict[str, RunnablePod] = {}  # by uid, with a runner: as last seen
+        self._runners: dict[str, PodRunner] = {}
+        self._written: dict[str, Json] = {}
+        self._write_at = 0.0
+
+    def start(self, loops: Loops) -> None:
+        """Runs until the loops are closed; then call `shut_down`."""
+        loops.start("kubelet-pods", self._informer.run)
+        loops.start("kubelet", self.run)
+
+    def run(self, stop: threading.Event) -> None:
+        """Looks at every pod whenever one changed, and a few times a second."""
+        while not stop.is_set():
+            if self._informer.synced.is_set():
+                self._changed.clear()
+                self.look()
+            self._changed.wait(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """One round over all pods."""
+        now = self._client.clock.now()
+        wanted = {pod.metadata.uid: pod for pod in self._informer.values()}
+        for uid, pod in wanted.items():
+            self._meet(uid, pod, now)
+        for uid, known in list(self._known.items()):
+            # Left over from a kubelet before us, and deleted while there was none.
+            self._meet(uid, _stub(known), now)
+        for uid, pod in list(self._pods.items()):
+            if uid not in wanted:
+                self._remove(uid, pod, now)
+            elif pods.is_terminating(wanted[uid]):
+                self._delete(uid, wanted[uid], now)
+            else:
+                self._sync(uid, wanted[uid], now)
+
+    def log_file(self, namespace: str, pod: str, container: str) -> Path | None:
+        """Where the container's output is, if this kubelet has that pod."""
+        found = self._informer.get(f"{namespace}/{pod}")
+        if found is None or container not in (each.name for each in found.all_containers):
+            return None
+        return self._machine.log_file(found.metadata.uid, container)
+
+    def shut_down(self) -> None:
+        """Ends every process of every pod, and their cgroups."""
+        clock = self._client.clock
+        ending = list(self._runners.values())
+        while ending := [runner for runner in ending if not runner.terminate(SHUTDOWN_GRACE_SECONDS, clock.now())]:
+            clock.wait(threading.Event(), 0.05)
+        for runner in self._runners.values():
+            runner.rest(clock.now())
+        self._machine.containment.close()
+
+    def _meet(self, uid: str, pod: RunnablePod, now: float) -> None:
+        known = self._known.pop(uid, None)
+        if uid in self._runners:
+            self._pods[uid] = pod
+        elif known is not None or pods.is_active(pod):
+            reference = ObjectRef("v1", "Pod", pod.metadata.name, pod.metadata.namespace, uid)
+            say = functools.partial(self._recorder.event, reference)
+            self._pods[uid] = pod
+            self._runners[uid] = PodRunner(pod, self._machine, say, now, known)
+
+    def _sync(self, uid: str, pod: RunnablePod, now: float) -> None:
+        self._report(uid, pod, self._runners[uid].sync(pod, now), now)
+
+    def _delete(self, uid: str, pod: RunnablePod, now: float) -> None:
+        """A graceful deletion: end, report how, and only then let the object go."""
+        runner = self._runners[uid]
+        gone = runner.terminate(pod.grace_seconds, now)
+        reported = self._report(uid, pod, runner.sync(pod, now), now)
+        if gone and reported and now >= self._write_at:
+            try:
+                self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=uid, grace_period_seconds=0)
+            except (NotFound, Conflict):
+                pass  # gone already, or another pod of the same name by now
+            except HeadroomError as error:
+                self._pause("pod not deleted", pod, error, now)
+                return
+            self._forget(uid)
+
+    def _remove(self, uid: str, pod: RunnablePod, now: float) -> None:
+        """The object has gone before its processes, as with a forced deletion."""
+        if self._runners[uid].terminate(pod.grace_seconds, now):
+            self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._runners.pop(uid).forget()
+        self._pods.pop(uid)
+        self._written.pop(uid, None)
+
+    def _report(self, uid: str, pod: RunnablePod, status: Json, now: float) -> bool:
+        """Writes the status if it is new; False when it could not be written."""
+        if self._written.get(uid) == status:
+            return True
+        if now < self._write_at:
+            return False
+        patch = {"metadata": {"uid": uid}, "status": status}
+        try:
+            self._client.patch(
+                PODS, pod.metadata.name, patch, pod.metadata.namespace, kind=Patch.STRATEGIC, subresource="status"
+            )
+        except (NotFound, Conflict):
+            pass  # the watch will tell
+        except HeadroomError as error:
+            self._pause("pod status not written", pod, error, now)
+            return False
+        self._written[uid] = status
+        return True
+
+    def _pause(self, what: str, pod: RunnablePod, error: HeadroomError, now: float) -> None:
+        logger.warning("%s: %s", what, error, extra={"pod": pod.metadata.key})
+        self._write_at = now + WRITE_PAUSE_SECONDS
+
+
+def _stub(known: PodFile) -> RunnablePod:
+    """A pod of which only its processes are left."""
+    meta = RunnableMeta(name=known.name, namespace=known.namespace, uid=known.uid)
+    return msgspec.structs.replace(RunnablePod(), metadata=meta)

@@ -1,0 +1,133 @@
+"""A container's life as plain values: what happened to it, whether it runs again and when. Pure."""
+
+import enum
+
+import msgspec
+
+FIRST_BACKOFF_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 300.0
+CALM_SECONDS = 600.0  # a container that ran this long starts its backoff anew
+
+SIGKILLED = 137
+UNKNOWN_EXIT = "ContainerStatusUnknown"
+COMPLETED, ERROR, OOM_KILLED = "Completed", "Error", "OOMKilled"
+CRASH_LOOP, CREATING = "CrashLoopBackOff", "ContainerCreating"
+
+
+class RestartPolicy(enum.StrEnum):
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a container ended. Times are Unix seconds."""
+
+    code: int
+    reason: str
+    started_at: float
+    finished_at: float
+    container_id: str
+    message: str = ""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """All that is known of one container; written to disk, so that the next kubelet can go on from it.
+
+    `pid` and `process_started` (psutil's create time) identify the running process beyond doubt.
+    """
+
+    name: str
+    container_id: str = ""
+    pid: int = 0
+    process_started: float = 0.0
+    started_at: float = 0.0
+    restarts: int = 0
+    failures: int = 0  # in a row, what the backoff grows by
+    retry_at: float = 0.0
+    exit: Exit | None = None
+    previous_exit: Exit | None = None
+    refusal: tuple[str, str] | None = None  # (reason, message): it could not be started
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.container_id) and self.exit is None
+
+    @property
+    def has_started(self) -> bool:
+        return bool(self.container_id)
+
+
+def exit_reason(code: int, *, oom_killed: bool) -> str:
+    if code == 0:
+        return COMPLETED
+    return OOM_KILLED if oom_killed and code == SIGKILLED else ERROR
+
+
+def exit_code(returncode: int) -> int:
+    """A shell's view of Popen's return code: death by signal n is 128 + n."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def started(record: Record, *, container_id: str, pid: int, process_started: float, now: float) -> Record:
+    """`record` with its next process running."""
+    return msgspec.structs.replace(
+        record,
+        container_id=container_id,
+        pid=pid,
+        process_started=process_started,
+        started_at=now,
+        restarts=record.restarts + (1 if record.exit else 0),
+        exit=None,
+        previous_exit=record.exit or record.previous_exit,
+        refusal=None,
+    )
+
+
+def ended(record: Record, *, code: int, reason: str, now: float, message: str = "") -> Record:
+    """`record` with its process gone; the first restart comes at once, later ones after 10 s, 20 s, ... 300 s."""
+    end = Exit(code, reason, record.started_at, now, record.container_id, message)
+    failures = 0 if now - record.started_at >= CALM_SECONDS else record.failures
+    return msgspec.structs.replace(
+        record, pid=0, exit=end, failures=failures + 1, retry_at=now + backoff_seconds(failures)
+    )
+
+
+def excused(record: Record, now: float) -> Record:
+    """`record` without the backoff its end would bring."""
+    return msgspec.structs.replace(record, failures=0, retry_at=now)
+
+
+def refused(record: Record, *, reason: str, message: str, now: float) -> Record:
+    """`record` whose process could not be started; it is tried again."""
+    return msgspec.structs.replace(
+        record,
+        failures=record.failures + 1,
+        retry_at=now + backoff_seconds(record.failures + 1),
+        refusal=(reason, message),
+    )
+
+
+def backoff_seconds(failures: int) -> float:
+    """kubelet's: nothing after the first failure, then 10 s doubling up to five minutes."""
+    if failures <= 0:
+        return 0.0
+    return float(min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16)))
+
+
+def runs_again(record: Record, policy: RestartPolicy) -> bool:
+    """Whether a container that ended is to be started once more."""
+    if record.exit is None:
+        return False
+    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and record.exit.code != 0)
+
+
+def is_final(record: Record, policy: RestartPolicy) -> bool:
+    return record.exit is not None and not runs_again(record, policy)
+
+
+def is_due(record: Record, policy: RestartPolicy, now: float) -> bool:
+    """Whether the container is to be started now."""
+    if record.is_running or now < record.retry_at:
+        return False
+    return not record.has_started or runs_again(record, policy)

@@ -1,0 +1,189 @@
+"""A Node and its heartbeat, for this machine and for simulated ones alike."""
+
+import logging
+import platform
+import re
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psutil
+
+from shared import durations, names, quantity
+from shared.clock import Clock
+from shared.errors import HeadroomError
+from shared.kube.client import Client, Patch
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.lease import LeaseSpec
+from shared.kube.resources import LEASES, NODES
+from shared.quantity import Resources
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+BEAT_SECONDS = 10.0
+STATUS_BEATS = 30  # the status itself is repeated this rarely, as kubelet's five minutes
+POD_CAPACITY = 110
+VERSION = "v1.34.0+headroom"
+ADDRESS = "127.0.0.1"
+
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What one node says of itself. `kubelet_port` 0: it has no HTTP endpoint."""
+
+    name: str
+    size: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    kubelet_port: int = 0
+    runtime: str = "headroom://0.1.0"
+
+
+def host_name() -> str:
+    """This machine's name as a Node may be called: lower case, letters, digits, dots and dashes."""
+    return re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.") or "localhost"
+
+
+def host_size() -> Resources:
+    """All of this machine's logical CPUs and memory."""
+    return Resources((psutil.cpu_count() or 1) * quantity.MILLI_PER_CORE, psutil.virtual_memory().total)
+
+
+def node_object(facts: NodeFacts, now: float) -> dict[str, object]:
+    """The Node as it registers."""
+    taints = [dict(taint) for taint in facts.taints]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": facts.name, "labels": _labels(facts), "annotations": dict(facts.annotations)},
+        "spec": {"taints": taints} if taints else {},
+        "status": node_status(facts, now),
+    }
+
+
+def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
+    """What the kubelet owns of the status; extended resources that others wrote stay beside it in a merge."""
+    amounts = facts.size.quantities() | {"pods": str(POD_CAPACITY)}
+    return {
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": [_condition(*each, now) for each in _CONDITIONS],
+        "addresses": [
+            {"type": "InternalIP", "address": ADDRESS},
+            {"type": "Hostname", "address": facts.name},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.kubelet_port}},
+        "nodeInfo": {
+            "architecture": _architecture(),
+            "bootID": "",
+            "containerRuntimeVersion": facts.runtime,
+            "kernelVersion": platform.release(),
+            "kubeProxyVersion": "",
+            "kubeletVersion": VERSION,
+            "machineID": "",
+            "operatingSystem": platform.system().lower(),
+            "osImage": platform.platform(terse=True),
+            "systemUUID": "",
+        },
+    }
+
+
+class NodeHeart:
+    """Registers one node and keeps it alive. A Node that is deleted meanwhile is not made again."""
+
+    def __init__(self, client: Client, facts: NodeFacts, clock: Clock) -> None:
+        self._client = client
+        self._facts = facts
+        self._clock = clock
+        self._uid = ""
+        self._beats = 0
+
+    def register(self) -> None:
+        """Creates the Node, or brings an existing one up to date."""
+        body = node_object(self._facts, self._clock.now())
+        try:
+            self._uid = self._client.create(NODES, body).uid
+        except AlreadyExists:
+            patch = {"metadata": body["metadata"]}
+            self._uid = self._client.patch(NODES, self._facts.name, patch, kind=Patch.STRATEGIC).uid
+        self._write_status()
+        logger.info("node registered", extra={"node": self._facts.name, **self._facts.size.quantities()})
+
+    def beat(self) -> None:
+        """One heartbeat; never raises for the API's sake, the next one comes soon."""
+        try:
+            self._renew_lease()
+            self._beats += 1
+            if self._beats % STATUS_BEATS == 0:
+                self._write_status()
+        except NotFound:
+            logger.info("heartbeat without a Node", extra={"node": self._facts.name})
+        except HeadroomError as error:
+            logger.warning("heartbeat not written: %s", error, extra={"node": self._facts.name})
+
+    def run(self, stop: threading.Event) -> None:
+        """Registers, then beats until `stop`."""
+        self.register()
+        while not stop.is_set():
+            self.beat()
+            self._clock.wait(stop, BEAT_SECONDS)
+
+    def _write_status(self) -> None:
+        # A strategic patch merges the resource maps: what the manager wrote there stays.
+        patch = {"status": node_status(self._facts, self._clock.now())}
+        self._client.patch(NODES, self._facts.name, patch, kind=Patch.STRATEGIC, subresource="status")
+
+    def _renew_lease(self) -> None:
+        name = self._facts.name
+        stamp = durations.micro_timestamp(self._clock.now())
+        spec = LeaseSpec(holder_identity=name, lease_duration_seconds=LEASE_SECONDS, renew_time=stamp)
+        try:
+            self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+        except NotFound:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+                "spec": spec,
+            }
+            self._client.create(LEASES, body, LEASE_NAMESPACE)
+
+
+def _labels(facts: NodeFacts) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": facts.name,
+        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/arch": _architecture(),
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        **facts.labels,
+    }
+
+
+def _architecture() -> str:
+    """Go's name of it."""
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: float) -> dict[str, str]:
+    stamp = durations.timestamp(now)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": stamp,
+    }

@@ -1,0 +1,116 @@
+"""One container's process on this machine: started inside its cgroups, recognised again, ended."""
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from shared.errors import HeadroomError
+
+# Every process of a container carries it, however often it forks, as it does the agent's variable for its pod.
+VARIABLE_CONTAINER_ID = "HEADROOM_CONTAINER_ID"
+
+_INHERITED = ("PATH", "LANG", "HEADROOM_CLUSTER")
+
+# The shell enters the cgroups named before "--" and then becomes the command, so that nothing it does is missed. It
+# would be simpler in a preexec_fn, which may deadlock in a process with threads.
+_ENTER = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 125; shift; done; shift; exec "$@"'
+
+PAUSE_COMMAND = ("sleep", "2147483647")
+
+
+class StartError(HeadroomError):
+    """The command cannot be executed here."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything a process needs to start."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    working_dir: Path
+    log_file: Path
+    cgroup_procs: Sequence[Path]
+
+
+class ContainerProcess:
+    """The main process of a container, ours or one that an earlier kubelet started."""
+
+    def __init__(self, process: psutil.Process, child: subprocess.Popen[bytes] | None) -> None:
+        self._process = process
+        self._child = child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def started_at(self) -> float:
+        """psutil's create time, which tells two processes of the same pid apart."""
+        return self._process.create_time()
+
+    def returncode(self) -> int | None:
+        """As Popen's once the process has ended, else None. Raises Orphaned if nobody could have seen the code."""
+        if self._child is not None:
+            return self._child.poll()
+        if self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
+            return None
+        raise Orphaned
+
+    def is_alive(self) -> bool:
+        try:
+            return self.returncode() is None
+        except Orphaned:
+            return False
+
+
+class Orphaned(Exception):
+    """An adopted process ended; its exit code went to whoever adopted it from the kernel."""
+
+
+def new_container_id() -> str:
+    return secrets.token_hex(32)
+
+
+def start(launch: Launch) -> ContainerProcess:
+    """Runs the command in a session of its own. Raises StartError, OSError."""
+    if shutil.which(launch.command[0], path=_search_path(launch)) is None:
+        raise StartError(f"exec: {launch.command[0]!r}: executable file not found on this machine")
+    entering = ["/bin/sh", "-c", _ENTER, "enter", *map(str, launch.cgroup_procs), "--", *launch.command]
+    with launch.log_file.open("ab") as log:
+        child = subprocess.Popen(
+            entering,
+            cwd=launch.working_dir,
+            env=dict(launch.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return ContainerProcess(psutil.Process(child.pid), child)
+
+
+def adopt(pid: int, started_at: float) -> ContainerProcess | None:
+    """The process an earlier kubelet started, if that very one still runs."""
+    try:
+        process = psutil.Process(pid)
+        same = process.create_time() == started_at and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return ContainerProcess(process, None) if same else None
+
+
+def base_environment(host_name: str, home: Path) -> dict[str, str]:
+    """What an image would bring along, and the mark of the cluster this kubelet belongs to."""
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": str(home), "HOSTNAME": host_name} | inherited
+
+
+def _search_path(launch: Launch) -> str:
+    return launch.environment.get("PATH", os.defpath)

@@ -1,0 +1,226 @@
+"""One pod on this machine: starts what is due, notices what ended, ends everything when the pod has to go."""
+
+import functools
+import logging
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from agent.metrics_advisor.processes import POD_UID_VARIABLE
+from deploy.local.kubelet import containment, lifecycle, process, status
+from deploy.local.kubelet.containment import Containment, Place
+from deploy.local.kubelet.lifecycle import Record, RestartPolicy
+from deploy.local.kubelet.process import ContainerProcess, Launch, Orphaned, StartError
+from deploy.local.kubelet.records import PodFile, Records
+from deploy.local.kubelet.status import Json, Stage
+from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line, environment_of
+from shared.api import pods
+from shared.errors import InvalidInput
+from shared.kube.events import NORMAL, WARNING
+from shared.quantity import QuantityError
+
+logger = logging.getLogger(__name__)
+
+HOST_IP = "127.0.0.1"
+
+Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about the pod: type, reason, message
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What all pods of one kubelet share. Working directories and logs stand below `root`."""
+
+    root: Path
+    records: Records
+    containment: Containment
+
+    def work_dir(self, uid: str) -> Path:
+        return self.root / "work" / uid
+
+    def log_file(self, uid: str, container: str) -> Path:
+        return self.root / "logs" / uid / f"{container}.log"
+
+
+class PodRunner:
+    """The processes of one pod. Not for several threads."""
+
+    def __init__(self, pod: RunnablePod, machine: Machine, say: Say, now: float, known: PodFile | None = None) -> None:
+        self._uid = pod.metadata.uid
+        # The class is fixed for a pod's life, and names its cgroups.
+        self._qos = known.qos if known else pods.kube_qos(pod)
+        self._machine = machine
+        self._say = say
+        self._acknowledged_at = known.acknowledged_at if known else now
+        self._since = {(c.type, c.status): c.last_transition_time or "" for c in pod.status.conditions or ()}
+        self._pod = pod
+        self._records: dict[str, Record] = dict(known.records) if known else {}
+        self._processes: dict[str, ContainerProcess] = {}
+        self._kill_at: float | None = None
+        for record in self._records.values():
+            self._adopt(record)
+
+    def sync(self, pod: RunnablePod, now: float) -> Json:
+        """Moves the pod one step towards what it should be; its status now."""
+        self._pod = pod
+        self._reap(now)
+        if self._kill_at is None and not pods.is_terminating(pod):
+            self._start_due(now)
+        initialized = status.initialized(pod, self._records)
+        stage = Stage(self._records, initialized, self._since, self._acknowledged_at)
+        reported = status.pod_status(pod, stage, host_ip=HOST_IP, now=now)
+        self._since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in reported["conditions"]}
+        return reported
+
+    def terminate(self, grace_seconds: float, now: float) -> bool:
+        """Ends every process, first kindly, by force once `grace_seconds` are over; True when none is left."""
+        if self._kill_at is None:
+            self._kill_at = now + grace_seconds
+            for record in self._running():
+                self._say(NORMAL, "Killing", f"Stopping container {record.name}")
+                containment.signal_all(self._members(record), signal.SIGTERM)
+        self._kill_at = min(self._kill_at, now + grace_seconds)
+        self._reap(now)
+        if now >= self._kill_at:
+            for record in self._running():
+                containment.kill_all(functools.partial(self._members, record))
+            self._reap(now)
+        return not self._running()
+
+    def rest(self, now: float) -> None:
+        """The node goes down in order: that its processes ended is no failure of theirs."""
+        for record in list(self._records.values()):
+            self._keep(lifecycle.excused(record, now))
+
+    def forget(self) -> None:
+        """Removes every trace of the pod, which has no processes any more."""
+        self._machine.containment.dissolve_pod(self._qos, self._uid)
+        self._machine.records.forget(self._uid)
+        shutil.rmtree(self._machine.work_dir(self._uid), ignore_errors=True)
+        shutil.rmtree(self._machine.log_file(self._uid, "").parent, ignore_errors=True)
+
+    def _running(self) -> list[Record]:
+        return [record for record in self._records.values() if record.is_running]
+
+    def _place(self, record: Record) -> Place:
+        return Place(self._qos, self._uid, record.container_id)
+
+    def _members(self, record: Record) -> set[int]:
+        """The container's processes; the main one is among them even before it has entered its cgroup."""
+        members = set(self._machine.containment.members(self._place(record)))
+        main = self._processes.get(record.name)
+        return members | {main.pid} if main and main.is_alive() else members
+
+    def _adopt(self, record: Record) -> None:
+        """Goes on with a process of an earlier kubelet, or ends what is left of its container."""
+        if not record.is_running:
+            return
+        found = process.adopt(record.pid, record.process_started)
+        if found is None:
+            # Its start may have been cut off between the process and its cgroup.
+            containment.kill_all(functools.partial(containment.marked, record.container_id))
+            return
+        self._processes[record.name] = found
+        logger.info("container adopted", extra={"pod": self._pod.metadata.key, "container": record.name})
+
+    def _reap(self, now: float) -> None:
+        for record in self._running():
+            try:
+                code = self._returncode(record)
+                if code is not None:
+                    self._end(record, lifecycle.exit_code(code), now)
+            except Orphaned:
+                self._end(record, lifecycle.SIGKILLED, now, unknown=True)
+
+    def _returncode(self, record: Record) -> int | None:
+        running = self._processes.get(record.name)
+        if running is None:  # its kubelet died while it started, or it died with the machine
+            raise Orphaned
+        return running.returncode()
+
+    def _end(self, record: Record, code: int, now: float, *, unknown: bool = False) -> None:
+        """The container's main process is gone, and with it goes whatever it has started."""
+        place = self._place(record)
+        oom_killed = self._machine.containment.oom_kills(place) > 0
+        containment.kill_all(functools.partial(self._members, record))
+        self._machine.containment.dissolve(place)
+        self._processes.pop(record.name, None)
+        reason, message = lifecycle.exit_reason(code, oom_killed=oom_killed), ""
+        if unknown:
+            reason, message = lifecycle.UNKNOWN_EXIT, "it ended while no kubelet was there to see how"
+        self._keep(lifecycle.ended(record, code=code, reason=reason, message=message, now=now))
+
+    def _start_due(self, now: float) -> None:
+        for container in self._pod.spec.init_containers or ():
+            record = self._record(container)
+            policy = status.policy_of(container, self._pod, init=True)
+            self._start_if_due(container, record, policy, now)
+            if not status.init_done(container, self._records):
+                return
+        for container in self._pod.spec.containers:
+            policy = status.policy_of(container, self._pod, init=False)
+            self._start_if_due(container, self._record(container), policy, now)
+
+    def _start_if_due(self, container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> None:
+        if not lifecycle.is_due(record, policy, now):
+            return
+        try:
+            self._start(container, record, now)
+        except (StartError, InvalidInput, QuantityError, OSError) as error:
+            reason = "CreateContainerConfigError" if isinstance(error, InvalidInput) else "RunContainerError"
+            self._say(WARNING, "Failed", f"Error: {error}")
+            self._keep(lifecycle.refused(record, reason=reason, message=str(error), now=now))
+
+    def _start(self, container: RunnableContainer, record: Record, now: float) -> None:
+        place = Place(self._qos, self._uid, process.new_container_id())
+        launch = self._launch(container, place)
+        # Written first: should we die in between, the next kubelet finds an id to look for, and no second copy starts.
+        self._keep(lifecycle.started(record, container_id=place.container_id, pid=0, process_started=0.0, now=now))
+        try:
+            running = process.start(launch)
+        except (StartError, OSError):
+            self._machine.containment.dissolve(place)
+            self._records[container.name] = record
+            raise
+        self._processes[container.name] = running
+        current = self._records[container.name]
+        self._keep(msgspec.structs.replace(current, pid=running.pid, process_started=running.started_at))
+        self._say(NORMAL, "Started", f"Started container {container.name}")
+
+    def _launch(self, container: RunnableContainer, place: Place) -> Launch:
+        work_dir = self._machine.work_dir(self._uid)
+        log_file = self._machine.log_file(self._uid, container.name)
+        for directory in (work_dir, log_file.parent):
+            directory.mkdir(parents=True, exist_ok=True)
+        own = {POD_UID_VARIABLE: self._uid, process.VARIABLE_CONTAINER_ID: place.container_id}
+        environment = environment_of(container, self._pod, HOST_IP)
+        command = command_line(container, environment)
+        if not command:
+            command = list(process.PAUSE_COMMAND)
+            self._say(
+                NORMAL,
+                "NoCommand",
+                f"Container {container.name} names no command and images are not run here: a pause process stands in "
+                f"for image {container.image or '(none)'}",
+            )
+        return Launch(
+            command=command,
+            environment=process.base_environment(self._pod.metadata.name, work_dir) | environment | own,
+            working_dir=Path(container.working_dir) if container.working_dir else work_dir,
+            log_file=log_file,
+            cgroup_procs=self._machine.containment.admit(place, container, self._pod.spec.containers),
+        )
+
+    def _record(self, container: RunnableContainer) -> Record:
+        return self._records.get(container.name) or Record(container.name)
+
+    def _keep(self, record: Record) -> None:
+        self._records[record.name] = record
+        meta = self._pod.metadata
+        self._machine.records.save(
+            PodFile(self._uid, meta.namespace, meta.name, self._qos, self._acknowledged_at, self._records)
+        )

@@ -1,0 +1,39 @@
+"""Runs a module as a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID MODULE ARGS`.
+
+A parent killed with -9 cannot tell its children, so the kernel does (Linux), or the child looks for itself.
+"""
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+LOOK_SECONDS = 1.0
+
+
+def tie_to(parent_pid: int) -> None:
+    """From now on this process gets SIGTERM when its parent ends."""
+    if sys.platform == "linux":
+        # The signal comes when the *thread* that started us ends, so that thread has to live as long as its process.
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    else:
+        threading.Thread(target=_watch, args=(parent_pid,), name="leash", daemon=True).start()
+    if os.getppid() != parent_pid:  # it ended before the tie held
+        sys.exit(1)
+
+
+def _watch(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    parent, module, *arguments = sys.argv[1:]
+    tie_to(int(parent))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

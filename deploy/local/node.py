@@ -1,0 +1,94 @@
+"""This machine as a node of a cluster, and the scheduler that fills it: `python -m deploy.local.node`.
+
+On SIGTERM every process of every pod ends with it; a kill -9 leaves them to the next start, which adopts them.
+"""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from deploy.local.kubelet import containment
+from deploy.local.kubelet.kubelet import Kubelet
+from deploy.local.kubelet.logs import LogServer
+from deploy.local.kubelet.node import NodeFacts, NodeHeart, host_name, host_size
+from deploy.local.kubelet.records import Records
+from deploy.local.kubelet.runner import Machine
+from deploy.local.scheduler import scheduler
+from deploy.local.scheduler.scheduler import Scheduler
+from shared import settings, telemetry, termination
+from shared.clock import SystemClock
+from shared.errors import InvalidInput
+from shared.kube import config
+from shared.kube.client import Client
+from shared.kube.events import Recorder
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this machine joins."""
+
+    kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
+    node_name: Annotated[str, Meta(description="name of the Node; empty: the host's")] = ""
+    state_dir: Annotated[str, Meta(description="what has to survive a restart")] = "/var/lib/headroom/kubelet"
+    cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
+    cgroup_parent: Annotated[str, Meta(description="path below which this node's pods live")] = "headroom"
+    schedule: Annotated[bool, Meta(description="run the scheduler as well")] = True
+    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
+
+
+def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs until SIGTERM or SIGINT. 0: ended as told; 2: settings that mean nothing."""
+    try:
+        chosen = settings.load(
+            NodeSettings,
+            program="python -m deploy.local.node",
+            description="This machine as a node of a cluster",
+            argv=argv,
+            environment=environment,
+        )
+        connection = config.discover(chosen.kubeconfig or None)
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    telemetry.configure_logging(level=chosen.log_level)
+    logger.info("starting", extra=settings.shown(chosen))
+    run(chosen, Client(connection, "headroom-node"), termination.event())
+    return 0
+
+
+def run(chosen: NodeSettings, client: Client, ended: threading.Event) -> None:
+    """The node's life, until `ended`."""
+    name = chosen.node_name or host_name()
+    state_dir = Path(chosen.state_dir)
+    held = containment.choose(Path(chosen.cgroup_root), chosen.cgroup_parent)
+    logger.info("pods run in %s", held.description)
+    loops = Loops()
+    recorder = Recorder(client, "kubelet", name)
+    kubelet = Kubelet(client, recorder, Machine(state_dir, Records(state_dir / "pods"), held), name)
+    logs = LogServer(kubelet.log_file)
+    logs.start()
+    heart = NodeHeart(client, NodeFacts(name, host_size(), kubelet_port=logs.port), SystemClock())
+    loops.start("node-heart", heart.run)
+    loops.start("kubelet-events", recorder.run)
+    kubelet.start(loops)
+    if chosen.schedule:
+        scheduling = Recorder(client, scheduler.NAME, name)
+        loops.start("scheduler-events", scheduling.run)
+        Scheduler(client, scheduling).start(loops)
+    ended.wait()
+    loops.close()
+    kubelet.shut_down()
+    logs.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

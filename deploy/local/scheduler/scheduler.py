@@ -1,0 +1,215 @@
+"""Binds waiting pods to nodes: the edges around the pure filter and score.
+
+One round takes what the two informers know, decides for every waiting pod, highest priority first, and writes. A
+round runs when something changed that may change an answer. There is no preemption.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from deploy.local.scheduler import filtering, scoring
+from deploy.local.scheduler.filtering import NodeState
+from shared import durations
+from shared.api import pods
+from shared.api.core import Node, Pod
+from shared.errors import HeadroomError
+from shared.kube.client import Client, Patch
+from shared.kube.errors import Conflict, NotFound
+from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
+from shared.kube.informer import Change, Informer, Kind
+from shared.kube.resources import NODES, PODS
+from shared.quantity import QuantityError
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+NAME = "default-scheduler"
+POD_SCHEDULED = "PodScheduled"
+RETRY_SECONDS = 2.0  # after a write that failed; anything else waits for a change
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes as one round sees them; `place` keeps it true to the bindings of the round itself."""
+
+    states: dict[str, NodeState]
+    placed: dict[str, list[Pod]]
+
+    def place(self, pod: Pod, node_name: str) -> None:
+        self.placed[node_name].append(pod)
+        self.states[node_name] = filtering.node_state(self.states[node_name].node, self.placed[node_name])
+
+
+def waiting(candidates: list[Pod]) -> list[Pod]:
+    """The pods this scheduler is to place, in the order it takes them: by priority, then by age."""
+    chosen = [pod for pod in candidates if _is_ours(pod)]
+    return sorted(chosen, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.created_at, pod.metadata.key))
+
+
+def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
+    """What every node has and holds; a node or pod whose quantities mean nothing is left out, and logged."""
+    placed: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in existing:
+        if pod.spec.node_name and pods.is_active(pod) and _has_readable_requests(pod):
+            placed[pod.spec.node_name].append(pod)
+    states: dict[str, NodeState] = {}
+    for node in nodes:
+        try:
+            states[node.metadata.name] = filtering.node_state(node, placed[node.metadata.name])
+        except QuantityError as error:
+            logger.warning("node left out: %s", error, extra={"node": node.metadata.name})
+    return Cluster(states, placed)
+
+
+class Placement(NamedTuple):
+    """Where a pod goes, or, with an empty `node_name`, why it goes nowhere."""
+
+    node_name: str
+    refusal: str = ""
+
+
+def decide(pod: Pod, cluster: Cluster) -> Placement:
+    """The best of the nodes `pod` fits on."""
+    try:
+        fits, refusals = filtering.fitting(pod, cluster.states.values())
+        if fits:
+            return Placement(scoring.best(pods.requests(pod), fits).name)
+    except QuantityError as error:
+        return Placement("", f"the pod's requests cannot be read: {error}")
+    return Placement("", filtering.fit_error(refusals))
+
+
+class Scheduler:
+    """Follows nodes and pods and places what waits."""
+
+    def __init__(self, client: Client, recorder: Recorder) -> None:
+        self._client = client.single_attempt()
+        self._recorder = recorder
+        self._changed = threading.Event()
+        self._nodes = Informer(client, NODES, Node, on_change=self._on_node)
+        self._pods = Informer(client, PODS, Pod, on_change=self._on_pod)
+        self._bound: dict[str, Pod] = {}  # by uid: bound by us, not yet seen bound
+
+    def start(self, loops: Loops) -> None:
+        """Runs until the loops are closed."""
+        loops.start("scheduler-nodes", self._nodes.run)
+        loops.start("scheduler-pods", self._pods.run)
+        loops.start("scheduler", self.run)
+
+    def run(self, stop: threading.Event) -> None:
+        """Decides whenever something changed."""
+        while not stop.is_set():
+            if self._nodes.synced.is_set() and self._pods.synced.is_set():
+                self._changed.clear()
+                if not self.round():
+                    stop.wait(RETRY_SECONDS)
+                    self._changed.set()
+            self._changed.wait(0.5)
+
+    def round(self) -> bool:
+        """Places every waiting pod it can; False when a write failed and the round is to be repeated."""
+        known = self._with_bindings(self._pods.values())
+        queue = waiting(known)
+        if not queue:
+            return True
+        cluster = cluster_of(self._nodes.values(), known)
+        written = [self._schedule(pod, cluster) for pod in queue]
+        return all(written)
+
+    def _schedule(self, pod: Pod, cluster: Cluster) -> bool:
+        placement = decide(pod, cluster)
+        try:
+            if placement.node_name:
+                self._bind(pod, placement.node_name, cluster)
+            else:
+                self._refuse(pod, placement.refusal)
+        except (Conflict, NotFound):
+            pass  # bound or deleted by somebody else; the watch will tell
+        except HeadroomError as error:
+            logger.warning("pod not scheduled: %s", error, extra={"pod": pod.metadata.key})
+            return False
+        return True
+
+    def _bind(self, pod: Pod, node_name: str, cluster: Cluster) -> None:
+        self._client.bind(pod.metadata.namespace, pod.metadata.name, node_name)
+        bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
+        self._bound[pod.metadata.uid] = bound
+        cluster.place(bound, node_name)
+        message = f"Successfully assigned {pod.metadata.key} to {node_name}"
+        self._recorder.event(_reference(pod), NORMAL, "Scheduled", message)
+
+    def _refuse(self, pod: Pod, message: str) -> None:
+        """Says on the pod why it waits, once per reason."""
+        said = next((c for c in pod.status.conditions or () if c.type == POD_SCHEDULED), None)
+        if said and (said.status, said.message) == ("False", message):
+            return
+        unchanged_since = said.last_transition_time if said and said.status == "False" else None
+        condition = {
+            "type": POD_SCHEDULED,
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": unchanged_since or durations.timestamp(self._client.clock.now()),
+        }
+        # A strategic patch merges conditions by type and leaves those of others alone.
+        self._client.patch(
+            PODS,
+            pod.metadata.name,
+            {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}},
+            pod.metadata.namespace,
+            kind=Patch.STRATEGIC,
+            subresource="status",
+        )
+        self._recorder.event(_reference(pod), WARNING, "FailedScheduling", message)
+
+    def _with_bindings(self, known: list[Pod]) -> list[Pod]:
+        """`known`, with the bindings the watch has not brought back yet."""
+        unseen = {pod.metadata.uid for pod in known if not pod.spec.node_name}
+        self._bound = {uid: pod for uid, pod in self._bound.items() if uid in unseen}
+        return [self._bound.get(pod.metadata.uid, pod) for pod in known]
+
+    def _on_node(self, change: Change[Node]) -> None:
+        if change.kind is Kind.SYNCED or _scheduling_face(change.old) != _scheduling_face(change.new):
+            self._changed.set()
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        if change.kind is Kind.SYNCED or _holding(change.old) != _holding(change.new):
+            self._changed.set()
+
+
+def _is_ours(pod: Pod) -> bool:
+    return (
+        not pod.spec.node_name
+        and pod.spec.scheduler_name in ("", NAME)
+        and pods.is_active(pod)
+        and not pods.is_terminating(pod)
+    )
+
+
+def _has_readable_requests(pod: Pod) -> bool:
+    try:
+        pods.requests(pod)
+    except QuantityError as error:
+        logger.warning("pod not reckoned with: %s", error, extra={"pod": pod.metadata.key})
+        return False
+    return True
+
+
+def _scheduling_face(node: Node | None) -> object:
+    """What of a node the filter looks at: heartbeats are none of it."""
+    return node and (node.metadata.labels, node.spec, node.status.allocatable)
+
+
+def _holding(pod: Pod | None) -> object:
+    """What of a pod the filter looks at: its status matters only as it ends."""
+    return pod and (pod.spec, pods.is_active(pod))
+
+
+def _reference(pod: Pod) -> ObjectRef:
+    return ObjectRef("v1", "Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)

@@ -1,0 +1,89 @@
+"""Usage over time as shares of a request, 0..1: the same for the same seed and time, whoever asks. Pure."""
+
+import enum
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+DAY_SECONDS = 86_400.0
+BURST_SLOT_SECONDS = 20.0
+BURST_PROBABILITY = 0.2
+JOB_SECONDS = 90.0
+JOB_SHARE = 0.4  # of the time a batch pod has something to do
+
+_MASK = (1 << 64) - 1
+
+
+class Share(NamedTuple):
+    """What part of its requests something uses."""
+
+    cpu: float
+    memory: float
+
+
+class Curve(enum.StrEnum):
+    """The shapes, by the name a pod's annotation gives."""
+
+    DIURNAL = "diurnal"
+    BURSTY = "bursty"
+    BATCH = "batch"
+    STEADY = "steady"
+
+
+def share(curve: Curve, seed: int, seconds: float) -> Share:
+    """Usage at `seconds` of simulated time, with noise that changes every second."""
+    shape = _SHAPES[curve](seed, seconds)
+    second = math.floor(seconds)
+    return Share(
+        _bounded(shape.cpu * (1 + 0.15 * _noise(seed, second))),
+        _bounded(shape.memory * (1 + 0.01 * _noise(seed + 1, second))),
+    )
+
+
+def uniform(seed: int, step: int) -> float:
+    """A number in [0, 1) that belongs to this seed and step: splitmix64, which needs no state."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
+
+
+def _diurnal(seed: int, seconds: float) -> Share:
+    """One wave a day, the peaks of different pods within four hours of each other."""
+    wave = math.sin(2 * math.pi * (seconds / DAY_SECONDS + uniform(seed, 0) / 6))
+    return Share(0.35 + 0.25 * wave, 0.55 + 0.08 * wave)
+
+
+def _bursty(seed: int, seconds: float) -> Share:
+    slot = math.floor(seconds / BURST_SLOT_SECONDS)
+    bursts = uniform(seed, slot) < BURST_PROBABILITY
+    return Share(0.4 if bursts else 0.06, 0.45)
+
+
+def _batch(seed: int, seconds: float) -> Share:
+    """Jobs one after the other, each filling its memory as it goes."""
+    progress = (seconds / JOB_SECONDS + uniform(seed, 0)) % 1.0
+    if progress >= JOB_SHARE:
+        return Share(0.05, 0.3)
+    return Share(0.45, 0.3 + 0.1 * progress / JOB_SHARE)
+
+
+def _steady(seed: int, seconds: float) -> Share:
+    return Share(0.2 + 0.2 * uniform(seed, 0), 0.5)
+
+
+_SHAPES: dict[Curve, Callable[[int, float], Share]] = {
+    Curve.DIURNAL: _diurnal,
+    Curve.BURSTY: _bursty,
+    Curve.BATCH: _batch,
+    Curve.STEADY: _steady,
+}
+
+
+def _noise(seed: int, second: int) -> float:
+    """Near a standard normal distribution: twelve uniform numbers less six."""
+    return sum(uniform(seed, second * 12 + index) for index in range(12)) - 6
+
+
+def _bounded(value: float) -> float:
+    return min(1.0, max(0.0, value))

@@ -1,0 +1,148 @@
+"""All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from agent.main import Agent
+from agent.settings import AgentSettings
+from deploy.local.kubelet.node import BEAT_SECONDS, NodeFacts, NodeHeart
+from deploy.local.simulated import annotations, workloads
+from deploy.local.simulated.kubelet import SimulatedKubelet
+from deploy.local.simulated.source import SimulatedSource
+from deploy.local.simulated.traces import Series
+from shared import names
+from shared.api.core import Node, Pod
+from shared.clock import Clock
+from shared.kube.client import Client
+from shared.kube.errors import AlreadyExists
+from shared.kube.informer import Change, Informer, Kind
+from shared.kube.resources import NAMESPACES, NODES, PODS
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 10.0
+RUNTIME = "simulated://0.1.0"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What the nodes are like. `policy` is what the agents start from; its times are the simulation's."""
+
+    node_count: int
+    speed: float
+    trace: Sequence[Series]
+    policy: AgentSettings
+    state_dir: Path
+
+
+def node_names(count: int) -> list[str]:
+    """ "sim-0", "sim-1", ...: wide enough to sort by name."""
+    width = len(str(count - 1))
+    return [f"sim-{number:0{width}d}" for number in range(count)]
+
+
+def accelerated(policy: AgentSettings, speed: float) -> AgentSettings:
+    """`policy` for a world that runs `speed` times as fast: half-lives and cold start pass as much sooner."""
+    return msgspec.structs.replace(
+        policy,
+        cold_start_seconds=policy.cold_start_seconds / speed,
+        cpu_half_life_seconds=policy.cpu_half_life_seconds / speed,
+        memory_half_life_seconds=policy.memory_half_life_seconds / speed,
+    )
+
+
+class SimulatedNode:
+    """One of them."""
+
+    def __init__(self, name: str, simulation: Simulation, client: Client, clock: Clock) -> None:
+        self.name = name
+        self._client = client
+        size = workloads.NODE_SIZE
+        labels = {names.LABEL_SIMULATED: "true"}
+        self.heart = NodeHeart(
+            client, NodeFacts(name, size, labels=labels, taints=(workloads.TAINT,), runtime=RUNTIME), clock
+        )
+        settings = msgspec.structs.replace(
+            accelerated(simulation.policy, simulation.speed),
+            node_name=name,
+            listen="127.0.0.1:0",
+            state_dir=str(simulation.state_dir / name),
+        )
+        source = SimulatedSource(name, size, clock, speed=simulation.speed, trace=simulation.trace)
+        self._agent = Agent(settings, client, source, clock, CollectorRegistry())
+
+    def start_agent(self) -> None:
+        """Starts its agent and says on the Node where that is."""
+        self._agent.start()
+        host, port = self._agent.address
+        patch = {"metadata": {"annotations": {annotations.AGENT_ADDRESS: f"{host}:{port}"}}}
+        self._client.patch(NODES, self.name, patch)
+
+    def close(self) -> None:
+        self._agent.close()
+
+
+class Fleet:
+    """Starts them all, and lets one go when its Node is deleted."""
+
+    def __init__(self, simulation: Simulation, client: Client, clock: Clock) -> None:
+        self._simulation = simulation
+        self._client = client
+        self._clock = clock
+        self._nodes: dict[str, SimulatedNode] = {}
+        self._names = frozenset(node_names(simulation.node_count))
+        self._kubelet = SimulatedKubelet(client, clock, serves=self._names.__contains__)
+        self._informer = Informer(
+            client, NODES, Node, label_selector=f"{names.LABEL_SIMULATED}=true", on_change=self._on_node
+        )
+
+    def start(self, loops: Loops) -> None:
+        """Everything at once; raises what the API server answers, for the process to be started again."""
+        for name in sorted(self._names):
+            node = self._nodes[name] = SimulatedNode(name, self._simulation, self._client, self._clock)
+            node.heart.register()
+        self._kubelet.start(loops)
+        loops.every("simulated-hearts", lambda: BEAT_SECONDS, self._beat)
+        loops.start("simulated-nodes", self._informer.run)
+        self._create_workloads()
+        self._await_workloads(loops.stop)
+        for node in list(self._nodes.values()):
+            node.start_agent()
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+
+    def _beat(self) -> None:
+        for node in list(self._nodes.values()):
+            node.heart.beat()
+
+    def _create_workloads(self) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": workloads.NAMESPACE}}
+        with contextlib.suppress(AlreadyExists):
+            self._client.create(NAMESPACES, namespace)
+        for pod in workloads.sample_pods(self._simulation.node_count):
+            with contextlib.suppress(AlreadyExists):
+                self._client.create(PODS, pod, workloads.NAMESPACE)
+
+    def _await_workloads(self, stop: threading.Event) -> None:
+        """Nodes that fill up while they are watched would look restless for long, so the agents come after the pods."""
+        deadline = self._clock.monotonic() + SETTLE_SECONDS
+        while self._clock.monotonic() < deadline and not stop.is_set():
+            listed = self._client.list(PODS, workloads.NAMESPACE, into=Pod).items
+            if all(pod.status.phase == "Running" for pod in listed):
+                return
+            self._clock.wait(stop, 0.2)
+
+    def _on_node(self, change: Change[Node]) -> None:
+        if change.kind is Kind.DELETED and (node := self._nodes.pop(change.key, None)):
+            logger.info("simulated node deleted", extra={"node": change.key})
+            threading.Thread(target=node.close, name=f"close-{node.name}", daemon=True).start()

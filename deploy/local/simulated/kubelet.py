@@ -1,0 +1,81 @@
+"""The kubelet of nodes without machines: pods bound to them count as running at once, and go when told to."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from deploy.local.kubelet import status
+from deploy.local.kubelet.lifecycle import Record
+from deploy.local.kubelet.status import Stage
+from deploy.local.kubelet.wire import RunnablePod
+from shared.api import pods
+from shared.clock import Clock
+from shared.errors import HeadroomError
+from shared.kube.client import Client, Patch
+from shared.kube.errors import Conflict, NotFound
+from shared.kube.informer import Change, Informer
+from shared.kube.resources import PODS
+from shared.kube.retry import Jitter
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+HOST_IP = "127.0.0.1"
+
+
+class SimulatedKubelet:
+    """Serves every pod whose node `serves` says yes to."""
+
+    def __init__(self, client: Client, clock: Clock, *, serves: Callable[[str], bool]) -> None:
+        self._client = client.single_attempt()
+        self._clock = clock
+        self._serves = serves
+        self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._informer = Informer(client, PODS, RunnablePod, on_change=self._note, jitter=Jitter(cap_seconds=2.0))
+
+    def start(self, loops: Loops) -> None:
+        loops.start("simulated-pods", self._informer.run)
+        loops.start("simulated-kubelet", self.run)
+
+    def run(self, stop: threading.Event) -> None:
+        """Answers every change of a pod; one that could not be written is tried again."""
+        while not stop.is_set():
+            try:
+                key = self._queue.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            try:
+                self._serve(key)
+            except (NotFound, Conflict):
+                pass  # it has gone, or changed; the watch will tell
+            except HeadroomError as error:
+                logger.warning("simulated pod not served: %s", error, extra={"pod": key})
+                self._queue.put(key)
+                self._clock.wait(stop, RETRY_SECONDS)
+
+    def _note(self, change: Change[RunnablePod]) -> None:
+        if change.new is not None and self._serves(change.new.spec.node_name):
+            self._queue.put(change.key)
+
+    def _serve(self, key: str) -> None:
+        pod = self._informer.get(key)
+        if pod is None:
+            return
+        meta = pod.metadata
+        if pods.is_terminating(pod):
+            self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_seconds=0)
+        elif pod.status.phase in ("", "Pending"):
+            patch = {"metadata": {"uid": meta.uid}, "status": running_status(pod, self._clock.now())}
+            self._client.patch(PODS, meta.name, patch, meta.namespace, kind=Patch.STRATEGIC, subresource="status")
+
+
+def running_status(pod: RunnablePod, now: float) -> status.Json:
+    """The status of a pod whose containers have all just started."""
+    records = {
+        container.name: Record(container.name, container_id=f"{pod.metadata.uid}-{container.name}", started_at=now)
+        for container in pod.spec.containers
+    }
+    stage = Stage(records, initialized=True, since={}, acknowledged_at=now)
+    return status.pod_status(pod, stage, host_ip=HOST_IP, now=now)

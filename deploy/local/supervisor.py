@@ -1,0 +1,124 @@
+"""The cluster's processes: started in order, started again when they die, ended in the opposite order."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+FIRST_RESTART_SECONDS = 0.2
+MAX_RESTART_SECONDS = 5.0
+CALM_SECONDS = 30.0  # alive for this long, a child's next restart comes quickly again
+STOP_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """One child: a module run with its own log file."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+
+
+def restart_delay_seconds(deaths: int) -> float:
+    """The wait before the start after the `deaths`-th death in a row (from 1)."""
+    return float(min(MAX_RESTART_SECONDS, FIRST_RESTART_SECONDS * 2 ** min(deaths - 1, 16)))
+
+
+@dataclass
+class _Child:
+    program: Program
+    process: subprocess.Popen[bytes] | None = None
+    deaths: int = 0
+    started_at: float = 0.0
+    start_at: float = field(default_factory=time.monotonic)
+
+
+class Supervisor:
+    """Watches over programs from a thread of its own, which is the one that starts them (see `leash`)."""
+
+    def __init__(
+        self, log_dir: Path, environment: Mapping[str, str], *, on_death: Callable[[Program, int, float], None]
+    ) -> None:
+        self._log_dir = log_dir
+        self._environment = dict(environment)
+        self._on_death = on_death
+        self._children: list[_Child] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor")
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def add(self, program: Program) -> None:
+        """Starts `program` soon, after those added before."""
+        with self._lock:
+            self._children.append(_Child(program))
+
+    def close(self) -> None:
+        """Ends every child, the last one first, each in order or after `STOP_SECONDS` by force."""
+        self._stop.set()
+        self._thread.join()
+
+    def log_file(self, program: Program) -> Path:
+        return self._log_dir / f"{program.name}.log"
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            with self._lock:
+                children = list(self._children)
+            for child in children:
+                self._look_after(child)
+        for child in reversed(self._children):
+            _end(child)
+
+    def _look_after(self, child: _Child) -> None:
+        now = time.monotonic()
+        if child.process is None:
+            if now >= child.start_at:
+                self._start(child, now)
+            return
+        code = child.process.poll()
+        if code is None:
+            return
+        child.process = None
+        child.deaths = 1 if now - child.started_at >= CALM_SECONDS else child.deaths + 1
+        delay = restart_delay_seconds(child.deaths)
+        child.start_at = now + delay
+        self._on_death(child.program, code, delay)
+
+    def _start(self, child: _Child, now: float) -> None:
+        program = child.program
+        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), program.module, *program.arguments]
+        with self.log_file(program).open("ab") as log:
+            child.process = subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C on the terminal is for the parent alone, which ends its children in order.
+                start_new_session=True,
+            )
+        child.started_at = now
+
+
+def _end(child: _Child) -> None:
+    if child.process is None:
+        return
+    child.process.send_signal(signal.SIGTERM)
+    try:
+        child.process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        logger.warning("%s did not stop in time and is killed", child.program.name)
+        child.process.kill()
+        child.process.wait()

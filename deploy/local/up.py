@@ -1,0 +1,171 @@
+"""`headroom up`: brings the local cluster up, shows what it does, and takes it down again."""
+
+import logging
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from deploy.local import cluster, home
+from deploy.local import profile as profiles
+from deploy.local.cluster import LocalCluster, Plan, Ports
+from deploy.local.home import Home
+from deploy.local.kubelet.containment import CgroupContainment
+from deploy.local.profile import ProfileName
+from deploy.local.screen import LiveScreen, Nodes, PlainScreen
+from shared import termination
+from shared.errors import HeadroomError
+
+logger = logging.getLogger(__name__)
+
+LIVE_SECONDS = 1.0
+PLAIN_SECONDS = 15.0
+REQUEST_SECONDS = 5.0
+LAST_ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What the command line asks for. Port 0: any free one. `for_seconds` None: until Ctrl-C."""
+
+    nodes: int
+    trace: Path | None
+    speed: float
+    keep: Path | None
+    for_seconds: float | None
+    as_json: bool
+    profile: ProfileName
+    ports: Ports
+
+
+def run(options: UpOptions) -> int:
+    """The whole life of the command; 0 when it ended as told, 1 when the cluster failed. Raises InvalidInput."""
+    if options.trace is not None:
+        from deploy.local.simulated import traces
+
+        traces.load(options.trace)  # a mistake in it is told now, not in a log
+    stop = termination.event()
+    for cluster_id in home.clear_dead():
+        _say(f"cleared away what cluster {cluster_id} had left behind")
+    found = home.claim(options.keep)
+    try:
+        return _up(options, found, stop)
+    finally:
+        home.release(found)
+
+
+def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
+    plan = Plan(profiles.PROFILES[options.profile], _ports(options.ports), options.nodes, options.speed, options.trace)
+    local = LocalCluster(found, plan, _say)
+    local.write_files()
+    _introduce(options, plan, found, local)
+    try:
+        local.start(stop.is_set)
+        return _watch(options, local, stop)
+    except HeadroomError as error:
+        _say(str(error))
+        return 0 if stop.is_set() else 1
+    finally:
+        _say("stopping")
+        local.close()
+
+
+def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> int:
+    """Shows the table until the time is over or Ctrl-C; then, for scripts, prints its last state."""
+    reader = _Reader(local.manager_url)
+    deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
+    if options.as_json:
+        stop.wait(options.for_seconds)
+        return _print_json(reader)
+    is_live = sys.stdout.isatty()
+    shown = LiveScreen() if is_live else PlainScreen()
+    try:
+        while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
+            if answer := reader.nodes():
+                shown.show(answer.nodes, f"{time.strftime('%H:%M:%S')}  {local.manager_url}")
+            pause = LIVE_SECONDS if is_live or not answer else PLAIN_SECONDS
+            stop.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
+    finally:
+        shown.close()
+    return 0
+
+
+def _print_json(reader: "_Reader") -> int:
+    deadline = time.monotonic() + LAST_ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        if body := reader.body():
+            print(msgspec.json.format(body, indent=2).decode())
+            return 0
+        time.sleep(0.2)
+    _say("the manager does not answer")
+    return 1
+
+
+class _Reader:
+    """Asks the manager; no answer is nothing unusual while it starts."""
+
+    def __init__(self, url: str) -> None:
+        import httpx
+
+        self._url = f"{url}/api/v1/nodes"
+        self._http = httpx.Client(timeout=REQUEST_SECONDS)
+        self._errors = httpx.HTTPError
+
+    def body(self) -> bytes | None:
+        try:
+            answer = self._http.get(self._url)
+        except self._errors:
+            return None
+        return answer.content if answer.status_code == 200 else None
+
+    def nodes(self) -> Nodes | None:
+        body = self.body()
+        return None if body is None else msgspec.json.decode(body, type=Nodes)
+
+
+def _introduce(options: UpOptions, plan: Plan, found: Home, local: LocalCluster) -> None:
+    """What is being started, and where everything is."""
+    _say(f"Headroom: a local cluster with this machine ({local.node_name}) and {plan.simulated_nodes} simulated nodes")
+    for index, line in enumerate(profiles.described(plan.profile)):
+        _say(f"{f'profile {plan.profile.name}:' if index == 0 else '':16} {line}")
+    if plan.simulated_nodes:
+        usage = f"trace {options.trace}" if options.trace else "generated curves (diurnal, bursty, batch)"
+        _say(f"simulated usage: {usage}, time runs x{plan.speed:g}")
+    for name, wanted, got in (
+        ("--port", options.ports.api, plan.ports.api),
+        ("--manager-port", options.ports.manager, plan.ports.manager),
+        ("--agent-port", options.ports.agent, plan.ports.agent),
+    ):
+        if wanted not in (0, got):
+            _say(f"port {wanted} ({name}) is in use, using {got} instead")
+    _say(f"pods:            {_containment(found)}")
+    _say(f"configuration:   ConfigMap {profiles.config_map_key()}: {profiles.colocation_config(plan.profile)}")
+    _say(f"state and logs:  {found.directory}{'' if options.keep else ' (removed at the end; --keep DIR keeps it)'}")
+    _say(f"kubeconfig:      {found.kubeconfig}")
+    _say(f"                 export KUBECONFIG={found.kubeconfig}")
+    _say(f"agent:           {local.agent_url}/docs")
+    _say(f"manager:         {local.manager_url}/")
+
+
+def _containment(found: Home) -> str:
+    try:
+        held = CgroupContainment(home.CGROUP_ROOT, found.cgroup_parent)
+    except OSError as error:
+        return f"run as plain process trees without limits, since cgroups cannot be made here ({error})"
+    return f"run as real processes in {held.description} below {found.cgroup_parent}"
+
+
+def _ports(wanted: Ports) -> Ports:
+    return Ports(
+        api=cluster.free_port(wanted.api),
+        manager=cluster.free_port(wanted.manager),
+        agent=cluster.free_port(wanted.agent),
+    )
+
+
+def _say(line: str) -> None:
+    """To stderr, so that stdout holds the table or the JSON alone."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,23 @@
+"""One line of the benchmark table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured figure, the value to reach (None: no target), and a baseline measured in the same call."""
+
+    figure: str
+    value: float
+    unit: str
+    target: float | None
+    baseline: str
+    baseline_value: float
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """The figure in units of its baseline."""
+        return self.value / self.baseline_value

@@ -1,0 +1,168 @@
+"""One cluster for the whole suite, started as a user starts it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import msgspec
+import psutil
+import pytest
+
+from deploy.local.kubelet.node import host_name
+from shared import names
+from shared.kube.client import Client
+from shared.kube.config import from_kubeconfig
+from shared.kube.errors import NotFound, Unreachable
+from shared.kube.resources import CONFIGMAPS, NODES, PODS
+from tests.support import eventually
+
+START_SECONDS = 40.0
+
+
+class RunningCluster:
+    """`headroom up` and what can be asked of it."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.directory = directory
+        self.errors = directory / "up.stderr"
+        directory.mkdir(exist_ok=True)
+        ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli", "up", "--keep", str(directory / "state"), *ports, *arguments],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=os.environ | {"XDG_RUNTIME_DIR": str(directory)},
+            )
+        self.kubeconfig = directory / "state" / "kubeconfig"
+        self.node = host_name()
+        self.agent_url = self._announced("agent").removesuffix("/docs")
+        self.manager_url = self._announced("manager").rstrip("/")
+        self.client = Client(from_kubeconfig(str(self.kubeconfig)), "headroom-tests")
+
+    def wait_until_decided(self) -> None:
+        """Returns once the manager has decided about every node from what its agent reported."""
+        eventually(lambda: all(node["used"] for node in self.nodes().values()) and self.nodes(), START_SECONDS, 0.2)
+
+    def calm(self) -> None:
+        """One sigma instead of five: on a machine that runs a test suite, five of them leave nothing to lend."""
+        found = self.client.get(CONFIGMAPS, names.CONFIG_MAP, names.INSTALL_NAMESPACE)
+        config = msgspec.json.decode(found["data"][names.CONFIG_KEY_COLOCATION])
+        config["nodePredictPolicy"] = {"sigmaCPU": 1, "sigmaMemory": 1}
+        data = {names.CONFIG_KEY_COLOCATION: msgspec.json.encode(config).decode()}
+        self.client.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": data}, names.INSTALL_NAMESPACE)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """The manager's table by name; empty while it does not answer."""
+        try:
+            answer = httpx.get(f"{self.manager_url}/api/v1/nodes", timeout=5)
+        except httpx.HTTPError:
+            return {}
+        return {node["name"]: node for node in answer.json()["nodes"]} if answer.status_code == 200 else {}
+
+    def mid_cpu(self, node: str | None = None) -> int:
+        """Milli-cores offered to Mid on the Node object itself; 0 where there are none."""
+        allocatable = self.client.get(NODES, node or self.node)["status"]["allocatable"]
+        return int(allocatable.get("kubernetes.io/mid-cpu", 0))
+
+    def agent(self, path: str) -> dict[str, Any]:
+        """One of the agent's answers; empty while it gives none."""
+        try:
+            answer = httpx.get(f"{self.agent_url}/api/v1/{path}", timeout=5)
+        except httpx.HTTPError:
+            return {}
+        return cast(dict[str, Any], answer.json()) if answer.status_code == 200 else {}
+
+    def pod(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        try:
+            return self.client.get(PODS, name, namespace)
+        except NotFound:
+            return None
+
+    def child(self, module: str) -> psutil.Process | None:
+        """The process of the cluster that runs `module`."""
+        for process in psutil.Process(self.process.pid).children():
+            try:
+                if module in process.cmdline():
+                    return process
+            except psutil.Error:
+                continue
+        return None
+
+    def kill(self, module: str) -> None:
+        """kill -9, and back again: returns once another process runs `module`."""
+        killed = self.child(module)
+        assert killed is not None, f"{module} does not run"
+        killed.kill()
+        eventually(lambda: (found := self.child(module)) is not None and found.pid != killed.pid)
+
+    def serves(self) -> bool:
+        """Whether the API server answers."""
+        try:
+            self.client.single_attempt().list(NODES)
+        except Unreachable:
+            return False
+        return True
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def _announced(self, what: str) -> str:
+        def found() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.errors.read_text()
+            return re.search(rf"^{what}: +(http\S+)", self.errors.read_text(), re.MULTILINE)
+
+        match = eventually(found)
+        assert match is not None
+        return match[1]
+
+
+def processes_of(directory: Path) -> list[psutil.Process]:
+    """Every process that belongs to the cluster in `directory`, wherever it hangs in the process tree."""
+    cluster_id = (directory / "state" / "cluster-id").read_text().strip()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HEADROOM_CLUSTER") == cluster_id:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., RunningCluster]]:
+    """Starts further clusters and sees to their end."""
+    started: list[RunningCluster] = []
+
+    def begin(directory: Path, *arguments: str) -> RunningCluster:
+        started.append(RunningCluster(directory, *arguments))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    running = RunningCluster(tmp_path_factory.mktemp("e2e"), "--nodes", "2", "-o", "json")
+    try:
+        running.wait_until_decided()
+        running.calm()
+        yield running
+    finally:
+        running.stop()
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """CPU time the kernel has counted for those processes."""
+    return sum(times.user + times.system for pid in pids for times in [psutil.Process(pid).cpu_times()])

@@ -1,0 +1,207 @@
+"""The main job as a user sees it, on real processes: usage is seen, the peak follows, Mid rises and falls."""
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shared.kube.errors import NotFound
+from shared.kube.resources import EVENTS, NODEMETRICS
+from tests.e2e.conftest import RunningCluster, cpu_seconds
+from tests.e2e.kubectl import Kubectl
+from tests.support import eventually
+
+# Sleeps until the file is there, then uses all the CPU it gets.
+SWITCH = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)\nwhile True: pass"
+
+COLD_START_SECONDS = 20.0
+SETTLED_SECONDS = 60.0
+SEEN_SECONDS = 3.0
+MARGIN_MILLI = 100  # a change beyond what an idle machine wavers
+
+
+def a_pod(name: str, *command: str, requests: dict[str, str] | None = None) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": "example.com/image:1"}
+    if command:
+        container["command"] = list(command)
+    if requests:
+        container["resources"] = {"requests": requests}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: RunningCluster) -> Kubectl:
+    return Kubectl(cluster.kubeconfig, cluster.client)
+
+
+def running(cluster: RunningCluster, name: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        pod = cluster.pod(name)
+        return pod if pod and pod.get("status", {}).get("phase") == "Running" else None
+
+    found = eventually(look, 20)
+    assert found is not None
+    return found
+
+
+def pids_of(uid: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HEADROOM_POD_UID") == uid:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def usage_of(cluster: RunningCluster, uid: str) -> int | None:
+    """What the agent's endpoint says the pod uses, in milli-cores."""
+    return next((pod["cpu_milli"] for pod in cluster.agent("pods").get("pods", ()) if pod["uid"] == uid), None)
+
+
+def peak_cpu(cluster: RunningCluster) -> int:
+    peak = cluster.agent("prediction").get("peak") or {}
+    return int(peak.get("cpu_milli", 0))
+
+
+def agrees(cluster: RunningCluster, uid: str, pids: list[int], seconds: float) -> bool:
+    """Whether endpoint and kernel agree within 10 % on the CPU the pod used in the next `seconds`."""
+    readings: list[int] = []
+    began, before = time.monotonic(), cpu_seconds(pids)
+    while time.monotonic() < began + seconds:
+        readings.append(usage_of(cluster, uid) or 0)
+        time.sleep(0.1)
+    truth = 1000 * (cpu_seconds(pids) - before) / (time.monotonic() - began)
+    seen = sum(readings) / len(readings)
+    return truth > 100 and abs(seen - truth) <= 0.1 * truth
+
+
+def test_simulated_nodes_offer_mid_and_never_more_than_they_have(cluster: RunningCluster) -> None:
+    eventually(lambda: cluster.mid_cpu("sim-0") > 0 and cluster.mid_cpu("sim-1") > 0, SETTLED_SECONDS, 0.5)
+    for node in cluster.nodes().values():
+        assert node["simulated"] is node["name"].startswith("sim-")
+        for resource in ("cpu_milli", "memory_bytes"):
+            assert 0 <= node["mid"][resource] <= node["allocatable"][resource]
+
+
+def test_mid_rises_with_an_idle_pod_and_falls_as_it_burns_cpu(
+    cluster: RunningCluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    switch = tmp_path / "burn"
+    command = (sys.executable, "-I", "-S", "-c", SWITCH, str(switch))
+    mid_before = cluster.mid_cpu()
+    kubectl.apply(a_pod("burner", *command, requests={"cpu": "1", "memory": "64Mi"}))
+    uid = running(cluster, "burner")["metadata"]["uid"]
+    eventually(lambda: cluster.mid_cpu() > mid_before + MARGIN_MILLI, COLD_START_SECONDS + SETTLED_SECONDS, 0.5)
+    idle_mid, idle_peak = cluster.mid_cpu(), peak_cpu(cluster)
+
+    pids = eventually(lambda: pids_of(uid))
+    switch.touch()
+    eventually(lambda: agrees(cluster, uid, pids, 1.0), SEEN_SECONDS, 0)
+
+    eventually(lambda: peak_cpu(cluster) > idle_peak + MARGIN_MILLI, SETTLED_SECONDS, 0.5)
+    eventually(lambda: cluster.mid_cpu() < idle_mid - MARGIN_MILLI, SETTLED_SECONDS, 0.5)
+    metric = cluster.client.get(NODEMETRICS, cluster.node)["status"]
+    reported = next(pod for pod in metric["podsMetric"] if pod["name"] == "burner")
+    assert reported["podUsage"]["resources"]["cpu"] != "0"
+
+    kubectl.delete_pod("burner")
+    eventually(lambda: cluster.pod("burner") is None, 15)
+    assert pids_of(uid) == []
+
+
+def test_a_pod_without_a_command_gets_a_pause_process_and_an_event_that_says_so(
+    cluster: RunningCluster, kubectl: Kubectl
+) -> None:
+    kubectl.apply(a_pod("silent"))
+    uid = running(cluster, "silent")["metadata"]["uid"]
+    assert len(eventually(lambda: pids_of(uid))) == 1
+
+    def said() -> list[str]:
+        events = cluster.client.list(EVENTS, "default", field_selector="involvedObject.name=silent").items
+        return [event["message"] for event in events if event["reason"] == "NoCommand"]
+
+    assert "example.com/image:1" in eventually(said)[0]
+    kubectl.delete_pod("silent")
+
+
+def test_a_pod_that_fits_nowhere_says_why_in_kube_schedulers_words(cluster: RunningCluster, kubectl: Kubectl) -> None:
+    kubectl.apply(a_pod("giant", "sleep", "1000", requests={"cpu": "10000"}))
+
+    def refusal() -> str | None:
+        pod = cluster.pod("giant") or {}
+        conditions = pod.get("status", {}).get("conditions") or ()
+        return next((c["message"] for c in conditions if c.get("reason") == "Unschedulable"), None)
+
+    message = eventually(refusal)
+    assert message == (
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {headroom.io/simulated: true}."
+    )
+    kubectl.delete_pod("giant")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_shows_and_steers_the_cluster(cluster: RunningCluster, kubectl: Kubectl) -> None:
+    kubectl.apply(a_pod("talker", "/bin/sh", "-c", "echo one; echo two; exec sleep 1000"))
+    kubectl.run("wait", "--for=condition=Ready", "pod/talker", "--timeout=15s")
+    assert eventually(lambda: kubectl.run("logs", "talker", "--tail=1")) == "two\n"
+    assert cluster.node in kubectl.run("get", "nodes", "-o", "name")
+    assert "RECLAIMABLE" in kubectl.run("get", "nm", cluster.node)
+    assert "Started container main" in kubectl.run("describe", "pod", "talker")
+    assert kubectl.run("get", "pod", "talker", "-o", "jsonpath={.spec.nodeName}") == cluster.node
+    kubectl.run("cordon", cluster.node)
+    kubectl.run("uncordon", cluster.node)
+    kubectl.run("delete", "pod", "talker", "--timeout=15s")
+
+
+@pytest.mark.parametrize("module", ["agent", "manager", "deploy.local.apiserver", "deploy.local.node"])
+def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: RunningCluster, module: str) -> None:
+    before = cluster.pod("steady")
+    assert before is not None
+    pids = pids_of(before["metadata"]["uid"])
+    cluster.kill(module)
+
+    killed_at = time.time()
+    eventually(cluster.serves, 20, 0.1)
+    eventually(lambda: cluster.nodes() and cluster.agent("node").get("cpu_milli") is not None, 20, 0.2)
+    eventually(lambda: _reported_after(cluster, killed_at), 30, 0.5)
+    after = cluster.pod("steady")
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert pids_of(before["metadata"]["uid"]) == pids, "the pod was neither lost nor doubled"
+    node = cluster.nodes()[cluster.node]
+    assert 0 <= node["mid"]["cpu_milli"] <= node["allocatable"]["cpu_milli"]
+    assert "degrade" not in node["reason"]
+    assert node["mid"]["memory_bytes"] > 0
+
+
+def test_a_deleted_node_takes_its_nodemetric_along(cluster: RunningCluster, kubectl: Kubectl) -> None:
+    assert cluster.client.get(NODEMETRICS, "sim-1")
+    kubectl.delete_node("sim-1")
+
+    def gone() -> bool:
+        try:
+            cluster.client.get(NODEMETRICS, "sim-1")
+        except NotFound:
+            return True
+        return False
+
+    eventually(gone, 20, 0.2)
+    eventually(lambda: "sim-1" not in cluster.nodes(), 10, 0.2)
+
+
+def _reported_after(cluster: RunningCluster, instant: float) -> bool:
+    """Whether the node's agent has reported since; RFC 3339 in UTC sorts as text."""
+    status = cluster.client.get(NODEMETRICS, cluster.node).get("status", {})
+    return str(status.get("updateTime", "")) > time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))

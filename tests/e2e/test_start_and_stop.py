@@ -1,0 +1,95 @@
+"""`headroom up` comes and goes without a trace, and goes on from what was kept."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.e2e.conftest import RunningCluster, processes_of
+from tests.support import eventually
+
+CGROUPS = Path("/sys/fs/cgroup")
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "up.json"
+
+
+def cgroups_of(directory: Path) -> list[Path]:
+    cluster_id = (directory / "state" / "cluster-id").read_text().strip()
+    return [*CGROUPS.glob(f"headroom-{cluster_id}"), *CGROUPS.glob(f"*/headroom-{cluster_id}")]
+
+
+def pods_run(cluster: RunningCluster) -> dict[str, str]:
+    """uid by name of the sample pods, once all of them run."""
+
+    def look() -> dict[str, str]:
+        found = [cluster.pod(name) for name in ("idle", "steady", "bursty")] if cluster.serves() else []
+        running = [pod for pod in found if pod and pod.get("status", {}).get("phase") == "Running"]
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running} if len(running) == 3 else {}
+
+    return eventually(look, 30, 0.2)
+
+
+def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
+    start: Callable[..., RunningCluster], tmp_path: Path
+) -> None:
+    first = start(tmp_path, "--nodes", "0")
+    pods = pods_run(first)
+    assert len(processes_of(tmp_path)) >= 6
+
+    first.stop(signal.SIGKILL)
+    eventually(lambda: not processes_of(tmp_path), 15)
+
+    second = start(tmp_path, "--nodes", "0")
+    assert pods_run(second) == pods
+    assert second.stop(signal.SIGINT) == 0
+    assert processes_of(tmp_path) == []
+    assert cgroups_of(tmp_path) == []
+
+
+def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> None:
+    done = _up("--keep", str(cluster.directory / "state"), runtime_dir=cluster.directory)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith(f"in use by the headroom up with pid {cluster.process.pid}")
+
+
+def test_for_scripts_it_prints_the_documented_json_alone(tmp_path: Path) -> None:
+    ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
+    done = _up("--nodes", "0", "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = msgspec.json.decode(done.stdout)
+    definitions = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]
+    assert set(answer) == set(definitions["Nodes"]["required"])
+    assert [set(node) for node in answer["nodes"]] == [set(definitions["NodeRow"]["required"])]
+    assert set(answer["nodes"][0]["allocatable"]) == set(definitions["Amount"]["required"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--nodes", "many"), "--nodes"),
+        (("--for", "soon"), "--for"),
+        (("--trace", "/no/such/file"), "/no/such/file"),
+        (("--nodes", "-1"), "--nodes"),
+        (("--unheard-of",), "--unheard-of"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = _up(*arguments, runtime_dir=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def _up(*arguments: str, runtime_dir: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deploy.cli", "up", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"XDG_RUNTIME_DIR": str(runtime_dir)},
+    )

@@ -1,0 +1,247 @@
+"""The pure parts, by properties and by the tables of their standards."""
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.local.apiserver import fieldsets, jsonpath, patching, protobuf, quantities, tables
+from deploy.local.apiserver.kinds import BUILT_IN, ListRule, Path
+from deploy.local.apiserver.objects import copy
+from deploy.local.apiserver.schema import Schema, apply_defaults, prune, validate
+
+scalars = st.none() | st.booleans() | st.integers(-100, 100) | st.text("abc", max_size=3)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3)
+)
+objects = st.dictionaries(st.text("abc", min_size=1, max_size=2), values, max_size=4)
+
+MERGES: list[tuple[Any, Any, Any]] = [  # RFC 7386, appendix A
+    ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+    ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+    ({"a": "b"}, {"a": None}, {}),
+    ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+    ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+    (["a", "b"], ["c", "d"], ["c", "d"]),
+    ({"a": "foo"}, "bar", "bar"),
+    ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+    ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+    ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+]
+
+
+@pytest.mark.parametrize(("target", "patch", "expected"), MERGES)
+def test_merge_patches_follow_the_standard(target: Any, patch: Any, expected: Any) -> None:
+    before = copy(target)
+    assert patching.merge(target, patch) == expected
+    assert target == before
+
+
+@given(objects, objects)
+def test_a_merge_patch_applied_twice_changes_nothing_more(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    once = patching.merge(target, patch)
+    assert patching.merge(once, patch) == once
+
+
+POD = next(kind for kind in BUILT_IN if kind.kind == "Pod")
+LISTS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    (
+        "an item is deleted",
+        {"env": [{"name": "a"}, {"name": "b"}]},
+        {"env": [{"$patch": "delete", "name": "a"}]},
+        {"env": [{"name": "b"}]},
+    ),
+    (
+        "a list is replaced",
+        {"env": [{"name": "a"}]},
+        {"env": [{"$patch": "replace"}, {"name": "b"}]},
+        {"env": [{"name": "b"}]},
+    ),
+    ("an object is replaced", {"meta": {"a": 1}}, {"meta": {"$patch": "replace", "b": 2}}, {"meta": {"b": 2}}),
+    ("primitives are added", {"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, {"finalizers": ["a", "b"]}),
+    (
+        "primitives are deleted",
+        {"finalizers": ["a", "b"]},
+        {"$deleteFromPrimitiveList/finalizers": ["a"]},
+        {"finalizers": ["b"]},
+    ),
+    (
+        "an order is set",
+        {"env": [{"name": "a"}, {"name": "b"}]},
+        {"$setElementOrder/env": [{"name": "b"}, {"name": "a"}]},
+        {"env": [{"name": "b"}, {"name": "a"}]},
+    ),
+    (
+        "keys are retained",
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumes": [{"name": "v", "hostPath": {}, "$retainKeys": ["name", "hostPath"]}]},
+        {"volumes": [{"name": "v", "hostPath": {}}]},
+    ),
+    (
+        "atomic lists are replaced",
+        {"tolerations": [{"key": "a"}]},
+        {"tolerations": [{"key": "b"}]},
+        {"tolerations": [{"key": "b"}]},
+    ),
+    (
+        "a null removes",
+        {"env": [{"name": "a", "value": "1"}]},
+        {"env": [{"name": "a", "value": None}]},
+        {"env": [{"name": "a"}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("target", "patch", "expected"), [case[1:] for case in LISTS], ids=[case[0] for case in LISTS])
+def test_strategic_directives_act(target: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]) -> None:
+    before = copy(target)
+    assert patching.strategic(target, patch, POD.list_rule) == expected
+    assert target == before
+
+
+def rules(path: Path) -> ListRule | None:
+    return ListRule(map_keys=("a",)) if path[-1] == "b" else None
+
+
+@given(objects, objects)
+def test_what_an_object_gained_and_lost_turns_one_into_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    gained, lost = fieldsets.compare(old, new, rules)
+    assert (gained is None and lost is None) == (old == new)
+    assert fieldsets.intersection(gained, lost) is None or gained != lost
+    back = fieldsets.compare(new, new, rules)
+    assert back == (None, None)
+
+
+@given(objects, objects, objects)
+def test_sets_of_fields_behave_as_sets(a: dict[str, Any], b: dict[str, Any], c: dict[str, Any]) -> None:
+    x, y, z = (fieldsets.fields_of(value, rules) if value else None for value in (a, b, c))
+    assert fieldsets.union(x, y) == fieldsets.union(y, x)
+    assert set(fieldsets.paths(fieldsets.union(x, fieldsets.union(y, z)))) == set(fieldsets.paths(x)) | set(
+        fieldsets.paths(y)
+    ) | set(fieldsets.paths(z))
+    assert set(fieldsets.paths(fieldsets.intersection(x, y))) == set(fieldsets.paths(x)) & set(fieldsets.paths(y))
+    assert set(fieldsets.paths(fieldsets.difference(x, y))) == set(fieldsets.paths(x)) - set(fieldsets.paths(y))
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer", "minimum": 0, "maximum": 50},
+        "b": {"x-kubernetes-int-or-string": True, "pattern": "^[a-c]$"},
+        "c": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}},
+        "aa": {
+            "type": "array",
+            "maxItems": 2,
+            "items": {"type": "object", "required": ["a"], "properties": {"a": {"type": "boolean"}}},
+        },
+        "ab": {"type": "string", "enum": ["a", "b"], "default": "a"},
+        "ac": {"type": "string", "nullable": True},
+        "ba": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+
+
+@given(objects)
+def test_the_types_accept_exactly_what_the_walk_leaves_as_it_is(obj: dict[str, Any]) -> None:
+    schema = Schema(SCHEMA)
+    walked, unknown = copy(obj), []  # type: tuple[dict[str, Any], list[str]]
+    prune(walked, SCHEMA, "", unknown, root=True)
+    apply_defaults(walked, SCHEMA)
+    errors = list(validate(walked, SCHEMA, "", root=True))
+    checked = schema.check(obj)
+    assert (checked.obj, checked.errors, checked.unknown) == (walked, errors, unknown)
+
+
+@given(st.integers(1, 10**15), st.sampled_from(["", "k", "M", "G", "Ki", "Mi", "Gi", "m"]))
+def test_a_canonical_quantity_is_its_own_canonical_form(number: int, suffix: str) -> None:
+    form = quantities.canonical(f"{number}{suffix}")
+    assert quantities.canonical(form) == form
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected"),
+    [
+        ("0.5", "500m"),
+        ("1000m", "1"),
+        ("16000", "16k"),
+        ("1024Mi", "1Gi"),
+        ("0.5Gi", "512Mi"),
+        ("512", "512"),
+        ("1e3", "1e3"),
+        ("0", "0"),
+        ("1.5", "1500m"),
+        ("100Ki", "100Ki"),
+        ("0.0000000001", "1n"),
+        ("1.0", "1"),
+        ("-1", "-1"),
+        ("0.1Ki", "102400m"),
+    ],
+)
+def test_quantities_are_written_as_kubernetes_does(given_text: str, expected: str) -> None:
+    assert quantities.canonical(given_text) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".a.b", 1),
+        (".list[1].x", 2),
+        (".list[?(@.t=='q')].x", 2),
+        (".d\\.e/f", 3),
+        ("['d.e/f']", 3),
+        (".none", None),
+        (".list[5].x", None),
+    ],
+)
+def test_json_paths_find_what_they_name(path: str, expected: Any) -> None:
+    value = {"a": {"b": 1}, "list": [{"t": "p", "x": 1}, {"t": "q", "x": 2}], "d.e/f": 3}
+    assert jsonpath.find(value, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (190, "3m10s"),
+        (600, "10m"),
+        (10800, "3h"),
+        (86400, "24h"),
+        (172800, "2d"),
+        (800000, "9d"),
+    ],
+)
+def test_ages_are_written_as_kubectl_does(seconds: int, text: str) -> None:
+    assert tables.duration(seconds) == text
+
+
+@given(st.binary(max_size=60))
+def test_no_protobuf_body_breaks_the_reader(body: bytes) -> None:
+    with pytest.raises(protobuf.Unreadable):
+        protobuf.read(protobuf.MAGIC + body + b"\xff")
+
+
+def test_a_protobuf_secret_is_read() -> None:
+    def field(number: int, value: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    metadata = field(1, field(1, b"s") + field(11, field(1, b"k") + field(2, b"v")))
+    data = field(2, field(1, b"key") + field(2, b"\x00\x01"))
+    unknown = field(1, field(1, b"v1") + field(2, b"Secret")) + field(2, metadata + data)
+    expected = {
+        "metadata": {"name": "s", "labels": {"k": "v"}},
+        "data": {"key": base64.b64encode(b"\x00\x01").decode()},
+    }
+    assert protobuf.read(protobuf.MAGIC + unknown) == {"apiVersion": "v1", "kind": "Secret"} | expected
+
+
+@given(objects)
+def test_a_copy_is_equal_and_shares_nothing(obj: dict[str, Any]) -> None:
+    copied = copy(obj)
+    assert copied == obj
+    assert msgspec.json.encode(copied) == msgspec.json.encode(obj)
+    assert all(copied[key] is not obj[key] for key in obj if isinstance(obj[key], dict))

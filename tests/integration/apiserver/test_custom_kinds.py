@@ -1,0 +1,194 @@
+"""Custom kinds: our own NodeMetric, and definitions that come and go at run time."""
+
+from typing import Any
+
+import pytest
+
+from tests.integration.apiserver.conftest import Api
+from tests.support import eventually
+
+NM = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer", "minimum": 1, "default": 3},
+                "colour": {"type": "string", "enum": ["red", "blue"]},
+                "limit": {"x-kubernetes-int-or-string": True, "pattern": "^[0-9]+%?$"},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "when": {"type": "string", "format": "date-time"},
+                "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            },
+        },
+        "status": {"type": "object", "properties": {"seen": {"type": "integer"}}},
+    },
+}
+
+
+def definition(plural: str) -> dict[str, Any]:
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": SCHEMA},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+    }
+    names = {"plural": plural, "kind": plural.capitalize(), "shortNames": [plural[:3]]}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{plural}.example.com"}, "spec": spec}
+
+
+@pytest.fixture
+def things(api: Api, namespace: str, unique: str) -> str:
+    """The path of a custom kind of the test's own, in a namespace of its own."""
+    plural = unique.replace("-", "")
+    made = api.ok("POST", CRDS, definition(plural))
+    assert {c["type"]: c["status"] for c in made["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
+    return namespace.replace("/api/v1", "/apis/example.com/v1") + f"/{plural}"
+
+
+def test_objects_are_defaulted_and_pruned(api: Api, things: str) -> None:
+    body = {"metadata": {"name": "a"}, "spec": {"unknown": 1, "free": {"any": ["thing"]}}, "extra": 2}
+    response = api.call("POST", things, body)
+    assert response.json()["spec"] == {"free": {"any": ["thing"]}, "size": 3}
+    assert "extra" not in response.json()
+    assert 'unknown field \\"spec.unknown\\"' in response.headers["warning"]
+    status = api.fails(400, "POST", f"{things}?fieldValidation=Strict", body | {"metadata": {"name": "b"}})
+    assert 'strict decoding error: unknown field "spec.unknown", unknown field "extra"' in status["message"]
+
+
+INVALID: list[tuple[str, dict[str, Any], str]] = [
+    ("size", {"size": "3"}, 'Invalid value: "string": spec.size in body must be of type integer: "string"'),
+    ("size", {"size": 0}, "Invalid value: 0: spec.size in body should be greater than or equal to 1"),
+    ("colour", {"colour": "green"}, 'Unsupported value: "green": supported values: "red", "blue"'),
+    ("limit", {"limit": "x"}, "Invalid value: \"x\": spec.limit in body should match '^[0-9]+%?$'"),
+    ("when", {"when": "today"}, "spec.when in body must be of type date-time"),
+    ("tags[1]", {"tags": ["a", "a"]}, 'Duplicate value: "a"'),
+    ("colour", {"colour": None}, 'must be of type string: "null"'),
+]
+
+
+@pytest.mark.parametrize(("field", "spec", "message"), INVALID)
+def test_invalid_objects_are_refused_with_the_cause(
+    api: Api, things: str, field: str, spec: dict[str, Any], message: str
+) -> None:
+    status = api.fails(422, "POST", things, {"metadata": {"name": "a"}, "spec": spec})
+    assert status["reason"] == "Invalid"
+    assert [cause["field"] for cause in status["details"]["causes"]] == [f"spec.{field}"]
+    assert message in status["message"]
+
+
+def test_a_required_field_is_required(api: Api, things: str) -> None:
+    status = api.fails(422, "POST", things, {"metadata": {"name": "a"}})
+    assert status["details"]["causes"] == [
+        {"reason": "FieldValueRequired", "message": "Required value", "field": "spec"}
+    ]
+
+
+def test_a_new_kind_is_discovered_and_a_removed_one_takes_its_objects_along(api: Api, things: str) -> None:
+    plural = things.rpartition("/")[2]
+    found = api.ok("GET", "/apis/example.com/v1")["resources"]
+    assert {f"{plural}", f"{plural}/status"} <= {resource["name"] for resource in found}
+    document = api.ok("GET", "/openapi/v3/apis/example.com/v1")
+    assert f"com.example.v1.{plural.capitalize()}" in document["components"]["schemas"]
+    api.ok("POST", things, {"metadata": {"name": "a"}, "spec": {}})
+    api.ok("DELETE", f"{CRDS}/{plural}.example.com")
+    assert api.call("GET", things).status_code == 404
+    api.ok("POST", CRDS, definition(plural))
+    eventually(lambda: api.ok("GET", things)["items"] == [])
+
+
+BROKEN = [
+    ({"spec": {}}, "spec.group"),
+    (definition("bees") | {"metadata": {"name": "wrong"}}, "metadata.name"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), BROKEN)
+def test_a_definition_that_cannot_be_served_is_refused(api: Api, body: dict[str, Any], field: str) -> None:
+    status = api.fails(422, "POST", CRDS, {"metadata": {"name": "bees.example.com"}} | body)
+    assert field in [cause["field"] for cause in status["details"]["causes"]]
+
+
+def test_a_schema_has_to_say_its_types(api: Api) -> None:
+    body = definition("wasps")
+    body["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {}}}}
+    status = api.fails(422, "POST", CRDS, body)
+    assert "properties[spec].type: Required value: must not be empty" in status["message"]
+
+
+USAGE = {"resources": {"cpu": "1500m", "memory": 2147483648}}
+STATUS = {
+    "updateTime": "2026-01-01T00:00:00Z",
+    "nodeMetric": {
+        "nodeUsage": USAGE,
+        "systemUsage": USAGE,
+        "aggregatedNodeUsages": [{"duration": "5m0s", "usage": {"p95": USAGE, "avg": {}}}],
+        "numaUsages": [{"numaNodeID": 0, "nodeUsage": USAGE}],
+    },
+    "podsMetric": [
+        {
+            "name": "p",
+            "namespace": "n",
+            "podUsage": USAGE,
+            "priority": "koord-prod",
+            "qos": "LS",
+            "extensions": {"a": {"b": 1}},
+        }
+    ],
+    "hostApplicationMetric": [{"name": "h", "usage": USAGE, "priority": "koord-batch", "qos": "BE"}],
+    "prodReclaimableMetric": {"resource": USAGE},
+    "prodPeakMetric": {"resource": USAGE},
+    "prediction": {
+        "model": "n-sigma-v2",
+        "mean": {"cpu": "1"},
+        "stdev": {"cpu": "10m"},
+        "peak": {"cpu": "1050m"},
+        "samples": 9,
+        "confidencePercent": 50,
+        "reportReason": "periodic",
+    },
+}
+SPEC = {
+    "metricCollectPolicy": {
+        "aggregateDurationSeconds": 300,
+        "reportIntervalSeconds": 60,
+        "nodeAggregatePolicy": {"durations": ["5m0s"]},
+        "nodeMemoryCollectPolicy": "usageWithoutPageCache",
+    },
+    "predictPolicy": {"predictor": "n-sigma-v2", "sigmaCPU": "5", "sigmaMemory": 5, "coldStartPeriodSeconds": 10},
+    "midPolicy": {"midFormula": "seed", "midCPUThresholdPercent": 100, "midBuffer": "auto"},
+}
+
+
+def test_a_node_metric_keeps_every_field_of_the_contract(api: Api, unique: str) -> None:
+    api.ok("POST", f"{NM}?fieldValidation=Strict", {"metadata": {"name": unique}, "spec": SPEC})
+    patched = api.patch(f"{NM}/{unique}/status?fieldValidation=Strict", {"status": STATUS})
+    assert (patched["spec"], patched["status"]) == (SPEC, STATUS)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"nodeMetric": {"nodeUsage": {"resources": {"cpu": "much"}}}},
+        {"nodeMetric": {"nodeUsage": {"resources": {"cpu": 1.5}}}},
+        {"updateTime": 5},
+        {"podsMetric": {}},
+        {"prediction": {"confidencePercent": 101}},
+        {"nodeMetric": {"numaUsages": [{}]}},
+    ],
+)
+def test_a_node_metric_with_wrong_types_is_refused_and_the_last_one_kept(
+    api: Api, unique: str, status: dict[str, Any]
+) -> None:
+    made = api.ok("POST", NM, {"metadata": {"name": unique}})
+    api.fails(422, "PATCH", f"{NM}/{unique}/status", {"status": status}, "application/merge-patch+json")
+    assert api.ok("GET", f"{NM}/{unique}") == made

@@ -1,0 +1,355 @@
+"""Codes, reasons and details of refused requests, as kube-apiserver gives them."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.apiserver.conftest import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, config_map, pod
+from tests.support.apiserver import ApiServer
+
+NM = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+CM = "/api/v1/namespaces/default/configmaps"
+POD = "/api/v1/namespaces/default/pods"
+
+# what, method, path, body, media type, code, reason, part of the message
+CASES: list[tuple[str, str, str, Any, str, int, str, str]] = [
+    ("missing object", "GET", f"{CM}/nope", None, "", 404, "NotFound", 'configmaps "nope" not found'),
+    (
+        "missing object of a group",
+        "GET",
+        f"{LEASE}/nope",
+        None,
+        "",
+        404,
+        "NotFound",
+        'leases.coordination.k8s.io "nope" not found',
+    ),
+    (
+        "missing namespace",
+        "POST",
+        "/api/v1/namespaces/nope/configmaps",
+        config_map("a"),
+        "",
+        404,
+        "NotFound",
+        'namespaces "nope" not found',
+    ),
+    ("malformed JSON", "POST", CM, "{", "", 400, "BadRequest", ""),
+    ("no JSON object", "POST", CM, "[1]", "", 400, "BadRequest", "must be of type ConfigMap"),
+    ("another kind", "POST", CM, {"kind": "Pod"}, "", 400, "BadRequest", "cannot be handled as a ConfigMap"),
+    (
+        "another version",
+        "POST",
+        CM,
+        {"apiVersion": "v2"},
+        "",
+        400,
+        "BadRequest",
+        "does not match the expected API version (v1)",
+    ),
+    (
+        "another namespace",
+        "POST",
+        CM,
+        {"metadata": {"name": "a", "namespace": "b"}},
+        "",
+        400,
+        "BadRequest",
+        "the namespace of the provided object does not match",
+    ),
+    (
+        "another name",
+        "PUT",
+        f"{CM}/a",
+        config_map("b"),
+        "",
+        400,
+        "BadRequest",
+        "the name of the object (b) does not match the name on the URL (a)",
+    ),
+    ("no name", "POST", CM, {"metadata": {}}, "", 422, "Invalid", "name or generateName is required"),
+    (
+        "a bad name",
+        "POST",
+        CM,
+        config_map("A_b"),
+        "",
+        422,
+        "Invalid",
+        'ConfigMap "A_b" is invalid: metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain',
+    ),
+    (
+        "a bad label",
+        "POST",
+        CM,
+        {"metadata": {"name": "a", "labels": {"a": "b c"}}},
+        "",
+        422,
+        "Invalid",
+        "metadata.labels: Invalid value",
+    ),
+    (
+        "labels of the wrong type",
+        "POST",
+        CM,
+        {"metadata": {"name": "a", "labels": {"a": 1}}},
+        "",
+        400,
+        "BadRequest",
+        "$.metadata.labels",
+    ),
+    (
+        "data of the wrong type",
+        "POST",
+        CM,
+        {"metadata": {"name": "a"}, "data": {"a": 1}},
+        "",
+        400,
+        "BadRequest",
+        "cannot be handled as a ConfigMap",
+    ),
+    (
+        "a bad quantity",
+        "POST",
+        "/api/v1/nodes",
+        {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4x"}}},
+        "",
+        400,
+        "BadRequest",
+        "cannot be handled as a Node",
+    ),
+    (
+        "an empty pod",
+        "POST",
+        POD,
+        {"metadata": {"name": "a"}, "spec": {}},
+        "",
+        422,
+        "Invalid",
+        "spec.containers: Required value",
+    ),
+    (
+        "a container without image",
+        "POST",
+        POD,
+        {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}},
+        "",
+        422,
+        "Invalid",
+        "spec.containers[0].image: Required value",
+    ),
+    (
+        "an unknown priority class",
+        "POST",
+        POD,
+        pod("a", priorityClassName="nope"),
+        "",
+        403,
+        "Forbidden",
+        "no PriorityClass with name nope was found",
+    ),
+    (
+        "a lease without duration",
+        "POST",
+        LEASE,
+        {"metadata": {"name": "a"}, "spec": {"leaseDurationSeconds": 0}},
+        "",
+        422,
+        "Invalid",
+        "must be greater than 0",
+    ),
+    (
+        "a lease time without microseconds",
+        "POST",
+        LEASE,
+        {"metadata": {"name": "a"}, "spec": {"renewTime": "2026-01-01T00:00:00Z"}},
+        "",
+        400,
+        "BadRequest",
+        "renewTime",
+    ),
+    ("a patch of nothing", "PATCH", f"{CM}/nope", {}, MERGE, 404, "NotFound", ""),
+    (
+        "an unknown patch type",
+        "PATCH",
+        f"{CM}/nope",
+        {},
+        "application/json",
+        415,
+        "UnsupportedMediaType",
+        "accepted media types include: application/json-patch+json",
+    ),
+    (
+        "a strategic patch of a custom kind",
+        "PATCH",
+        f"{NM}/nope",
+        {},
+        STRATEGIC,
+        415,
+        "UnsupportedMediaType",
+        "accepted media types",
+    ),
+    ("a merge patch that is no object", "PATCH", "/api/v1/namespaces/default", [], MERGE, 400, "BadRequest", ""),
+    ("a JSON patch that is no list", "PATCH", "/api/v1/namespaces/default", {}, JSON_PATCH, 400, "BadRequest", ""),
+    (
+        "apply without manager",
+        "PATCH",
+        f"{CM}/a",
+        config_map("a"),
+        APPLY,
+        422,
+        "Invalid",
+        "fieldManager: Required value: is required for apply patch",
+    ),
+    (
+        "force without apply",
+        "PATCH",
+        f"{CM}/a?force=true",
+        {},
+        MERGE,
+        422,
+        "Invalid",
+        "may not be specified for non-apply patch",
+    ),
+    (
+        "an unknown field selector",
+        "GET",
+        f"{POD}?fieldSelector=spec.foo%3Da",
+        None,
+        "",
+        400,
+        "BadRequest",
+        "field label not supported: spec.foo",
+    ),
+    (
+        "a field selector of a plain kind",
+        "GET",
+        f"{CM}?fieldSelector=data.a%3Da",
+        None,
+        "",
+        400,
+        "BadRequest",
+        '"data.a" is not a known field selector',
+    ),
+    (
+        "a bad label selector",
+        "GET",
+        f"{CM}?labelSelector=a%3D%3D%3Db",
+        None,
+        "",
+        400,
+        "BadRequest",
+        "unable to parse requirement",
+    ),
+    (
+        "a version from the future",
+        "GET",
+        f"{CM}?resourceVersion=99999999999999999",
+        None,
+        "",
+        504,
+        "Timeout",
+        "Too large resource version",
+    ),
+    (
+        "a version that is none",
+        "GET",
+        f"{CM}?resourceVersion=abc",
+        None,
+        "",
+        422,
+        "Invalid",
+        "resourceVersion: Invalid value",
+    ),
+    (
+        "a match without version",
+        "GET",
+        f"{CM}?resourceVersionMatch=Exact",
+        None,
+        "",
+        422,
+        "Invalid",
+        "resourceVersionMatch is forbidden unless resourceVersion is provided",
+    ),
+    (
+        "initial events without match",
+        "GET",
+        f"{CM}?watch=1&sendInitialEvents=true",
+        None,
+        "",
+        422,
+        "Invalid",
+        "sendInitialEvents requires setting resourceVersionMatch",
+    ),
+    (
+        "a broken continue token",
+        "GET",
+        f"{CM}?limit=1&continue=%25",
+        None,
+        "",
+        400,
+        "BadRequest",
+        "continue key is not valid",
+    ),
+    ("a method that is not allowed", "POST", f"{CM}/a", {}, "", 405, "MethodNotAllowed", "does not allow this method"),
+    (
+        "a bad propagation policy",
+        "DELETE",
+        f"{CM}/a?propagationPolicy=No",
+        None,
+        "",
+        422,
+        "Invalid",
+        "propagationPolicy: Unsupported value",
+    ),
+    (
+        "protobuf of a kind that is not read",
+        "POST",
+        "/apis/apps/v1/namespaces/default/deployments",
+        b"k8s\x00",
+        "application/vnd.kubernetes.protobuf",
+        415,
+        "UnsupportedMediaType",
+        "apply -f",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_a_refused_request_is_answered_with_the_status_of_its_cause(
+    api: Api, case: tuple[str, str, str, Any, str, int, str, str]
+) -> None:
+    _, method, path, body, media_type, code, reason, message = case
+    status = api.fails(code, method, path, body, media_type or "application/json")
+    assert (status["kind"], status["apiVersion"], status["status"], status["code"]) == ("Status", "v1", "Failure", code)
+    assert status["reason"] == reason
+    assert message in status["message"]
+
+
+def test_details_name_the_object_and_every_cause(api: Api) -> None:
+    status = api.fails(
+        422, "POST", POD, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}, {"name": "c"}]}}
+    )
+    assert status["details"]["name"] == "a"
+    assert status["details"]["kind"] == "Pod"
+    causes = {(cause["field"], cause["reason"]) for cause in status["details"]["causes"]}
+    assert ("spec.containers[1].name", "FieldValueDuplicate") in causes
+    assert ("spec.containers[0].image", "FieldValueRequired") in causes
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic !"}])
+def test_without_the_token_nothing_but_health_and_version_is_answered(
+    server: ApiServer, header: dict[str, str]
+) -> None:
+    refused = httpx.get(f"{server.url}/api/v1/nodes", headers=header)
+    assert (refused.status_code, refused.json()["reason"]) == (401, "Unauthorized")
+    assert httpx.get(f"{server.url}/healthz", headers=header).text == "ok"
+    assert httpx.get(f"{server.url}/version", headers=header).json()["major"] == "1"
+
+
+def test_a_resource_that_is_not_served_is_not_found(api: Api) -> None:
+    for path in ("/apis/example.com/v1/things", "/api/v1/things", f"{CM}/a/status", "/nonsense"):
+        response = api.call("GET", path)
+        assert (response.status_code, response.text) == (404, "404 page not found\n")

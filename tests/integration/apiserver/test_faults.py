@@ -1,0 +1,78 @@
+"""Scripted faults do what they say, to whom they say, as often as they say."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.apiserver.conftest import Api, config_map
+from tests.support import eventually
+
+CM = "/api/v1/namespaces/default/configmaps"
+
+
+def script(api: Api, **rule: Any) -> None:
+    api.ok("POST", "/_faults", [rule])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError")]
+)
+def test_a_status_is_given_as_often_as_asked(api: Api, code: int, reason: str) -> None:
+    script(api, match={"method": "GET", "path": "configmaps"}, times=2, action="status", status=code, retryAfter=1)
+    for _ in range(2):
+        refused = api.call("GET", CM)
+        assert (refused.status_code, refused.json()["reason"], refused.headers["retry-after"]) == (code, reason, "1")
+    assert api.call("GET", CM).status_code == 200
+
+
+def test_only_what_matches_is_struck_and_rules_can_be_taken_back(api: Api) -> None:
+    script(api, match={"method": "PATCH"}, action="status", status=500)
+    assert api.call("GET", CM).status_code == 200
+    assert api.call("PATCH", f"{CM}/a", {}).status_code == 500
+    api.ok("POST", "/_faults", [])
+    assert api.call("PATCH", f"{CM}/a", {}).status_code == 415
+
+
+def test_an_answer_is_delayed(api: Api) -> None:
+    script(api, action="delay", seconds=0.3, times=1)
+    begin = time.monotonic()
+    api.ok("GET", CM)
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_a_connection_is_closed_without_an_answer(api: Api) -> None:
+    script(api, action="close", times=1)
+    with pytest.raises(httpx.RemoteProtocolError):
+        api.call("GET", CM)
+    api.ok("GET", CM)
+
+
+def test_an_answer_is_cut_in_its_middle(api: Api) -> None:
+    script(api, action="truncate", times=1)
+    with pytest.raises(httpx.RemoteProtocolError, match="complete message body"):
+        api.call("GET", CM)
+
+
+def test_a_watch_is_dropped_after_a_while(api: Api, unique: str) -> None:
+    script(api, match={"path": "watch"}, action="drop-watch", seconds=0.3, times=1)
+    with pytest.raises(httpx.RemoteProtocolError), api.watch(CM, resourceVersion="0") as events:
+        list(events)
+    version = api.ok("GET", CM)["metadata"]["resourceVersion"]
+    with api.watch(CM, resourceVersion=version) as events:
+        api.ok("POST", CM, config_map(unique))
+        assert next(events)["object"]["metadata"]["name"] == unique
+
+
+def test_a_script_that_cannot_be_read_is_refused_and_the_old_one_kept(api: Api) -> None:
+    script(api, action="status", status=429, times=0)
+    for broken in (
+        [{"action": "explode"}],
+        [{"action": "delay", "math": {}}],
+        [{"action": "delay", "match": {"path": "("}}],
+    ):
+        assert "fault rules" in api.fails(400, "POST", "/_faults", broken)["message"]
+    assert api.call("GET", CM).status_code == 429
+    api.ok("DELETE", "/_faults")
+    eventually(lambda: api.call("GET", CM).status_code == 200)

@@ -1,0 +1,181 @@
+"""Lists and watches: selectors, pages, resuming, bookmarks, expiry."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.integration.apiserver.conftest import Api, config_map, pod
+
+
+def names(items: list[dict[str, Any]]) -> list[str]:
+    return [item["metadata"]["name"] for item in items]
+
+
+def seen(event: dict[str, Any]) -> tuple[str, str]:
+    return event["type"], event["object"]["metadata"]["name"]
+
+
+@pytest.fixture
+def five(api: Api, namespace: str) -> str:
+    """Five ConfigMaps a to e with labels."""
+    for index, name in enumerate("abcde"):
+        labels = {"parity": "odd" if index % 2 else "even", "index": str(index)}
+        api.ok("POST", f"{namespace}/configmaps", {"metadata": {"name": name, "labels": labels}})
+    return f"{namespace}/configmaps"
+
+
+SELECTORS = [
+    ("parity=odd", "bd"), ("parity==odd", "bd"), ("parity!=odd", "ace"), ("index in (1, 4)", "be"),
+    ("index notin (1,4)", "acd"), ("parity", "abcde"), ("!parity", ""), ("missing", ""), ("!missing", "abcde"),
+    ("parity=even,index!=0", "ce"), ("index>2", "de"), ("index<2", "ab"), ("missing!=x", "abcde"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("selector", "expected"), SELECTORS, ids=[selector for selector, _ in SELECTORS])
+def test_label_selectors_select(api: Api, five: str, selector: str, expected: str) -> None:
+    response = api.http.get(five, params={"labelSelector": selector})
+    assert "".join(names(response.json()["items"])) == expected
+
+
+def test_field_selectors_select(api: Api, namespace: str) -> None:
+    for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
+        api.ok("POST", f"{namespace}/pods", pod(name, **({"nodeName": node} if node else {})))
+    for selector, expected in (
+        ("spec.nodeName=n1", ["a"]),
+        ("spec.nodeName!=n1", ["b", "c"]),
+        ("spec.nodeName=", ["c"]),
+        ("metadata.name=b,status.phase=Pending", ["b"]),
+    ):
+        assert names(api.http.get(f"{namespace}/pods", params={"fieldSelector": selector}).json()["items"]) == expected
+
+
+def test_pages_show_one_moment(api: Api, five: str) -> None:
+    first = api.ok("GET", f"{five}?limit=2")
+    assert (names(first["items"]), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
+    api.ok("DELETE", f"{five}/d")
+    api.ok("POST", five, config_map("bb"))
+    token = first["metadata"]["continue"]
+    second = api.ok("GET", f"{five}?limit=2&continue={token}")
+    assert names(second["items"]) == ["c", "d"]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    last = api.ok("GET", f"{five}?limit=2&continue={second['metadata']['continue']}")
+    assert (names(last["items"]), "continue" in last["metadata"]) == (["e"], False)
+
+
+def test_an_expired_page_says_how_to_go_on(api: Api, five: str) -> None:
+    first = api.ok("GET", f"{five}?limit=2")
+    api.ok("POST", "/_compact")
+    status = api.fails(410, "GET", f"{five}?limit=2&continue={first['metadata']['continue']}")
+    assert status["reason"] == "Expired"
+    rest = api.ok("GET", f"{five}?continue={status['metadata']['continue']}")
+    assert names(rest["items"]) == ["c", "d", "e"]
+
+
+def test_a_watch_resumes_after_a_version(api: Api, five: str) -> None:
+    version = api.ok("GET", five)["metadata"]["resourceVersion"]
+    api.patch(f"{five}/a", {"data": {"x": "1"}})
+    api.ok("DELETE", f"{five}/b")
+    with api.watch(five, resourceVersion=version) as events:
+        assert [seen(next(events)) for _ in range(2)] == [("MODIFIED", "a"), ("DELETED", "b")]
+        made = api.ok("POST", five, config_map("f"))
+        event = next(events)
+        assert (seen(event), event["object"]) == (("ADDED", "f"), made)
+
+
+@pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}])
+def test_a_watch_from_nowhere_begins_with_what_is(api: Api, five: str, query: dict[str, str]) -> None:
+    with api.watch(five, **query) as events:
+        assert [seen(next(events)) for _ in range(5)] == [("ADDED", name) for name in "abcde"]
+
+
+def test_initial_events_end_with_a_marked_bookmark(api: Api, five: str) -> None:
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    with api.watch(five, **query) as events:
+        assert [seen(next(events))[1] for _ in range(5)] == list("abcde")
+        bookmark = next(events)
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(bookmark["object"]["metadata"]["resourceVersion"]) > 0
+
+
+def test_selected_objects_come_and_go_as_they_begin_and_cease_to_match(api: Api, five: str) -> None:
+    with api.watch(five, labelSelector="parity=odd") as events:
+        assert [seen(next(events)) for _ in range(2)] == [("ADDED", "b"), ("ADDED", "d")]
+        changed = api.patch(f"{five}/a", {"metadata": {"labels": {"parity": "odd"}}})
+        api.patch(f"{five}/c", {"data": {"not": "seen"}})
+        gone = api.patch(f"{five}/b", {"metadata": {"labels": {"parity": "even"}}})
+        api.ok("DELETE", f"{five}/d")
+        added, left, deleted = next(events), next(events), next(events)
+    assert (seen(added), added["object"]) == (("ADDED", "a"), changed)
+    assert seen(left) == ("DELETED", "b")
+    assert left["object"]["metadata"]["labels"]["parity"] == "odd"  # as it was when it last matched
+    assert left["object"]["metadata"]["resourceVersion"] == gone["metadata"]["resourceVersion"]
+    assert seen(deleted) == ("DELETED", "d")
+
+
+def test_one_object_is_watched_by_its_name(api: Api, five: str) -> None:
+    with api.watch(five, fieldSelector="metadata.name=c") as events:
+        assert seen(next(events)) == ("ADDED", "c")
+        api.patch(f"{five}/a", {"data": {"x": "1"}})
+        api.patch(f"{five}/c", {"data": {"x": "1"}})
+        assert seen(next(events)) == ("MODIFIED", "c")
+
+
+def test_a_version_that_is_too_old_ends_the_watch_with_410_inside_the_stream(api: Api, five: str) -> None:
+    old = int(api.ok("GET", five)["metadata"]["resourceVersion"]) - 1
+    api.ok("POST", "/_compact")
+    with api.watch(five, resourceVersion=old) as events:
+        error = next(events)
+        assert list(events) == []
+    assert error["type"] == "ERROR"
+    assert (error["object"]["code"], error["object"]["reason"]) == (410, "Expired")
+    assert error["object"]["message"].startswith(f"too old resource version: {old} (")
+
+
+def test_a_watch_ends_after_its_timeout_with_a_bookmark(api: Api, five: str) -> None:
+    version = api.ok("GET", five)["metadata"]["resourceVersion"]
+    with api.watch(five, resourceVersion=version, timeoutSeconds=1, allowWatchBookmarks="true") as events:
+        found = list(events)
+    assert [event["type"] for event in found] == ["BOOKMARK"]
+    assert int(found[0]["object"]["metadata"]["resourceVersion"]) >= int(version)
+
+
+def test_what_is_written_at_once_by_many_reaches_every_watcher_in_order(api: Api, namespace: str) -> None:
+    path = f"{namespace}/configmaps"
+    version = api.ok("GET", path)["metadata"]["resourceVersion"]
+    with api.watch(path, resourceVersion=version) as events:
+        threads = [
+            threading.Thread(target=lambda name=name: api.ok("POST", path, config_map(name)))
+            for name in (f"m{index}" for index in range(20))
+        ]
+        for thread in threads:
+            thread.start()
+        versions = [int(next(events)["object"]["metadata"]["resourceVersion"]) for _ in range(20)]
+        for thread in threads:
+            thread.join()
+    assert versions == sorted(set(versions))
+
+
+def test_a_watch_shows_tables_to_who_asks_for_them(api: Api, five: str) -> None:
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    table = api.http.get(five, headers=accept, params={"includeObject": "Object"}).json()
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Data", "Age"]
+    assert [row["cells"][0] for row in table["rows"]] == list("abcde")
+    assert table["rows"][0]["object"]["kind"] == "ConfigMap"
+    with api.http.stream("GET", five, headers=accept, params={"watch": "1"}) as response:
+        assert '"kind":"Table"' in next(response.iter_lines())
+
+
+def test_metadata_alone_is_shown_to_who_asks_for_it(api: Api, five: str) -> None:
+    accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+    shown = api.http.get(five, headers=accept).json()
+    assert shown["kind"] == "PartialObjectMetadataList"
+    assert {key for item in shown["items"] for key in item} == {"kind", "apiVersion", "metadata"}
+
+
+def test_items_of_a_built_in_list_leave_the_kind_to_the_list(api: Api, five: str) -> None:
+    listed = api.ok("GET", five)
+    assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
+    one = api.ok("GET", f"{five}/a")
+    assert listed["items"][0] == {key: value for key, value in one.items() if key not in ("kind", "apiVersion")}

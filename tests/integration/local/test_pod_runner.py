@@ -1,0 +1,270 @@
+"""Pods as real processes, in real cgroups where this machine allows them and as process trees everywhere."""
+
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from deploy.local.kubelet import containment
+from deploy.local.kubelet.containment import CgroupContainment, Containment, TreeContainment
+from deploy.local.kubelet.records import Records
+from deploy.local.kubelet.runner import Machine, PodRunner
+from deploy.local.kubelet.wire import EnvVar, RunnableContainer, RunnableMeta, RunnablePod, RunnableSpec
+from shared.api.core import Quantities, ResourceRequirements
+from tests.support import eventually
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+SLEEP = ("sleep", "1000")
+
+
+@pytest.fixture(params=["cgroups", "trees"])
+def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
+    if request.param == "trees":
+        yield TreeContainment()
+        return
+    try:
+        made = CgroupContainment(CGROUP_ROOT, f"headroom-test-{secrets.token_hex(4)}")
+    except OSError as error:
+        pytest.skip(f"no cgroups can be made here: {error}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def machine(held: Containment, tmp_path: Path) -> Machine:
+    return Machine(tmp_path, Records(tmp_path / "pods"), held)
+
+
+class Harness:
+    """A runner, its Events, and the time it believes in."""
+
+    def __init__(self, pod: RunnablePod, machine: Machine) -> None:
+        self.pod, self.machine = pod, machine
+        self.events: list[tuple[str, str, str]] = []
+        self.now = time.time()
+        known = machine.records.load().get(pod.metadata.uid)
+        self.runner = PodRunner(pod, machine, lambda *event: self.events.append(event), self.now, known)
+
+    def sync(self) -> dict[str, Any]:
+        return self.runner.sync(self.pod, self.now)
+
+    def container(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.sync()["containerStatuses"][0]
+        return found
+
+    def pids(self) -> list[int]:
+        """Every living process that carries the pod's uid, whoever its parent is."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("HEADROOM_POD_UID") == self.pod.metadata.uid:
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            status = self.sync()
+            return status if condition(status) else None
+
+        found = eventually(look)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def run(machine: Machine) -> Iterator[Callable[..., Harness]]:
+    started: list[Harness] = []
+
+    def begin(*command: str, pod: RunnablePod | None = None, policy: str = "Always") -> Harness:
+        started.append(Harness(pod or a_pod(*command, policy=policy), machine))
+        return started[-1]
+
+    yield begin
+    for harness in started:
+        eventually(lambda: harness.runner.terminate(0, time.time()))  # noqa: B023 - called before the next round
+
+
+def a_pod(
+    *command: str,
+    policy: str = "Always",
+    init: tuple[RunnableContainer, ...] = (),
+    limits: Quantities | None = None,
+    requests: Quantities | None = None,
+) -> RunnablePod:
+    main = RunnableContainer(
+        name="main",
+        image="image:1",
+        command=command or None,
+        env=(EnvVar("WHO", "world"), EnvVar("GREETING", "hello $(WHO)")),
+        resources=ResourceRequirements(limits=limits, requests=requests),
+    )
+    meta = RunnableMeta(name="p", namespace="default", uid=secrets.token_hex(8))
+    return RunnablePod(meta, RunnableSpec(containers=(main,), init_containers=init, restart_policy=policy))
+
+
+def test_a_command_runs_with_its_environment_and_its_output_is_kept(run: Callable[..., Harness]) -> None:
+    harness = run("/bin/sh", "-c", "echo $(GREETING) $$HOME; pwd", policy="Never")
+    status = harness.until(lambda status: status["phase"] == "Succeeded")
+    log = harness.machine.log_file(harness.pod.metadata.uid, "main").read_text()
+    work_dir = str(harness.machine.work_dir(harness.pod.metadata.uid))
+    assert log.splitlines() == [f"hello world {work_dir}", work_dir]
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
+
+
+def test_a_failure_is_reported_with_its_code_and_not_repeated_when_the_policy_is_never(
+    run: Callable[..., Harness],
+) -> None:
+    status = run("/bin/sh", "-c", "exit 3", policy="Never").until(lambda status: status["phase"] == "Failed")
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (3, "Error")
+
+
+def test_a_container_that_keeps_failing_is_started_again_ever_later(run: Callable[..., Harness]) -> None:
+    harness = run("/bin/sh", "-c", "exit 3")
+    status = harness.until(lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    status = harness.until(lambda status: "waiting" in status["containerStatuses"][0]["state"])
+    waiting = status["containerStatuses"][0]
+    assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert waiting["lastState"]["terminated"]["exitCode"] == 3
+    harness.now += 11
+    assert harness.container()["restartCount"] == 2
+
+
+def test_init_containers_come_first_and_one_after_the_other(run: Callable[..., Harness]) -> None:
+    steps = tuple(
+        RunnableContainer(name=f"init-{number}", command=("/bin/sh", "-c", f"echo {number} >>steps"))
+        for number in (1, 2)
+    )
+    harness = run(pod=a_pod("/bin/sh", "-c", "cat steps; exec sleep 1000", init=steps))
+    assert harness.sync()["phase"] == "Pending"
+    harness.until(lambda status: status["phase"] == "Running")
+    log = harness.machine.log_file(harness.pod.metadata.uid, "main")
+    assert eventually(lambda: log.exists() and log.read_text()) == "1\n2\n"
+
+
+def test_a_command_that_does_not_exist_is_refused_in_words(run: Callable[..., Harness]) -> None:
+    harness = run("/no/such/thing")
+    waiting = harness.container()["state"]["waiting"]
+    assert waiting["reason"] == "RunContainerError"
+    assert "/no/such/thing" in waiting["message"]
+    assert [event[1] for event in harness.events] == ["Failed"]
+
+
+def test_without_a_command_a_pause_process_runs_and_an_event_says_so(run: Callable[..., Harness]) -> None:
+    harness = run()
+    assert "running" in harness.container()["state"]
+    assert eventually(harness.pids)
+    reasons = {reason: message for _, reason, message in harness.events}
+    assert "image:1" in reasons["NoCommand"]
+
+
+def test_everything_a_container_started_ends_with_it(run: Callable[..., Harness]) -> None:
+    # A daemon in a session of its own, which ignores SIGTERM: only the cgroup or the variable finds it.
+    stubborn = "trap '' TERM; (trap '' TERM; exec setsid sleep 1001) & exec sleep 1000"
+    harness = run("/bin/sh", "-c", stubborn)
+    harness.sync()
+    eventually(lambda: len(harness.pids()) >= 2)
+    assert not harness.runner.terminate(5, harness.now)
+    harness.now += 5
+    assert harness.runner.terminate(5, harness.now)
+    assert harness.pids() == []
+
+
+def test_a_polite_process_ends_on_sigterm_long_before_the_grace_is_over(run: Callable[..., Harness]) -> None:
+    harness = run(*SLEEP)
+    harness.sync()
+    eventually(lambda: harness.runner.terminate(30, harness.now))
+    assert harness.container()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
+
+
+def test_the_next_kubelet_adopts_what_runs_and_starts_no_second_copy(run: Callable[..., Harness]) -> None:
+    first = run(*SLEEP)
+    first.sync()
+    before = eventually(first.pids)
+    second = run(pod=first.pod)
+    container = second.container()
+    assert "running" in container["state"]
+    assert container["restartCount"] == 0
+    assert second.pids() == before
+
+
+def test_the_next_kubelet_starts_again_what_died_meanwhile(run: Callable[..., Harness]) -> None:
+    first = run(*SLEEP)
+    first.sync()
+    for pid in eventually(first.pids):
+        psutil.Process(pid).kill()
+    eventually(lambda: not first.pids())
+    second = run(pod=first.pod)
+    container = second.container()
+    assert container["restartCount"] == 1
+    assert container["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def test_a_kubelet_killed_while_it_started_a_process_leaves_no_stray_copy(run: Callable[..., Harness]) -> None:
+    first = run(*SLEEP)
+    first.sync()
+    stray = eventually(first.pids)
+    known = first.machine.records.load()[first.pod.metadata.uid]
+    text = (first.machine.root / "pods" / f"{first.pod.metadata.uid}.json").read_text()
+    pid = known.records["main"].pid
+    (first.machine.root / "pods" / f"{first.pod.metadata.uid}.json").write_text(text.replace(f'"pid":{pid}', '"pid":0'))
+    second = run(pod=first.pod)
+    second.sync()
+    assert not set(stray) & set(second.pids())
+
+
+def test_a_torn_state_file_is_set_aside(machine: Machine) -> None:
+    path = machine.root / "pods" / "torn.json"
+    path.write_text('{"uid": "torn", "rec')
+    assert machine.records.load() == {}
+    assert path.with_suffix(".unreadable").exists()
+
+
+def test_requests_and_limits_reach_the_cgroup(run: Callable[..., Harness], held: Containment) -> None:
+    if not isinstance(held, CgroupContainment):
+        pytest.skip("limits need cgroups")
+    limits: Quantities = {"cpu": "500m", "memory": "64Mi"}
+    harness = run(pod=a_pod(*SLEEP, limits=limits, requests={"cpu": "250m"}))
+    harness.sync()
+    text = " ".join(
+        path.read_text().strip()
+        for top in held._tops()
+        for name in ("cpu.shares", "cpu.cfs_quota_us", "cpu.weight", "cpu.max", "memory.limit_in_bytes", "memory.max")
+        for path in top.glob(f"kubepods/burstable/pod*/*/{name}")
+    )
+    assert str(64 * 2**20) in text
+    assert "50000" in text
+    assert "256" in text or "10" in text.split()
+
+
+def test_a_container_beyond_its_memory_limit_is_reported_as_oom_killed(
+    run: Callable[..., Harness], held: Containment
+) -> None:
+    if not isinstance(held, CgroupContainment):
+        pytest.skip("limits need cgroups")
+    hungry = "x = bytearray(1 << 28)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(100)"
+    harness = run(pod=a_pod(sys.executable, "-c", hungry, limits={"memory": "64Mi"}, policy="Never"))
+    status = harness.until(lambda status: status["phase"] == "Failed")
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
+
+
+def test_clearing_a_dead_clusters_cgroups_ends_its_processes(run: Callable[..., Harness], held: Containment) -> None:
+    if not isinstance(held, CgroupContainment):
+        pytest.skip("needs cgroups")
+    harness = run(*SLEEP)
+    harness.sync()
+    eventually(harness.pids)
+    for top in held._tops():
+        containment.clear(top)
+        assert not top.exists()
+    eventually(lambda: not harness.pids())

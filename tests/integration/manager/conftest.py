@@ -1,0 +1,150 @@
+"""A real API server, a real manager, and the words to say what the cluster does."""
+
+import contextlib
+import json
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager.main import Manager
+from manager.settings import ManagerSettings
+from shared import durations, names, quantity
+from shared.clock import Clock, SystemClock
+from shared.kube.client import Client
+from shared.kube.config import Connection, StaticToken
+from shared.kube.errors import NotFound
+from shared.kube.resources import CONFIGMAPS, NAMESPACES, NODEMETRICS, NODES
+from shared.quantity import Resources
+from tests.support import eventually
+from tests.support.apiserver import TOKEN, ApiServer
+
+StartManager = Callable[..., Manager]
+
+
+class Cluster:
+    """What users, kubelets and agents do, and what can be seen of it. Its ConfigMap is in a namespace of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.namespace = f"t-{uuid.uuid4().hex[:8]}"
+        client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+
+    def configure(self, text: str | None = None, **strategy: object) -> None:
+        """Writes the ConfigMap."""
+        value = text if text is not None else json.dumps({"enable": True, **strategy})
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.CONFIG_MAP, "namespace": self.namespace},
+            "data": {names.CONFIG_KEY_COLOCATION: value},
+        }
+        try:
+            self.client.replace(CONFIGMAPS, names.CONFIG_MAP, body, self.namespace)
+        except NotFound:
+            self.client.create(CONFIGMAPS, body, self.namespace)
+
+    def add_node(self, name: str, **metadata: object) -> None:
+        native = {"cpu": "4", "memory": "8Gi"}
+        status = {"capacity": native, "allocatable": native}
+        meta = {"name": name, **metadata}
+        self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        self.client.patch(NODES, name, {"status": status}, subresource="status")
+
+    def report(self, name: str, *, at: float, cpu: str = "1500m", memory: str = "1Gi") -> None:
+        """What the agent of the node does."""
+        reclaimable = {"resource": {"resources": {"cpu": cpu, "memory": memory}}}
+        status = {"updateTime": durations.timestamp(at), "prodReclaimableMetric": reclaimable}
+        self.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
+
+    def has_metric(self, name: str) -> bool:
+        try:
+            self.client.get(NODEMETRICS, name)
+        except NotFound:
+            return False
+        return True
+
+    def wait_for_metric(self, name: str) -> None:
+        eventually(lambda: self.has_metric(name))
+
+    def add_reporting_node(self, name: str, *, at: float, **metadata: object) -> None:
+        self.add_node(name, **metadata)
+        self.wait_for_metric(name)
+        self.report(name, at=at)
+
+    def mid(self, name: str) -> Resources | None:
+        """What is on offer to Mid, on which capacity and allocatable must agree."""
+        status = self.client.get(NODES, name)["status"]
+        capacity, allocatable = (
+            [status[part].get(resource) for resource in (names.MID_CPU, names.MID_MEMORY)]
+            for part in ("capacity", "allocatable")
+        )
+        assert capacity == allocatable
+        cpu, memory = allocatable
+        return None if cpu is None and memory is None else Resources(quantity.whole(cpu), quantity.whole(memory))
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
+    yield server
+    server.kill(signal.SIGTERM)
+
+
+@pytest.fixture
+def server(process: ApiServer) -> Iterator[ApiServer]:
+    yield process
+    process.heal()
+
+
+@pytest.fixture
+def cluster(server: ApiServer) -> Iterator[Cluster]:
+    cluster = Cluster(server.client())
+    yield cluster
+    for resource in (NODES, NODEMETRICS):
+        for item in cluster.client.list(resource).items:
+            with contextlib.suppress(NotFound):
+                cluster.client.delete(resource, item["metadata"]["name"])
+
+
+@pytest.fixture
+def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]:
+    """Starts managers that look for their ConfigMap in the cluster's namespace, and ends them with the test."""
+    started: list[Manager] = []
+
+    def start(clock: Clock | None = None, **settings: object) -> Manager:
+        chosen = {
+            "namespace": cluster.namespace,
+            "listen": "127.0.0.1:0",
+            "leader_elect": False,
+            "check_interval_seconds": 0.1,
+            **settings,
+        }
+        clock = clock or SystemClock()
+        registry = CollectorRegistry()
+        client = Client(Connection(server.url, StaticToken(TOKEN)), "manager", registry=registry)
+        started.append(Manager(ManagerSettings(**chosen), client, clock, registry))  # type: ignore[arg-type]  # real fields
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for manager in started:
+        manager.close()
+
+
+def fetch(manager: Manager, path: str) -> httpx.Response:
+    """GET from a manager."""
+    host, port = manager.address
+    return httpx.get(f"http://{host}:{port}{path}")
+
+
+def counted(manager: Manager, sample: str) -> float:
+    """A sample of /metrics, 0 when it is not there."""
+    for line in fetch(manager, "/metrics").text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name == f"headroom_manager_{sample}":
+            return float(value)
+    return 0.0

@@ -1,0 +1,78 @@
+"""The manager as a process: it starts from a kubeconfig, ends on SIGTERM, and refuses settings in one line."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.kube.resources import LEASES
+from tests.integration.manager.conftest import Cluster
+from tests.support import eventually
+from tests.support.apiserver import ROOT, TOKEN, ApiServer
+
+COMMAND = [sys.executable, "-m", "manager"]
+
+
+@pytest.fixture
+def kubeconfig(server: ApiServer, tmp_path: Path) -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_the_process_works_until_sigterm_and_gives_its_lease_up(
+    kubeconfig: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.configure()
+    cluster.add_node("n1")
+    log = tmp_path / "log"
+    command = [*COMMAND, "--kubeconfig", kubeconfig, "--namespace", cluster.namespace]
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], cwd=ROOT, stderr=output)
+    try:
+        eventually(lambda: cluster.has_metric("n1"), 20)
+        started = next(
+            line for line in map(json.loads, log.read_text().splitlines()) if line["msg"] == "manager started"
+        )
+        assert httpx.get(f"{started['url']}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+    lease = cluster.client.list(LEASES, cluster.namespace).items[0]
+    assert not lease["spec"].get("holderIdentity")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--writes-per-second", "0"], r"--writes-per-second: writesPerSecond: 0.*> 0"),
+        (["--listen", "nowhere"], r"listen: 'nowhere'"),
+        (["--renew-deadline", "20s"], r"leaseDuration: 15: .*lease > renew deadline"),
+        (["--kubeconfig", "/does/not/exist"], r"kubeconfig: .*/does/not/exist"),
+    ],
+)
+def test_settings_that_mean_nothing_end_it_with_one_line(kubeconfig: str, flags: list[str], complaint: str) -> None:
+    found = subprocess.run(
+        [*COMMAND, "--kubeconfig", kubeconfig, "--log-level", "error", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert found.returncode == 2
+    assert re.search(complaint, found.stderr), found.stderr
+    assert len(found.stderr.splitlines()) == 1

@@ -1,0 +1,276 @@
+"""The manager does its job on a real API server, and bad input or another writer costs nothing but itself."""
+
+import json
+import time
+
+import pytest
+
+from shared import names
+from shared.clock import ManualClock
+from shared.kube.errors import Invalid
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
+from shared.quantity import Resources
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
+
+GIB = 1 << 30
+OFFERED = Resources(1500, GIB)
+
+
+def test_a_node_metric_lives_as_long_as_its_node(cluster: Cluster, start_manager: StartManager) -> None:
+    orphan = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "gone"}}
+    adopted = {**orphan, "metadata": {"name": "n1"}, "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}}
+    for each in (orphan, adopted):
+        cluster.client.create(NODEMETRICS, each)
+    uid = cluster.client.get(NODEMETRICS, "n1")["metadata"]["uid"]
+    cluster.add_node("n1")
+    cluster.configure(metricReportIntervalSeconds=30, nodePredictPolicy={"predictor": "n-sigma-v1"})
+    start_manager()
+
+    def policy() -> object:
+        return cluster.client.get(NODEMETRICS, "n1")["spec"].get("predictPolicy")
+
+    eventually(lambda: not cluster.has_metric("gone"))
+    assert eventually(policy) == {"predictor": "n-sigma-v1"}
+    metric = cluster.client.get(NODEMETRICS, "n1")
+    assert metric["metadata"]["uid"] == uid
+    assert metric["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
+    assert metric["spec"]["midPolicy"]["midFormula"] == "seed"
+
+    cluster.client.delete(NODEMETRICS, "n1")
+    eventually(lambda: cluster.has_metric("n1"))
+    cluster.client.delete(NODES, "n1")
+    eventually(lambda: not cluster.has_metric("n1"))
+
+
+def test_mid_follows_reports_and_goes_when_time_alone_makes_the_last_one_stale(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    clock = ManualClock(time.time())
+    cluster.configure(midCPUThresholdPercent=50)
+    manager = start_manager(clock)
+    cluster.add_reporting_node("n1", at=clock.now())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    cluster.report("n1", at=clock.now(), cpu="3", memory="0")
+    eventually(lambda: cluster.mid("n1") == Resources(2000, 0))
+    clock.advance(15 * 60)
+    assert cluster.mid("n1") == Resources(2000, 0)
+    clock.advance(2)
+    eventually(lambda: cluster.mid("n1") is None)
+    assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["mid"] == {"cpu_milli": 0, "memory_bytes": 0}
+    explained = fetch(manager, "/api/v1/nodes/n1").json()
+    assert explained["resources"]["cpu"]["bound"] == "stale"
+    assert explained["last_write"]["cpu_milli"] is None
+    events = eventually(lambda: [e for e in cluster.client.list(EVENTS).items if e["reason"] == "MidResourceReset"])
+    assert "degradedByMidResource" in events[0]["message"]
+    assert events[0]["type"] == "Warning"
+
+
+def test_small_changes_wait_for_the_update_time_threshold(cluster: Cluster, start_manager: StartManager) -> None:
+    clock = ManualClock(time.time())
+    cluster.configure()
+    manager = start_manager(clock)
+    cluster.add_reporting_node("n1", at=clock.now())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    cluster.report("n1", at=clock.now(), cpu="1510m")
+    eventually(lambda: fetch(manager, "/api/v1/nodes/n1").json()["resources"]["cpu"]["result"] == 1510)
+    assert cluster.mid("n1") == OFFERED
+    clock.advance(301)
+    eventually(lambda: cluster.mid("n1") == Resources(1510, GIB))
+
+
+def test_disabling_colocation_takes_mid_away_and_leaves_the_rest(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    cluster.client.patch(NODES, "n1", {"status": {"allocatable": {"example.com/gpu": "2"}}}, subresource="status")
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    cluster.configure(enable=False)
+    eventually(lambda: cluster.mid("n1") is None)
+    allocatable = cluster.client.get(NODES, "n1")["status"]["allocatable"]
+    assert allocatable == {"cpu": "4", "memory": "8Gi", "example.com/gpu": "2"}
+    assert fetch(manager, "/api/v1/status").json()["colocation_enabled"] is False
+    cluster.configure()
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    cluster.client.delete(CONFIGMAPS, names.CONFIG_MAP, cluster.namespace)
+    eventually(lambda: cluster.mid("n1") is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('{"enable": true', "(document)"),
+        ('{"enable": true, "midCPUThresholdPercent": 101}', "midCPUThresholdPercent: 101"),
+        ('{"enable": "yes"}', "enable: 'yes'"),
+    ],
+)
+def test_a_broken_configuration_leaves_the_last_good_one_and_is_reported(
+    cluster: Cluster, start_manager: StartManager, text: str, named: str
+) -> None:
+    cluster.configure(midCPUThresholdPercent=25)
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
+    cluster.configure(text)
+    eventually(lambda: counted(manager, "config_last_reload_success") == 0)
+    assert named in fetch(manager, "/api/v1/status").json()["config_problem"]
+
+    def events() -> list[str]:
+        found = cluster.client.list(EVENTS, cluster.namespace).items
+        return [e["message"] for e in found if e["reason"] == "ColocationCfgUnmarshalFailed"]
+
+    assert named in eventually(events)[0]
+    cluster.add_reporting_node("n2", at=time.time())
+    eventually(lambda: cluster.mid("n2") == Resources(1000, GIB))
+    assert cluster.mid("n1") == Resources(1000, GIB)
+    cluster.configure()
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    assert counted(manager, "config_last_reload_success") == 1
+
+
+def test_a_bad_annotation_concerns_its_node_alone(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    start_manager()
+    bad = {names.ANNOTATION_COLOCATION_STRATEGY: '{"midCPUThresholdPercent": 900}'}
+    good = {names.ANNOTATION_COLOCATION_STRATEGY: '{"midCPUThresholdPercent": 10}'}
+    cluster.add_reporting_node("n1", at=time.time(), annotations=bad)
+    cluster.add_reporting_node("n2", at=time.time(), annotations=good)
+    eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (OFFERED, Resources(400, GIB)))
+    events = eventually(
+        lambda: [e for e in cluster.client.list(EVENTS).items if e["reason"] == "ColocationStrategyInvalid"]
+    )
+    assert [event["involvedObject"]["name"] for event in events] == ["n1"]
+    assert "midCPUThresholdPercent: 900" in events[0]["message"]
+
+
+def test_a_node_metric_that_means_nothing_costs_its_own_node_alone(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    start_manager()
+    for name in ("n1", "n2"):
+        cluster.add_reporting_node(name, at=time.time())
+    eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (OFFERED, OFFERED))
+    with pytest.raises(Invalid):
+        cluster.client.patch(NODEMETRICS, "n1", {"status": {"updateTime": 5}}, subresource="status")
+    cluster.report("n1", at=time.time() + 7 * 86_400)
+    eventually(lambda: cluster.mid("n1") is None)
+    cluster.report("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    assert cluster.mid("n2") == OFFERED
+
+
+def test_a_conflict_is_decided_again_on_the_node_as_it_is(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_node("n1")
+    eventually(lambda: cluster.has_metric("n1"))
+    server.fault(rule("status", "^/api/v1/nodes/n1/status", method="PATCH", status=409, reason="Conflict", times=2))
+    cluster.report("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    assert counted(manager, "node_write_conflicts_total") >= 2
+    assert counted(manager, 'node_writes_total{reason="difference"}') == 1
+
+
+def test_a_node_that_vanishes_while_it_is_written_is_no_error(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    for name in ("n1", "n2"):
+        cluster.add_node(name)
+        cluster.wait_for_metric(name)
+    server.fault(rule("delay", "^/api/v1/nodes/n1/status", method="PATCH", seconds=0.5))
+    cluster.report("n1", at=time.time())
+    eventually(lambda: fetch(manager, "/api/v1/nodes/n1").json()["resources"]["cpu"]["result"] == 1500)
+    cluster.client.delete(NODES, "n1")
+    cluster.report("n2", at=time.time())
+    eventually(lambda: cluster.mid("n2") == OFFERED)
+    eventually(lambda: not cluster.has_metric("n1"))
+    assert fetch(manager, "/api/v1/nodes/n1").status_code == 404
+    assert "headroom_manager_failures_total{" not in fetch(manager, "/metrics").text
+
+
+def test_the_manager_outlives_the_api_server(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    server.kill()
+    assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["mid"]["cpu_milli"] == 1500
+    server.start()
+    assert cluster.mid("n1") == OFFERED
+    cluster.report("n1", at=time.time(), cpu="500m")
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB), 20)
+    cluster.add_node("n2")
+    eventually(lambda: cluster.has_metric("n2"))
+
+
+def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure(midFormula="seed-mixed")
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}}
+    spec = {"nodeName": "n1", "containers": [container]}
+    cluster.client.create(PODS, {**pod, "spec": spec}, cluster.namespace)
+    eventually(lambda: cluster.mid("n1") == Resources(4500, 7 * GIB))
+    assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["requested"] == {
+        "cpu_milli": 1000,
+        "memory_bytes": 2 << 30,
+    }
+    cluster.client.delete(PODS, "p1", cluster.namespace, grace_period_seconds=0)
+    eventually(lambda: cluster.mid("n1") == Resources(5500, 9 * GIB))
+
+
+def test_a_dry_run_decides_and_writes_nothing(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    cluster.add_node("n1")
+    cluster.add_node("n2")
+    metric = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n1"}}
+    cluster.client.create(NODEMETRICS, metric)
+    cluster.report("n1", at=time.time())
+    manager = start_manager(dry_run=True)
+    eventually(lambda: fetch(manager, "/readyz").status_code == 200)
+    explained = eventually(
+        lambda: (found := fetch(manager, "/api/v1/nodes/n1").json())["resources"]["cpu"]["result"] and found
+    )
+    assert explained["resources"]["cpu"]["result"] == 1500
+    assert explained["last_write"] is None
+    cluster.configure("{")
+    eventually(lambda: counted(manager, "config_last_reload_success") == 0)
+    assert cluster.mid("n1") is None
+    assert not cluster.has_metric("n2")
+    assert cluster.client.list(EVENTS, cluster.namespace).items == []
+
+
+def test_only_the_leader_writes_and_a_follower_takes_over(cluster: Cluster, start_manager: StartManager) -> None:
+    times = {
+        "leader_elect": True,
+        "lease_duration_seconds": 3,
+        "renew_deadline_seconds": 2.0,
+        "retry_period_seconds": 0.2,
+    }
+    cluster.configure()
+    first = start_manager(identity="first", **times)
+    eventually(lambda: counted(first, "leader") == 1)
+    second = start_manager(identity="second", **times)
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    eventually(lambda: fetch(second, "/api/v1/nodes").json()["nodes"][0]["mid"]["cpu_milli"] == 1500)
+    assert (counted(first, "leader"), counted(second, "leader")) == (1, 0)
+    assert counted(second, 'node_writes_total{reason="difference"}') == 0
+    first.close()
+    cluster.report("n1", at=time.time(), cpu="1")
+    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
+    assert counted(second, "leader") == 1
+
+
+def test_the_status_page_is_served(cluster: Cluster, start_manager: StartManager) -> None:
+    manager = start_manager()
+    assert "<title>Headroom</title>" in fetch(manager, "/").text
+    assert fetch(manager, "/docs").status_code == 200
+    assert json.loads(fetch(manager, "/api/v1/nodes").text) == {"nodes": []}

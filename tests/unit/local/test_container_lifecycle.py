@@ -1,0 +1,191 @@
+"""Restarts, backoff, phases and conditions, as plain values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.local.kubelet import lifecycle, limits, status
+from deploy.local.kubelet.lifecycle import Exit, Record, RestartPolicy
+from deploy.local.kubelet.limits import Limits
+from deploy.local.kubelet.status import Stage
+from deploy.local.kubelet.wire import (
+    EnvVar,
+    EnvVarSource,
+    ObjectFieldSelector,
+    RunnableContainer,
+    RunnableMeta,
+    RunnablePod,
+    RunnableSpec,
+    command_line,
+    environment_of,
+    expanded,
+)
+from shared.api.core import Container, Quantities, ResourceRequirements
+from shared.errors import InvalidInput
+
+ALWAYS, ON_FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.NEVER
+NOW = 1_000_000.0
+
+
+def running(name: str = "main") -> Record:
+    return Record(name, container_id="id", pid=1, started_at=NOW)
+
+
+def ended(code: int, name: str = "main") -> Record:
+    return lifecycle.ended(running(name), code=code, reason="Error", now=NOW + 1)
+
+
+def a_pod(*, policy: str = "Always", init: tuple[RunnableContainer, ...] = ()) -> RunnablePod:
+    spec = RunnableSpec(containers=(RunnableContainer(name="main"),), init_containers=init, restart_policy=policy)
+    return RunnablePod(RunnableMeta(name="p", namespace="default", uid="uid"), spec)
+
+
+def stage(pod: RunnablePod, *records: Record) -> Stage:
+    by_name = {record.name: record for record in records}
+    return Stage(by_name, status.initialized(pod, by_name), since={}, acknowledged_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("code", "policy", "again"),
+    [
+        (0, ALWAYS, True),
+        (1, ALWAYS, True),
+        (0, ON_FAILURE, False),
+        (1, ON_FAILURE, True),
+        (0, NEVER, False),
+        (1, NEVER, False),
+    ],
+)
+def test_the_restart_policy_decides_whether_a_container_runs_again(
+    code: int, policy: RestartPolicy, again: bool
+) -> None:
+    assert lifecycle.runs_again(ended(code), policy) is again
+    assert lifecycle.is_final(ended(code), policy) is not again
+
+
+def test_the_first_restart_comes_at_once_and_later_ones_ever_later() -> None:
+    assert [lifecycle.backoff_seconds(failures) for failures in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_container_that_ran_long_is_forgiven_its_failures() -> None:
+    record = ended(1)
+    for _ in range(4):
+        record = lifecycle.started(record, container_id="next", pid=2, process_started=NOW, now=NOW)
+        record = lifecycle.ended(record, code=1, reason="Error", now=NOW + 1)
+    assert record.retry_at > NOW + 1
+    record = lifecycle.started(record, container_id="next", pid=2, process_started=NOW, now=NOW)
+    late = NOW + lifecycle.CALM_SECONDS
+    assert lifecycle.ended(record, code=1, reason="Error", now=late).retry_at == late
+
+
+@given(failures=st.integers(0, 10_000))
+def test_backoff_grows_but_never_beyond_five_minutes(failures: int) -> None:
+    assert lifecycle.backoff_seconds(failures) <= lifecycle.backoff_seconds(failures + 1) <= 300
+
+
+def test_a_restart_is_counted_and_remembers_the_last_end() -> None:
+    again = lifecycle.started(ended(3), container_id="new", pid=2, process_started=NOW, now=NOW + 2)
+    assert again.restarts == 1
+    assert again.is_running
+    assert again.previous_exit == Exit(3, "Error", NOW, NOW + 1, "id")
+
+
+@pytest.mark.parametrize(("returncode", "code"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_death_by_a_signal_has_a_code_as_in_a_shell(returncode: int, code: int) -> None:
+    assert lifecycle.exit_code(returncode) == code
+
+
+@pytest.mark.parametrize(
+    ("policy", "records", "phase"),
+    [
+        ("Always", (), "Pending"),
+        ("Always", (running(),), "Running"),
+        ("Always", (ended(0),), "Running"),
+        ("Never", (ended(0),), "Succeeded"),
+        ("Never", (ended(1),), "Failed"),
+        ("OnFailure", (ended(1),), "Running"),
+        ("OnFailure", (ended(0),), "Succeeded"),
+    ],
+)
+def test_the_phase_follows_the_containers_and_the_policy(policy: str, records: tuple[Record, ...], phase: str) -> None:
+    pod = a_pod(policy=policy)
+    assert status.phase(pod, stage(pod, *records)) == phase
+
+
+def test_a_pod_whose_init_container_fails_for_good_has_failed() -> None:
+    pod = a_pod(policy="Never", init=(RunnableContainer(name="init"),))
+    assert status.phase(pod, stage(pod, ended(1, "init"))) == "Failed"
+    assert status.phase(pod, stage(pod, running("init"))) == "Pending"
+    assert status.phase(pod, stage(pod, ended(0, "init"), running())) == "Running"
+
+
+def test_a_sidecar_lets_the_others_start_while_it_runs() -> None:
+    pod = a_pod(policy="Never", init=(RunnableContainer(name="side", restart_policy="Always"),))
+    assert stage(pod, running("side")).initialized
+    assert status.policy_of(pod.all_containers[0], pod, init=True) is ALWAYS
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    pod = a_pod()
+    first = status.pod_status(pod, stage(pod, running()), host_ip="127.0.0.1", now=NOW)
+    since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in first["conditions"]}
+    same = Stage({"main": running()}, True, since, NOW)
+    changed = Stage({"main": ended(0)}, True, since, NOW)
+    assert status.pod_status(pod, same, host_ip="127.0.0.1", now=NOW + 60) == first
+    later = status.pod_status(pod, changed, host_ip="127.0.0.1", now=NOW + 60)
+    ready = {each["type"]: each for each in later["conditions"]}["Ready"]
+    assert (ready["status"], ready["lastTransitionTime"]) == ("False", "1970-01-12T13:47:40Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("$(A)", "1"), ("x$(A)y$(A)", "x1y1"), ("$(UNKNOWN)", "$(UNKNOWN)"), ("$$(A)", "$(A)"), ("$A", "$A"), ("$", "$")],
+)
+def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
+    assert expanded(text, {"A": "1"}) == expected
+
+
+def test_arguments_without_a_command_belong_to_an_image_that_is_not_run() -> None:
+    assert command_line(RunnableContainer(args=("serve",)), {}) == []
+
+
+def test_the_environment_knows_the_pods_own_fields() -> None:
+    reference = EnvVarSource(field_ref=ObjectFieldSelector(field_path="metadata.name"))
+    container = RunnableContainer(env=(EnvVar("POD", value_from=reference), EnvVar("HELLO", "hello $(POD)")))
+    assert environment_of(container, a_pod(), "127.0.0.1") == {"POD": "p", "HELLO": "hello p"}
+
+
+def test_a_source_the_kubelet_cannot_read_is_refused_by_name() -> None:
+    container = RunnableContainer(env=(EnvVar("SECRET", value_from=EnvVarSource()),))
+    with pytest.raises(InvalidInput, match="env SECRET"):
+        environment_of(container, a_pod(), "127.0.0.1")
+
+
+def sized(requests: Quantities | None = None, limits: Quantities | None = None) -> Container:
+    return Container(resources=ResourceRequirements(requests=requests, limits=limits))
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        (sized(), Limits(2)),
+        (sized({"cpu": "1"}), Limits(1024)),
+        (sized({"cpu": "250m"}, {"cpu": "500m", "memory": "1Gi"}), Limits(256, 50_000, 1 << 30)),
+        (sized(None, {"cpu": "2"}), Limits(2048, 200_000)),
+        (sized(None, {"cpu": "1m"}), Limits(2, 1000)),
+    ],
+)
+def test_requests_and_limits_in_the_kernels_units(container: Container, expected: Limits) -> None:
+    assert limits.of_container(container) == expected
+
+
+def test_a_pod_is_limited_only_if_all_its_containers_are() -> None:
+    limited = sized(None, {"cpu": "1", "memory": "1Gi"})
+    assert limits.of_pod([limited, limited]) == Limits(2048, 200_000, 2 << 30)
+    assert limits.of_pod([limited, sized()]) == Limits(1026)
+
+
+def test_weights_of_v2_span_the_shares_of_v1() -> None:
+    assert limits.cpu_files(Limits(2), v2=True) == {"cpu.weight": "1", "cpu.max": "max 100000"}
+    assert limits.cpu_files(Limits(262_144, 5000), v2=True) == {"cpu.weight": "10000", "cpu.max": "5000 100000"}
+    assert limits.cpu_files(Limits(1024), v2=False) == {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1"}

@@ -1,0 +1,116 @@
+"""`headroom explain node -f`: the manager's own answer out of what kubectl printed, or one line for a bad file."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from deploy import cli, explain
+from shared.errors import InvalidInput
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status:
+  capacity: {cpu: "4", memory: 8Gi}
+  allocatable: {cpu: "4", memory: 8Gi}
+"""
+METRIC = """
+apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeMetric
+metadata: {name: n1}
+status:
+  updateTime: 2026-01-01T00:00:00Z
+  nodeMetric: {nodeUsage: {resources: {cpu: 500m, memory: 1Gi}}}
+  prodReclaimableMetric: {resource: {resources: {cpu: 1500m, memory: 2Gi}}}
+"""
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: slo-controller-config, namespace: headroom-system}
+data: {colocation-config: '{"enable": true, "midCPUThresholdPercent": 25}'}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: default}
+spec: {nodeName: n1, containers: [{name: c, resources: {requests: {cpu: "2", memory: 4Gi}}}]}
+status: {phase: Running}
+"""
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explain.json"
+
+
+def written(tmp_path: Path, *documents: str) -> Path:
+    path = tmp_path / "objects.yaml"
+    path.write_text("---\n".join(documents))
+    return path
+
+
+def answer(path: Path, name: str = "n1", style: str = "json") -> str:
+    return explain.node(name, files=[path], kubeconfig=None, style=style)
+
+
+def test_files_are_explained_by_the_managers_formula(tmp_path: Path) -> None:
+    found = msgspec.json.decode(answer(written(tmp_path, NODE, METRIC, CONFIG, POD)))
+    assert found["node"] == "n1"
+    assert found["resources"]["cpu"]["result"] == 1000  # 25 % of 4 cores is less than what can be reclaimed
+    assert found["resources"]["memory"]["result"] == 2 << 30
+    assert set(found) == set(msgspec.json.decode(SCHEMA.read_bytes())["$defs"]["Explained"]["required"])
+    term = found["resources"]["cpu"]["terms"][0]
+    assert set(term) == {"name", "value", "unit", "source", "time"}
+
+
+def test_lists_as_kubectl_prints_them_are_taken_apart(tmp_path: Path) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(each) for each in (NODE, CONFIG, POD)]}
+    path = written(tmp_path, yaml.safe_dump(listed), METRIC)
+    assert msgspec.json.decode(answer(path))["resources"]["cpu"]["result"] == 1000
+
+
+def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path, NODE, METRIC, CONFIG, POD)
+    assert yaml.safe_load(answer(path, style="yaml")) == msgspec.json.decode(answer(path))
+    assert "Mid cpu (by" in answer(path, style="table")
+
+
+def test_a_metric_far_older_than_the_rest_of_the_files_is_stale(tmp_path: Path) -> None:
+    fresher = NODE.replace("name: n1", "name: n1, creationTimestamp: '2026-01-01T01:00:00Z'")
+    found = msgspec.json.decode(answer(written(tmp_path, fresher, METRIC, CONFIG)))
+    assert found["resources"]["cpu"]["bound"] == "stale"
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ("just text", ["not a Kubernetes object"]),
+        ("a: [", ["(document)"]),
+        (NODE.replace('{cpu: "4", memory: 8Gi}', "[1]"), ["Node status.capacity"]),
+        (METRIC.replace("name: n1", "name: 3"), ["NodeMetric metadata.name", "3"]),
+        (CONFIG.replace("true", "maybe"), ["colocation-config"]),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name_field_and_value(document: str, words: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path, *([NODE] if document.lstrip().startswith("apiVersion: v1\nkind: Conf") else []), document)
+    with pytest.raises(InvalidInput) as caught:
+        answer(path)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_node_that_is_not_in_the_files_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"'n2'.*nodes: n1"):
+        answer(written(tmp_path, NODE), name="n2")
+
+
+def test_the_command_ends_with_status_2_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.yaml"
+    monkeypatch.setattr("sys.argv", ["headroom", "explain", "node", "n1", "-f", str(missing)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert str(missing) in lines[0]
