@@ -18,7 +18,7 @@ from agent.predict_server.server import PredictServer
 from agent.reporter.report import amount
 from agent.reporter.reporter import Reporter
 from agent.states_informer.informer import StatesInformer
-from shared import durations, web
+from shared import durations, errors, web
 from shared.clock import Clock
 from shared.quantity import Resources
 from shared.telemetry import Loops
@@ -243,7 +243,7 @@ def _add_api(app: FastAPI, rooms: Rooms) -> None:
         """`key` is a pod's uid, or one of the node's own models: `__node__`, `__node-sys__`, `__node-koord-prod__`."""
         found = rooms.predict_server.histograms(key)
         if found is None:
-            raise HTTPException(404, f"key: no model {key!r}")
+            raise HTTPException(404, f"key: no model {errors.shown(key)}")
         return {
             resource: Histogram(
                 reference_time=durations.timestamp(one.reference_timestamp),

@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+LARGEST = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
+
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy fields (predictor, sigmas, ratios, half-lives, cold start) can be overridden by the NodeMetric's spec."""
@@ -35,10 +37,10 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 1800.0
 
     predictor: Annotated[str, Meta(description="name of the peak predictor")] = "n-sigma-v1"
-    sigma_cpu: Annotated[float, Meta(ge=0, description="N of mean + N * stdev for cpu")] = 5.0
-    sigma_memory: Annotated[float, Meta(ge=0, description="N of mean + N * stdev for memory")] = 5.0
+    sigma_cpu: Annotated[float, Meta(ge=0, le=LARGEST, description="N of mean + N * stdev for cpu")] = 5.0
+    sigma_memory: Annotated[float, Meta(ge=0, le=LARGEST, description="N of mean + N * stdev for memory")] = 5.0
     cold_start_seconds: Annotated[
-        float, Meta(ge=0, description="history a pod needs before its unused request is lent")
+        float, Meta(ge=0, le=LARGEST, description="history a pod needs before its unused request is lent")
     ] = 86400.0
     resource_diff_threshold_percent: Annotated[
         float, Meta(ge=0, description="change of peak or reclaimable that is reported at once")
@@ -46,11 +48,11 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reclaim_ratio_percent: Annotated[
         int, Meta(ge=0, le=100, description="share of requests that may be lent at most")
     ] = 100
-    cpu_half_life_seconds: Annotated[float, Meta(gt=0, description="in which a cpu sample loses half its weight")] = (
-        43200.0
-    )
+    cpu_half_life_seconds: Annotated[
+        float, Meta(gt=0, le=LARGEST, description="in which a cpu sample loses half its weight")
+    ] = 43200.0
     memory_half_life_seconds: Annotated[
-        float, Meta(gt=0, description="in which a memory sample loses half its weight")
+        float, Meta(gt=0, le=LARGEST, description="in which a memory sample loses half its weight")
     ] = 86400.0
 
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"

@@ -15,12 +15,11 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(
     name="headroom",
     help="Reclaims the CPU and memory a Kubernetes cluster pays for and does not use.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-explain_app = typer.Typer(help="Show every term of a decision.", no_args_is_help=True)
+explain_app = typer.Typer(help="Show every term of a decision.")
 app.add_typer(explain_app, name="explain")
 
 _PASSED_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -132,8 +131,9 @@ def explain_node(
 
 def main() -> None:
     """Entry point. Exit status 0: done, 1: failed, 2: bad usage or bad input."""
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(standalone_mode=False) or OK)
+        sys.exit(app(arguments, standalone_mode=False) or OK)
     except TyperException as error:  # a flag or a value that the parser refuses
         _fail(error.format_message(), BAD_INPUT)
     except InvalidInput as error:
@@ -145,8 +145,7 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    if message:  # none where the parser has printed its help instead
-        print(f"headroom: {' '.join(message.split())}", file=sys.stderr)
+    print(f"headroom: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
 
 

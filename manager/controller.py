@@ -171,7 +171,8 @@ class Controller:
         if urgency is None:
             self._queue.forget(name)
         elif self._dry_run:
-            logger.info("dry run, not written: %s", plan.step or plan.due, extra={"node": name})
+            what = plan.step or (plan.due and plan.due.write.patch)
+            logger.info("dry run, not written: %s", what, extra={"node": name})
         elif self._is_leader():
             self._outbox.put(name, urgency)
             return

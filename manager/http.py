@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from manager import answers
 from manager.answers import Explained, Nodes, Status
 from manager.controller import NodeState
-from shared import web
+from shared import errors, web
 
 # The page loads nothing but its own three files; what a node calls itself can never become a script.
 CONTENT_SECURITY_POLICY = (
@@ -77,7 +77,7 @@ def application(
     def node(name: str) -> Response:
         state = reader.state(name)
         if state is None:
-            raise HTTPException(404, f"there is no Node {name!r} in the cluster")
+            raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
         return _json(answers.explained(state))
 
     @app.get("/api/v1/status", summary="The manager itself", response_model=Status)

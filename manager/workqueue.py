@@ -26,6 +26,7 @@ class WorkQueue:
         self._ready: deque[str] = deque()
         self._queued: set[str] = set()
         self._later: list[tuple[float, str]] = []
+        self._delayed: dict[str, float] = {}  # the names in `_later`, and until when
         self._failures: dict[str, int] = {}
 
     def add(self, names: Iterable[str]) -> None:
@@ -35,12 +36,17 @@ class WorkQueue:
             self._filled.notify()
 
     def retry(self, name: str, error: Exception) -> float:
-        """Puts `name` back after a delay that grows with its failures in a row; the delay in seconds."""
+        """Puts `name` back after a delay that grows with its failures in a row, unless it waits already.
+
+        The delay in seconds until it comes back.
+        """
         with self._filled:
             self._failures[name] = self._failures.get(name, 0) + 1
-            delay = self._jitter.delay_seconds(self._failures[name], error)
-            heapq.heappush(self._later, (self._clock.monotonic() + delay, name))
-            return delay
+            now = self._clock.monotonic()
+            if name not in self._delayed:
+                self._delayed[name] = now + self._jitter.delay_seconds(self._failures[name], error)
+                heapq.heappush(self._later, (self._delayed[name], name))
+            return max(0.0, self._delayed[name] - now)
 
     def forget(self, name: str) -> None:
         """`name` went well: its next failure is its first one."""
@@ -67,7 +73,9 @@ class WorkQueue:
     def _promote(self) -> None:
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
-            self._push([heapq.heappop(self._later)[1]])
+            _, name = heapq.heappop(self._later)
+            del self._delayed[name]
+            self._push([name])
 
     def _push(self, names: Iterable[str]) -> None:
         for name in names:

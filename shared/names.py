@@ -42,6 +42,10 @@ class PriorityClass(enum.StrEnum):
     NONE = ""
 
 
+# Whose unused requests may be lent to Mid.
+LENDING_CLASSES = frozenset({PriorityClass.PROD, PriorityClass.NONE})
+
+
 class QoS(enum.StrEnum):
     """Koordinator's quality-of-service classes; NONE when a pod names none."""
 

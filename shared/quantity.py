@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, Self
 
+from shared.errors import shown
+
 MILLI_PER_CORE = 1000
 INT64_MAX = 2**63 - 1
 
@@ -28,6 +30,7 @@ _DECIMAL_EXPONENT = {
     "E": 18,
 }
 _BINARY_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+_MAX_LENGTH = 64  # int64 has 19 digits; whatever is longer than this was not written to be read
 _BINARY_EXPONENT = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
@@ -50,9 +53,9 @@ def whole(quantity: str | float) -> int:
 
 @lru_cache(maxsize=4096)
 def _scaled(text: str, decimal_places: int) -> int:
-    match = _PATTERN.fullmatch(text)
+    match = _PATTERN.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None or not (match["whole"] or match["fraction"]):
-        raise QuantityError(f"{text!r} is not a quantity (expected for example '2', '500m', '1.5Gi', '1e3')")
+        raise QuantityError(f"{shown(text)} is not a quantity (expected for example '2', '500m', '1.5Gi', '1e3')")
     fraction = match["fraction"] or ""
     digits = int(match["whole"] + fraction)
     suffix = match["suffix"] or ""

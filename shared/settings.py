@@ -142,14 +142,19 @@ def _parser(kind: type[msgspec.Struct], program: str, description: str) -> argpa
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
     for field in msgspec.structs.fields(kind):
         meta = _meta(field)
-        default = "" if field.default in (None, "", msgspec.NODEFAULT, ()) else f" (default {field.default})"
-        options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{default}".replace("%", "%%")}
+        options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{_default(field)}".replace("%", "%%")}
         if _plain(field.type) is bool:
             options |= {"nargs": "?", "const": "true", "metavar": "true|false"}
         else:
             options["metavar"] = "DURATION" if field.name.endswith("_seconds") else "VALUE"
         parser.add_argument(_flag(field.name), dest=field.name, default=None, **options)
     return parser
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default in (None, "", msgspec.NODEFAULT, ()):
+        return ""
+    return f" (default {durations.render(field.default) if field.name.endswith('_seconds') else field.default})"
 
 
 def _meta(field: msgspec.structs.FieldInfo) -> msgspec.Meta:

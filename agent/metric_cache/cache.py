@@ -49,8 +49,7 @@ class MetricCache:
         By entity; those without a sample in the window are absent.
         """
         with self._lock:
-            late = 0 if until is None else max(0, until - self._ring.last_second)
-            samples = self._ring.window(max(0, window_seconds - late))
+            samples = self._ring.window(window_seconds, until)
             places = dict(self._places)
         pairs = aggregate.aggregate(samples, how).reshape(-1, _WIDTH).tolist()
         return {

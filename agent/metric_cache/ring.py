@@ -56,12 +56,14 @@ class Ring:
         self._held[row] = second
         self.last_second = second
 
-    def window(self, seconds: int) -> Samples:
-        """The rows of the last `seconds` seconds, oldest first, as a copy; seconds never written are left out.
+    def window(self, seconds: int, until: int | None = None) -> Samples:
+        """The rows of the `seconds` seconds up to and including `until` (default: the last one written).
 
-        Shape (at most `seconds`, columns), NaN where a series has no value.
+        Oldest first, as a copy; seconds not held are left out. Shape (at most `seconds`, columns), NaN where a series
+        has no value.
         """
-        wanted = np.arange(self.last_second - min(seconds, self.seconds) + 1, self.last_second + 1)
+        end = (self.last_second if until is None else until) + 1
+        wanted = np.arange(end - min(seconds, self.seconds), end)
         wanted = wanted[(wanted >= 0) & (self._held[wanted % self.seconds] == wanted)]
         if not self._blocks:
             return np.empty((len(wanted), 0), np.float32)

@@ -12,11 +12,9 @@ from agent.metric_cache.series import NOTHING, Usage
 from agent.metrics_advisor.source import Sample, UsageSource
 from agent.states_informer.informer import StatesInformer
 from shared.clock import Clock
-from shared.names import PriorityClass
+from shared.names import LENDING_CLASSES, PriorityClass
 
 logger = logging.getLogger(__name__)
-
-_LENDERS = (PriorityClass.PROD, PriorityClass.NONE)
 
 
 class MetricsAdvisor:
@@ -52,6 +50,7 @@ class MetricsAdvisor:
 
     def collect(self) -> None:
         """Runs one tick. A source that cannot be read costs this tick and is tried again at the next."""
+        synced = self._states.synced  # asked first: a list of pods read before it may lack some
         pods = self._states.pods()
         try:
             sample = self._source.sample([pod.pod for pod in pods if pod.running])
@@ -65,7 +64,7 @@ class MetricsAdvisor:
         if sample is None:
             self._ticks.labels("baseline").inc()
             return
-        if self._states.synced:
+        if synced:
             usages = entities(sample, {pod.uid: pod.priority_class for pod in pods})
         else:
             # Without the pods, what they use would pass for the system's.
@@ -93,7 +92,7 @@ def entities(sample: Sample, classes: Mapping[str, PriorityClass]) -> dict[str, 
         by_class[classes[uid]] = by_class[classes[uid]].plus(usage)
     system = sample.node.minus(everything)
     prod_peak = system
-    for lender in _LENDERS:
+    for lender in LENDING_CLASSES:
         prod_peak = prod_peak.plus(by_class[lender])
     return {
         series.NODE: sample.node,

@@ -17,10 +17,14 @@ class Host:
     """Cores and bytes in use on the whole machine, pods and everything else."""
 
     def __init__(self, proc_root: Path, descriptors: Descriptors) -> None:
-        self.cpu_count = os.cpu_count() or 1
         self._stat = HotFile(proc_root / "stat", descriptors)
         self._meminfo = HotFile(proc_root / "meminfo", descriptors)
         self._before: Reading | None = None
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs at work now; a virtual machine may be given more at any time."""
+        return os.cpu_count() or 1
 
     def sample(self) -> Usage | None:
         """None on the first tick, and when the counters make no sense. Raises OSError, ValueError."""

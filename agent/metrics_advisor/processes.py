@@ -82,12 +82,17 @@ class PodProcesses:
     def _classify(self, pid: int) -> None:
         try:
             process = self._psutil.Process(pid)
-            uid = process.environ().get(POD_UID_VARIABLE)
-        except self._psutil.NoSuchProcess:
-            return
+            uid = self._pod_uid(process)
+            settled = time.time() - process.create_time() > SETTLED_SECONDS
         except self._psutil.Error:
-            uid = None
+            return  # it has gone meanwhile
         if uid:
             self._members[pid] = _Member(process, uid)
-        elif time.time() - process.create_time() > SETTLED_SECONDS:
+        elif settled:
             self._others.add(pid)
+
+    def _pod_uid(self, process: "psutil.Process") -> str | None:
+        try:
+            return process.environ().get(POD_UID_VARIABLE)
+        except self._psutil.AccessDenied:
+            return None

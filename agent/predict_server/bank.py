@@ -13,7 +13,7 @@ from agent.predict_server.moments import Moments
 class Bank:
     """Row r of each part is the same model. An infinite half-life never decays.
 
-    Not thread-safe. Times are Unix seconds; a clock that goes back only makes the newer samples weigh less.
+    Not thread-safe. Times are Unix seconds. After a clock went back (see `set_back`) newer samples would weigh less.
     """
 
     def __init__(self, buckets: Buckets, half_life_seconds: float, rows: int = 0) -> None:
@@ -74,11 +74,18 @@ class Bank:
 
     def change_half_life(self, half_life_seconds: float, time: float) -> None:
         """Decays by another half-life from `time` on; what happened before keeps the weight it has then."""
-        if half_life_seconds == self.half_life_seconds:
-            return
+        if half_life_seconds != self.half_life_seconds:
+            self._restate(time, time, half_life_seconds)
+
+    def set_back(self, before: float, time: float) -> None:
+        """Goes on at `time` with the weights of the later time `before`, as the clock did."""
+        self._restate(before, time, self.half_life_seconds)
+
+    def _restate(self, before: float, time: float, half_life_seconds: float) -> None:
+        """What weighs so much at `before` is to weigh as much at `time`, and to decay by that half-life from then."""
         reference = decay.rounded_reference(time, half_life_seconds)
-        until_now = np.exp2((self.references - time) / self.half_life_seconds)
-        self._scale(np.arange(self.rows), until_now * math.exp2((time - reference) / half_life_seconds))
+        present = np.exp2((self.references - before) / self.half_life_seconds)
+        self._scale(np.arange(self.rows), present * math.exp2((time - reference) / half_life_seconds))
         # An empty model keeps the zero time, as if it had known no other half-life.
         self.references = np.where(self.moments.weights > 0, reference, decay.ZERO_TIME)
         self.half_life_seconds = half_life_seconds

@@ -8,6 +8,7 @@ is torn, foreign or of another version is renamed, never trusted and never delet
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import struct
 from pathlib import Path
@@ -100,6 +101,7 @@ def restored(state: State) -> ModelTable:
     table.samples[rows] = _array(state.samples, count).astype(np.int64)
     table.first_observed[rows] = _array(state.first_observed, count)
     table.last_updated[rows] = _array(state.last_updated, count)
+    table.time = float(table.last_updated[rows].max(initial=-math.inf))
     for bank, saved in ((table.cpu, state.cpu), (table.memory, state.memory)):
         buckets = bank.histograms.buckets.count
         if saved.buckets != buckets or not saved.half_life_seconds > 0:

@@ -6,7 +6,7 @@ import msgspec
 
 from agent.metric_cache.series import Usage
 from agent.predict_server.models import PREDICTORS, Predictor
-from agent.settings import AgentSettings
+from agent.settings import LARGEST, AgentSettings
 from shared.api.nodemetric import PredictPolicy
 from shared.errors import InvalidInput
 
@@ -37,13 +37,7 @@ def from_settings(settings: AgentSettings) -> Policy:
 
 def overridden(base: Policy, raw: object) -> Policy:
     """`base` with what `raw`, a spec.predictPolicy as it came, says otherwise. Raises InvalidInput."""
-    try:
-        wire = msgspec.convert({} if raw is None else raw, PredictPolicy)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        field = path.strip(".`") or "predictPolicy"
-        value = raw.get(field) if isinstance(raw, dict) else raw
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem) from error
+    wire = _decoded(raw)
     if wire.predictor is not None:
         _check_predictor(wire.predictor, source=SOURCE)
     if wire.reclaim_ratio_percent is not None and wire.reclaim_ratio_percent > 100:
@@ -66,6 +60,20 @@ def overridden(base: Policy, raw: object) -> Policy:
     return msgspec.structs.replace(base, **{field: value for field, value in changes.items() if value is not None})
 
 
+def _decoded(raw: object) -> PredictPolicy:
+    try:
+        wire = msgspec.convert({} if raw is None else raw, PredictPolicy)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = path.strip(".`") or "predictPolicy"
+        value = raw.get(field) if isinstance(raw, dict) else raw
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem) from error
+    for name, number in msgspec.to_builtins(wire).items():
+        if isinstance(number, int) and number > LARGEST:
+            raise InvalidInput(source=SOURCE, field=name, value=number, problem=f"must be at most {LARGEST}")
+    return wire
+
+
 def _check_predictor(name: str, *, source: str) -> None:
     if name not in PREDICTORS:
         raise InvalidInput(
@@ -81,6 +89,6 @@ def _sigma(field: str, value: str | int | None) -> float | None:
         sigma = float(value)
     except ValueError:
         sigma = math.nan
-    if not 0 <= sigma < math.inf:
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem="expected a number not below 0")
+    if not 0 <= sigma <= LARGEST:
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"expected a number from 0 to {LARGEST}")
     return sigma

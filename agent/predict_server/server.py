@@ -107,10 +107,10 @@ class PredictServer:
 
         `pods` are those of the node, whose models never expire; None while they are not known.
         """
-        now = self._clock.now()
         second = self._cache.last_second
         usages = self._cache.aggregate(Aggregation.P90, second - self._trained_until, until=second)
         with self._lock:
+            now = self._clock.now()
             self._table.train(usages, now)
             self._trained_until = second
             if pods is not None:
@@ -140,7 +140,9 @@ class PredictServer:
         with self._lock:
             current, problem = self._policy, self._policy_problem
             prod, whole = self._table.history(series.PROD_PEAK), self._table.history(series.NODE)
-            requests = reclaimable.requests(pods, self._table.observed_since, now, current.cold_start_seconds)
+            requests = reclaimable.requests(
+                pods, lambda uid: self._table.observed_since(uid, now), now, current.cold_start_seconds
+            )
         model = current.model()
         claim = Prediction(time=now, model=model.name, requests=requests, policy_problem=problem)
         if prod is None or whole is None or node is None:

@@ -1,5 +1,6 @@
 """The node's models by key (node, system, classes, pods), their statistics in one bank per resource."""
 
+import math
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -12,6 +13,9 @@ from agent.predict_server.models import History
 
 _FIRST_ROWS = 64
 
+# However short the half-lives are: training steps may come late without being missed.
+SHORTEST_HOLE_SECONDS = 600.0
+
 
 class ModelTable:
     """Not thread-safe. Times are Unix seconds."""
@@ -23,13 +27,20 @@ class ModelTable:
         self.first_observed = np.zeros(0)
         self.last_updated = np.zeros(0)
         self.rows: dict[str, int] = {}
+        self.time = -math.inf  # the latest one it was told
         self._free: list[int] = []
 
     def train(self, usages: Mapping[str, Usage], time: float) -> None:
-        """Gives each model one sample of weight 1; a key not seen before gets a model."""
+        """Gives each model one sample of weight 1; a key not seen before gets a model.
+
+        The history of a model that had none for a half-life begins anew: what it remembers is mostly what comes now.
+        """
         if not usages:
             return
+        self._follow_clock(time)
         rows = self.claim(usages.keys(), time)
+        broken = self.last_updated[rows] < time - self._longest_hole_seconds
+        self.first_observed[rows[broken]] = time
         values = np.array(list(usages.values()))
         self.cpu.add(rows, values[:, 0], time)
         self.memory.add(rows, values[:, 1], time)
@@ -56,10 +67,12 @@ class ModelTable:
             first_observed=float(self.first_observed[row]),
         )
 
-    def observed_since(self, key: str) -> float | None:
-        """When the first sample of `key` came, in Unix seconds."""
+    def observed_since(self, key: str, time: float) -> float | None:
+        """Since when, in Unix seconds, samples of `key` have come; None when they stopped too long before `time`."""
         row = self.rows.get(key)
-        return None if row is None else float(self.first_observed[row])
+        if row is None or self.last_updated[row] < time - self._longest_hole_seconds:
+            return None
+        return float(self.first_observed[row])
 
     def expire(self, present: Collection[str], before: float) -> int:
         """Forgets models that are not `present` and were last updated before that time; says how many."""
@@ -72,8 +85,26 @@ class ModelTable:
         return len(gone)
 
     def change_half_lives(self, *, cpu_seconds: float, memory_seconds: float, time: float) -> None:
+        self._follow_clock(time)
         self.cpu.change_half_life(cpu_seconds, time)
         self.memory.change_half_life(memory_seconds, time)
+
+    @property
+    def _longest_hole_seconds(self) -> float:
+        """The longest pause between two samples that leaves a history whole."""
+        return max(SHORTEST_HOLE_SECONDS, min(self.cpu.half_life_seconds, self.memory.half_life_seconds))
+
+    def _follow_clock(self, time: float) -> None:
+        """After a clock was set back, takes what was learnt so far as learnt up to now.
+
+        Dated into the future it would outweigh every new sample until then.
+        """
+        if time < self.time:
+            self.cpu.set_back(self.time, time)
+            self.memory.set_back(self.time, time)
+            self.first_observed -= self.time - time
+            self.last_updated -= self.time - time
+        self.time = time
 
     def _new_row(self, time: float) -> int:
         if not self._free:

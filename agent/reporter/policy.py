@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.reporter.schedule import Intervals
-from agent.settings import AgentSettings
+from agent.settings import LARGEST, AgentSettings
 from shared.api.nodemetric import MetricCollectPolicy
 from shared.errors import InvalidInput
 
@@ -45,6 +45,6 @@ def overridden(base: ReportPolicy, raw: object) -> ReportPolicy:
 
 
 def _positive(field: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem="must be at least 1")
+    if value is not None and not 1 <= value <= LARGEST:
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"must be from 1 to {LARGEST}")
     return value

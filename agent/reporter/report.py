@@ -52,9 +52,15 @@ def status(observed: Observed, reason: Reason, now: float) -> NodeMetricStatus:
     )
 
 
-def conditions(prediction: Prediction, before: Iterable[Condition], now: float) -> tuple[Condition, ...]:
-    """What a reader must know of the prediction; a condition keeps the time it last changed."""
+def conditions(
+    prediction: Prediction, before: Iterable[Condition], now: float, *, report_problem: str = ""
+) -> tuple[Condition, ...]:
+    """What a reader must know of the prediction; a condition keeps the time it last changed.
+
+    `report_problem` is what is wrong with the spec's report policy; the prediction knows of its own.
+    """
     ready = prediction.reclaimable is not None
+    problems = "; ".join(filter(None, (prediction.policy_problem, report_problem)))
     fresh = (
         _condition(
             MODEL_READY,
@@ -64,9 +70,9 @@ def conditions(prediction: Prediction, before: Iterable[Condition], now: float) 
         ),
         _condition(
             POLICY_ACCEPTED,
-            not prediction.policy_problem,
-            "InvalidPolicy" if prediction.policy_problem else "Applied",
-            prediction.policy_problem or "the policy of the spec is in force",
+            not problems,
+            "InvalidPolicy" if problems else "Applied",
+            problems or "the policy of the spec is in force",
         ),
     )
     since = {(old.type, old.status): old.last_transition_time for old in before}

@@ -66,17 +66,22 @@ class Reporter:
         self._clock = clock
         self._second = second
         self._base = self._policy = policy.from_settings(settings)
+        self._policy_problem = ""
         self._conditions: tuple[Condition, ...] = ()
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
         self._waiting = False
         self._reports = Counter("headroom_agent_reports", "Reports by reason", ["reason"], registry=registry)
         self._failures = Counter("headroom_agent_report_failures", "Reports that did not arrive", registry=registry)
+        self._refused = Counter("headroom_agent_refused_report_policies", "Report policies refused", registry=registry)
 
     def apply(self, spec: dict[str, object] | None) -> None:
         """Puts a NodeMetric's intervals in force; bad ones are refused and the last good ones stay."""
         try:
             self._policy = policy.overridden(self._base, (spec or {}).get("metricCollectPolicy"))
+            self._policy_problem = ""
         except InvalidInput as error:
+            self._refused.inc()
+            self._policy_problem = str(error)
             logger.error("policy refused: %s", error)
 
     def run(self, stop: threading.Event) -> None:
@@ -103,28 +108,30 @@ class Reporter:
         if reason is None:
             return
         now = self._clock.now()
-        conditions = report.conditions(prediction, self._conditions, now)
+        conditions = report.conditions(prediction, self._conditions, now, report_problem=self._policy_problem)
         status = report.status(Observed(averages, pods, prediction, conditions), reason, now)
-        if self._send(status):
+        failure = self._send(status)
+        if failure is None:
             self._waiting = False
             self._conditions = conditions
             self.last = Sent(now, reason, status)
             self._reports.labels(reason).inc()
             schedule.succeeded(self._clock.monotonic(), claim)
         else:
-            schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds())
+            schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
-    def _send(self, status: NodeMetricStatus) -> bool:
+    def _send(self, status: NodeMetricStatus) -> HeadroomError | None:
+        """Why the report did not arrive; None when it did."""
         try:
             self._client.patch(NODEMETRICS, self._node_name, patch.body(status), subresource="status")
-        except NotFound:
+        except NotFound as error:
             self._note_missing()
+            return error
         except HeadroomError as error:
             self._failures.inc()
             logger.warning("report did not arrive: %s", error)
-        else:
-            return True
-        return False
+            return error
+        return None
 
     def _note_missing(self) -> None:
         if not self._waiting:

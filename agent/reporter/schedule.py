@@ -60,10 +60,12 @@ class Schedule:
         """The reason to report now; the caller then says how that went. A failed report is due before all others."""
         if self.idle(now, intervals):
             return None
+        is_beat = now >= self._next_periodic
+        if is_beat:
+            self._next_periodic += intervals.report * (1 + (now - self._next_periodic) // intervals.report)
         if self._retry_at is not None:
             return self._owed
-        if now >= self._next_periodic:
-            self._next_periodic += intervals.report * (1 + (now - self._next_periodic) // intervals.report)
+        if is_beat:
             return Reason.PERIODIC
         self._next_check = now + intervals.check
         if differs(self._reported, claim, threshold_percent):

@@ -51,7 +51,7 @@ def _collect(strategy: ColocationStrategy) -> MetricCollectPolicy:
 
 def _predict(strategy: ColocationStrategy) -> PredictPolicy | None:
     policy = strategy.node_predict_policy
-    return None if policy is None else msgspec.convert(msgspec.structs.asdict(policy), PredictPolicy)
+    return None if policy is None else PredictPolicy(**msgspec.structs.asdict(policy))
 
 
 def _mid(strategy: ColocationStrategy) -> MidPolicy:

@@ -20,6 +20,8 @@ UNDECIDED = "undecided"
 
 DISABLED_REASON = "node colocation is disabled in Config, reason: DisableInConfig"
 DEGRADED_REASON = "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource"
+CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be behind the API server's; no machine is replaced within it
+
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
 
 
@@ -56,7 +58,7 @@ def decide(
     if strategy is not None and not strategy.enabled:
         return _withheld(DISABLED, DISABLED_REASON, observed)
     degrade_seconds = (strategy.strategy if strategy else DEFAULTS).degrade_seconds
-    stale = why_stale(observed.update_time, degrade_seconds=degrade_seconds, now=now)
+    stale = why_stale(observed.update_time, degrade_seconds=degrade_seconds, now=now) or _why_foreign(observed)
     if stale is not None:
         return _withheld(STALE, f"{DEGRADED_REASON}: {stale}", observed)
     expires_at = None if observed.update_time is None else observed.update_time + degrade_seconds
@@ -89,6 +91,14 @@ def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) ->
     if -age > degrade_seconds:
         return f"the NodeMetric is dated {-age:.0f} s into the future"
     return None
+
+
+def _why_foreign(observed: Situation) -> str | None:
+    """Why the NodeMetric is of a machine that had the Node's name before; None while it is of this one."""
+    if observed.update_time is None or observed.created_at is None:
+        return None
+    earlier = observed.created_at - observed.update_time
+    return f"it was reported {earlier:.0f} s before the Node was created" if earlier > CLOCK_SKEW_SECONDS else None
 
 
 def _withheld(bound: str, reason: str, observed: Situation | None = None) -> Decision:

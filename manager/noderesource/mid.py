@@ -8,11 +8,14 @@ Koordinator's manager computes, in its two reclaim modes, with its messages. Per
 from typing import NamedTuple
 
 from manager.noderesource.situation import Situation
-from shared import explanation, names
+from shared import explanation, names, quantity
 from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.explanation import Explanation, ResourceExplanation, Term
 
 STATIC = "static"
+RECLAIMABLE = "reclaimable"
+REQUESTED = "prod_requested"
+PEAK = "prod_peak"
 _GIGA = 10**9
 
 
@@ -65,11 +68,16 @@ def calculate(strategy: ColocationStrategy, situation: Situation) -> Explanation
 
 
 def summary(cpu: ResourceExplanation, memory: ResourceExplanation) -> str:
-    """The result on one line: "cpu 1500m by reclaimable, memory 2.00 GiB by cap"."""
-    return ", ".join(
-        f"{axis.resource} {explanation.amount(each.result, axis.unit)} by {each.bound}"
-        for axis, each in ((_CPU, cpu), (_MEMORY, memory))
-    )
+    """The result on one line: "cpu 1500m by reclaimable (requested 4, peak 2500m), memory 2.00 GiB by cap"."""
+    return ", ".join(_said(axis, each) for axis, each in ((_CPU, cpu), (_MEMORY, memory)))
+
+
+def _said(axis: _Axis, explained: ResourceExplanation) -> str:
+    head = f"{axis.resource} {explanation.amount(explained.result, axis.unit)} by {explained.bound}"
+    said = {term.name: explanation.amount(term.value, term.unit) for term in explained.terms}
+    if not explained.bound.startswith(RECLAIMABLE) or PEAK not in said:
+        return head
+    return f"{head} (requested {said[REQUESTED]}, peak {said[PEAK]})"
 
 
 def message(resource: str, explained: ResourceExplanation) -> str:
@@ -113,20 +121,19 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
     """min(Reclaimable, NodeAllocatable * threshold), and with `mixed` + max(NodeAllocatable - Allocated[Prod], 0)."""
     cap = _percent(of.allocatable, of.threshold_percent)
     offered = max(0, min(of.reclaimable, cap))
-    bound = "cap" if of.reclaimable > cap else "reclaimable"
+    bound = "cap" if of.reclaimable > cap else RECLAIMABLE
+    prod_requested = of.situation.requested.prod[of.axis.position]
     terms = [
+        of.of(REQUESTED, prod_requested, "requests of pods above Mid"),
+        *_peak(of),
         _reclaimable(of),
         of.of("allocatable", of.allocatable, f"Node {of.situation.node} status.allocatable"),
         _threshold(of),
         of.of("cap", cap, "allocatable x threshold"),
     ]
     if mixed:
-        prod_requested = of.situation.requested.prod[of.axis.position]
         unallocated = max(0, of.allocatable - prod_requested)
-        terms += [
-            of.of("prod_requested", prod_requested, "requests of pods above Mid"),
-            of.of("unallocated", unallocated, "allocatable - prod_requested"),
-        ]
+        terms.append(of.of("unallocated", unallocated, "allocatable - prod_requested"))
         offered += unallocated
         bound += " + unallocated"
     return _buffered(of, terms, bound, offered)
@@ -145,7 +152,7 @@ def _dynamic(of: _Inputs) -> ResourceExplanation:
         _reclaimable(of),
         of.of("node_unused", unused, f"capacity - NodeMetric {situation.node} status.nodeMetric.nodeUsage"),
         of.of("reserved", reserved, "the larger of the node's reservation and system usage"),
-        of.of("prod_requested", prod_requested, "requests of pods above Mid"),
+        of.of(REQUESTED, prod_requested, "requests of pods above Mid"),
         of.of("unallocated", unallocated, "capacity - reserved - prod_requested"),
         of.of("unallocated_ratio", of.unallocated_percent, "midUnallocatedPercent", "percent"),
         _capacity(of),
@@ -155,7 +162,7 @@ def _dynamic(of: _Inputs) -> ResourceExplanation:
     if uncapped > cap:
         bound = "cap"
     else:
-        bound = "reclaimable" if of.reclaimable <= unused else "node_unused"
+        bound = RECLAIMABLE if of.reclaimable <= unused else "node_unused"
         bound += " + unallocated" if of.unallocated_percent else ""
     return _buffered(of, terms, bound, min(uncapped, cap))
 
@@ -182,8 +189,15 @@ def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> Resou
     return ResourceExplanation((*terms, buffer), f"{bound} - buffer", kept)
 
 
+def _peak(of: _Inputs) -> list[Term]:
+    """What the agent subtracted from the requests; an agent need not say."""
+    peak = of.situation.peak
+    source = f"NodeMetric {of.situation.node} status.prodPeakMetric"
+    return [] if peak is None else [of.of(PEAK, peak[of.axis.position], source)]
+
+
 def _reclaimable(of: _Inputs) -> Term:
-    return of.of("reclaimable", of.reclaimable, f"NodeMetric {of.situation.node} status.prodReclaimableMetric")
+    return of.of(RECLAIMABLE, of.reclaimable, f"NodeMetric {of.situation.node} status.prodReclaimableMetric")
 
 
 def _capacity(of: _Inputs) -> Term:
@@ -196,7 +210,8 @@ def _threshold(of: _Inputs) -> Term:
 
 
 def _percent(amount: int, percent: int) -> int:
-    return int(amount * (percent / 100))
+    # A static share has no upper bound, and a product beyond all doubles is no int.
+    return int(min(amount * (percent / 100), quantity.INT64_MAX))
 
 
 def _scaled(amount: int, unit: int) -> int:

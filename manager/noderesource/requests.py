@@ -56,7 +56,7 @@ def _held(pod: Pod) -> tuple[str, Requested] | None:
         return None
     try:
         amount = situation.requested_by(pod)
-    except InvalidInput:
-        logger.exception("requests that mean nothing count as none", extra={"pod": pod.metadata.key})
+    except InvalidInput as problem:
+        logger.error("requests that mean nothing count as none: %s", problem, extra={"pod": pod.metadata.key})
         return None
     return None if amount == _NONE else (pod.spec.node_name, amount)

@@ -19,8 +19,6 @@ from shared.names import PriorityClass
 from shared.quantity import QuantityError, Resources
 
 NOTHING = Resources()
-_LENT = frozenset({PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE})
-_COUNTED_PHASES = frozenset({"", "Pending", "Running"})  # no phase yet means Pending
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Requested:
 
 @dataclass(frozen=True)
 class Situation:
-    """One node at one moment. `None` is what nobody has said.
+    """One node at one moment. `None` is what nobody has said. Instants are Unix seconds.
 
     `system_usage` includes host applications of class prod; `reserved` is the larger, per resource, of what the
     kubelet withholds and what the node's annotation reserves.
@@ -50,6 +48,7 @@ class Situation:
     allocatable: Resources
     reserved: Resources
     requested: Requested
+    created_at: float | None = None
     update_time: float | None = None
     updated: str | None = None
     usage: Resources | None = None
@@ -70,8 +69,9 @@ def observe(node: Node, metric: NodeMetric | None, requested: Requested) -> Situ
     capacity = _amount(node.status.capacity, source=source, field="status.capacity") or NOTHING
     allocatable = _amount(node.status.allocatable, source=source, field="status.allocatable") or NOTHING
     reserved = capacity.minus(allocatable).floored().most(_annotated_reservation(node))
+    created_at = _instant(node.metadata.creation_timestamp, source=source, field="metadata.creationTimestamp")
     if metric is None:
-        return Situation(node.metadata.name, capacity, allocatable, reserved, requested)
+        return Situation(node.metadata.name, capacity, allocatable, reserved, requested, created_at)
     status, source = metric.status, f"NodeMetric {metric.metadata.name}"
     info = status.node_metric
     return Situation(
@@ -80,7 +80,8 @@ def observe(node: Node, metric: NodeMetric | None, requested: Requested) -> Situ
         allocatable=allocatable,
         reserved=reserved,
         requested=requested,
-        update_time=_instant(status.update_time, source=source),
+        created_at=created_at,
+        update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
         usage=_complete(info.node_usage if info else None, source=source, field="status.nodeMetric.nodeUsage"),
         system_usage=_system_usage(info.system_usage if info else None, status.host_application_metric or (), source),
@@ -91,7 +92,7 @@ def observe(node: Node, metric: NodeMetric | None, requested: Requested) -> Situ
 
 def requested_by(pod: Pod) -> Requested:
     """What one pod adds. Raises InvalidInput."""
-    if pod.status.phase not in _COUNTED_PHASES:
+    if not pods.is_active(pod):
         return Requested()
     try:
         amount = pods.native_request(pod)
@@ -99,7 +100,7 @@ def requested_by(pod: Pod) -> Requested:
         raise InvalidInput(
             source=f"Pod {pod.metadata.key}", field="spec.containers", value=pod.spec.containers, problem=str(error)
         ) from error
-    return Requested(amount, NOTHING if pods.priority_class(pod) in _LENT else amount)
+    return Requested(amount, amount if pods.is_reclaimable(pod) else NOTHING)
 
 
 def requested_by_all(running: Iterable[Pod]) -> Requested:
@@ -169,15 +170,15 @@ def _amount(listed: Mapping[str, str | int | float] | None, *, source: str, fiel
         return None
     try:
         return Resources.parse(listed)
-    except QuantityError as error:
+    except ValueError as error:  # a QuantityError, or more digits than Python reads
         native = {name: listed[name] for name in (names.CPU, names.MEMORY) if name in listed}
         raise InvalidInput(source=source, field=field, value=native, problem=str(error)) from error
 
 
-def _instant(text: str | None, *, source: str) -> float | None:
+def _instant(text: str | None, *, source: str, field: str) -> float | None:
     if text is None:
         return None
     try:
         return durations.instant(text)
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(source=source, field="status.updateTime", value=text, problem=str(error)) from error
+        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error

@@ -121,18 +121,19 @@ class NodeStrategy:
     problems: tuple[InvalidInput, ...] = ()
 
 
+_INT32_MAX = 2**31 - 1  # no field means anything beyond, and no sum of such values overflows
+
+
 @dataclass(frozen=True)
 class _Bound:
-    low: float
-    high: float = math.inf
+    low: int
+    high: int = _INT32_MAX
     open: bool = False
 
     def broken_by(self, value: float) -> str | None:
         if self.open and not value > self.low:
-            return f"must be greater than {self.low:g}"
-        if not self.low <= value <= self.high:
-            return f"must be between {self.low:g} and {self.high:g}" if self.high < math.inf else "must not be negative"
-        return None
+            return f"must be greater than {self.low}"
+        return None if self.low <= value <= self.high else f"must be between {self.low} and {self.high}"
 
 
 _POSITIVE = _Bound(0, open=True)
@@ -199,7 +200,11 @@ def merge(base: ColocationStrategy, values: Json, *, source: str, field: str = "
 
     The result may be out of bounds (see `violations`). Raises InvalidInput for a wrong type or an unknown key.
     """
-    laid = _laid_over(_without_nulls(msgspec.to_builtins(base)), _without_nulls(values))
+    try:
+        laid = _laid_over(_without_nulls(msgspec.to_builtins(base)), _without_nulls(values))
+    except RecursionError:
+        problem = "nested too deeply"
+        raise InvalidInput(source=source, field=field or "(document)", value=list(values), problem=problem) from None
     return _converted(laid, ColocationStrategy, source=source, field=field)
 
 
@@ -254,7 +259,7 @@ def _with_ratios(
             ratio = float(str(text))
         except ValueError:
             ratio = math.nan
-        if 0 <= ratio < math.inf:
+        if 0 <= ratio <= _INT32_MAX / 100:
             percents[field] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
         else:
             label = next(label for label, target in _RATIO_LABELS.items() if target == field)

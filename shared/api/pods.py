@@ -21,7 +21,6 @@ _DEFAULT_QOS = {
     KubeQoS.BURSTABLE: QoS.LS,
     KubeQoS.BEST_EFFORT: QoS.BE,
 }
-_RECLAIMABLE = frozenset({PriorityClass.PROD, PriorityClass.NONE})
 
 
 def requests(pod: Pod) -> dict[str, int]:
@@ -106,7 +105,7 @@ def priority_class(pod: Pod) -> PriorityClass:
 
 def is_reclaimable(pod: Pod) -> bool:
     """Whether the pod's unused request may be lent to Mid: it is prod, or of no class."""
-    return priority_class(pod) in _RECLAIMABLE
+    return priority_class(pod) in names.LENDING_CLASSES
 
 
 def is_active(pod: Pod) -> bool:

@@ -1,19 +1,23 @@
 """The agent's hot paths, each beside a plain implementation measured in the same call.
 
-Times are process CPU time. The sampling row reads 250 real pod cgroups that hold 500 container cgroups; where cgroups
-cannot be made it is left out.
+Times are process CPU time. The rows that read pods do so in real cgroups; where none can be made they are left out.
 """
 
 import itertools
 import math
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import numpy as np
+import psutil
 
 from agent.metric_cache import aggregate
 from agent.metric_cache.aggregate import Aggregation
@@ -29,10 +33,16 @@ from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
 from shared.api.core import Pod, PodStatus
 from shared.api.meta import ObjectMeta
+from shared.kube.client import Client
+from shared.kube.resources import NODES as NODES_RESOURCE
+from shared.kube.resources import PODS as PODS_RESOURCE
 from shared.names import KubeQoS
 from tests.bench.row import Row
+from tests.support import eventually
+from tests.support.apiserver import TOKEN, ApiServer
 
 PODS, CONTAINERS_PER_POD = 250, 2
+PROCESS_PODS = 30
 SERIES = 4000
 MODELS = 1500
 NOW = 1_700_000_000.0
@@ -52,25 +62,23 @@ def cpu_seconds(work: Callable[[], object], rounds: int, repeats: int = 5) -> fl
 
 
 def rows() -> list[Row]:
-    return [*sampling(), *cache(), *bank()]
+    return [*sampling(), *cache(), *bank(), *process()]
 
 
 @contextmanager
-def pod_tree() -> Iterator[tuple[Layout, list[Pod]] | None]:
-    """250 burstable pods of two containers each in real cgroups; None where none can be made."""
+def pod_tree(uids: Sequence[str]) -> Iterator[Layout | None]:
+    """Burstable pods of two containers each in real cgroups; None where none can be made."""
     hierarchy = cgroups.hierarchy(Path("/sys/fs/cgroup"))
     if hierarchy is None or hierarchy.v2 or not all(os.access(root, os.W_OK) for root in hierarchy.roots.values()):
         yield None
         return
     layout = Layout(hierarchy, Driver.CGROUPFS, f"headroom-bench-{uuid.uuid4().hex[:8]}")
-    uids = [str(uuid.uuid4()) for _ in range(PODS)]
     try:
         for controller in hierarchy.roots:
             for uid in uids:
                 for container in range(CONTAINERS_PER_POD):
                     layout.container_dir(controller, KubeQoS.BURSTABLE, uid, f"c{container}").mkdir(parents=True)
-        status = PodStatus(qos_class=KubeQoS.BURSTABLE)
-        yield layout, [Pod(metadata=ObjectMeta(name=uid, uid=uid), status=status) for uid in uids]
+        yield layout
     finally:
         for root in hierarchy.roots.values():
             for directory, _, _ in os.walk(root / layout.parent, topdown=False):
@@ -78,10 +86,12 @@ def pod_tree() -> Iterator[tuple[Layout, list[Pod]] | None]:
 
 
 def sampling() -> Iterator[Row]:
-    with pod_tree() as made:
-        if made is None:
+    uids = [str(uuid.uuid4()) for _ in range(PODS)]
+    status = PodStatus(qos_class=KubeQoS.BURSTABLE)
+    pods = [Pod(metadata=ObjectMeta(name=uid, uid=uid), status=status) for uid in uids]
+    with pod_tree(uids) as layout:
+        if layout is None:
             return
-        layout, pods = made
         descriptors = Descriptors()
         reader, host = PodCgroups(layout, descriptors), Host(Path("/proc"), descriptors)
 
@@ -90,8 +100,7 @@ def sampling() -> Iterator[Row]:
             host.sample()
 
         def naive() -> None:
-            for pod in pods:
-                uid = pod.metadata.uid
+            for uid in uids:
                 int((layout.pod_dir("cpu", KubeQoS.BURSTABLE, uid) / "cpuacct.usage").read_text())
                 text = (layout.pod_dir("memory", KubeQoS.BURSTABLE, uid) / "memory.stat").read_text()
                 stat = dict(line.split() for line in text.splitlines())
@@ -103,13 +112,13 @@ def sampling() -> Iterator[Row]:
         reader.close()
         host.close()
     yield Row(
-        figure="sampling tick, 250 pods / 500 containers",
+        figure=f"sampling tick, {PODS} pod cgroups and the node (no container's own)",
         value=ours * 1e3,
         unit="ms CPU",
         target=8.0,
         baseline="open, read, split each file",
         baseline_value=theirs * 1e3,
-        note="cpu and memory of the node and of every pod cgroup, which contains its containers",
+        note=f"cpu and memory of each; the {PODS * CONTAINERS_PER_POD} container cgroups below are in the pods' sums",
     )
 
 
@@ -260,4 +269,100 @@ def bank() -> Iterator[Row]:
         target=4.0,
         baseline="one Python object a model",
         baseline_value=cpu_seconds(percentiles_plain, rounds=1, repeats=2) * 1e3,
+    )
+
+
+# The daemon as a pod of the cluster runs it, which needs no kubeconfig and so no official client.
+_AGENT = """
+import sys, threading
+from pathlib import Path
+from prometheus_client import CollectorRegistry
+from agent.main import Agent
+from agent.metrics_advisor.local import LocalSource
+from agent.settings import AgentSettings
+from shared.clock import SystemClock
+from shared.kube.client import Client
+from shared.kube.config import Connection, StaticToken
+
+url, token, node, cgroup_parent, state_dir = sys.argv[1:]
+settings = AgentSettings(
+    node_name=node, listen="127.0.0.1:0", state_dir=state_dir, histogram_update_interval_seconds=1.0
+)
+source = LocalSource(cgroup_root=Path("/sys/fs/cgroup"), cgroup_parent=cgroup_parent)
+client = Client(Connection(url, StaticToken(token)), "bench")
+agent = Agent(settings, client, source, SystemClock(), CollectorRegistry())
+agent.start()
+print(":".join(map(str, agent.address)), flush=True)
+threading.Event().wait()
+"""
+_OFFICIAL_CLIENT = "from kubernetes import client, watch; print(flush=True); input()"
+
+
+@contextmanager
+def running(code: str, *arguments: str) -> Iterator[tuple[psutil.Process, str]]:
+    """A Python process that runs `code`, and the first line it printed."""
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield psutil.Process(child.pid), child.stdout.readline().strip()
+        finally:
+            child.kill()
+
+
+def spent(process: psutil.Process) -> tuple[float, float]:
+    """CPU seconds so far, and the MiB that are the process's own."""
+    times = process.cpu_times()
+    return times.user + times.system, process.memory_full_info().uss / 2**20
+
+
+def add_node(client: Client, name: str) -> list[str]:
+    """A node with its pods; their uids."""
+    client.create(NODES_RESOURCE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    spec = {"nodeName": name, "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]}
+    for number in range(PROCESS_PODS):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-{number}"}, "spec": spec}
+        client.create(PODS_RESOURCE, pod, "default")
+    return [item["metadata"]["uid"] for item in client.list(PODS_RESOURCE, "default").items]
+
+
+def process() -> Iterator[Row]:
+    """What the agent's process costs to start, and holds once every pod has its models."""
+    with running(_OFFICIAL_CLIENT) as (official, _):
+        official_cpu, official_uss = spent(official)
+    with tempfile.TemporaryDirectory() as directory:
+        server = ApiServer(Path(directory))
+        try:
+            uids = add_node(server.client(), "bench")
+            with pod_tree(uids) as layout:
+                if layout is None:
+                    return
+                arguments = (server.url, TOKEN, "bench", layout.parent, directory)
+                with running(_AGENT, *arguments) as (agent, address):
+                    eventually(lambda: httpx.get(f"http://{address}/readyz").status_code == 200, 20, 0.2)
+                    cpu_to_ready, _ = spent(agent)
+                    measured = f"headroom_agent_pods_measured {PROCESS_PODS}.0"
+                    eventually(lambda: measured in httpx.get(f"http://{address}/metrics").text, 20, 0.2)
+                    eventually(lambda: httpx.get(f"http://{address}/api/v1/histograms/{uids[0]}").is_success, 20, 0.2)
+                    _, uss = spent(agent)
+        finally:
+            server.kill()
+    yield Row(
+        figure="agent start, from exec to ready",
+        value=cpu_to_ready,
+        unit="s CPU",
+        target=0.6,
+        baseline="import the official client",
+        baseline_value=official_cpu,
+        note="ready means pods and Node known and the first sample stored",
+    )
+    yield Row(
+        figure=f"agent memory (USS), {PROCESS_PODS} pods measured and trained",
+        value=uss,
+        unit="MiB",
+        target=60.0,
+        baseline="a process that imported the official client",
+        baseline_value=official_uss,
+        note="some seconds after the start; an hour of samples adds 4 bytes for each of the series' seconds",
     )

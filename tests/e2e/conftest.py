@@ -46,9 +46,14 @@ class RunningCluster:
         self.manager_url = self._announced("manager").rstrip("/")
         self.client = Client(from_kubeconfig(str(self.kubeconfig)), "headroom-tests")
 
-    def wait_until_decided(self) -> None:
-        """Returns once the manager has decided about every node from what its agent reported."""
-        eventually(lambda: all(node["used"] for node in self.nodes().values()) and self.nodes(), START_SECONDS, 0.2)
+    def wait_until_decided(self, count: int) -> None:
+        """Returns once the manager has decided about `count` nodes from what their agents reported."""
+
+        def decided() -> bool:
+            nodes = self.nodes()
+            return len(nodes) == count and all(node["used"] for node in nodes.values())
+
+        eventually(decided, START_SECONDS, 0.2)
 
     def calm(self) -> None:
         """One sigma instead of five: on a machine that runs a test suite, five of them leave nothing to lend."""
@@ -156,7 +161,7 @@ def start() -> Iterator[Callable[..., RunningCluster]]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     running = RunningCluster(tmp_path_factory.mktemp("e2e"), "--nodes", "2", "-o", "json")
     try:
-        running.wait_until_decided()
+        running.wait_until_decided(3)
         running.calm()
         yield running
     finally:

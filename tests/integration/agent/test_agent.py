@@ -219,7 +219,7 @@ def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node
     agent = node.agent()
     eventually(lambda: node.status.update_time, 15, 0.1)
     path = f"nodemetrics/{node.name}/status"
-    busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retry_after=4, times=1)
+    busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retryAfter=4, times=1)
     api_server.fault(busy)
     eventually(lambda: "report_failures_total 1.0" in get(agent, "metrics").text, 5, 0.05)
     turned_away, sent = time.monotonic(), get(agent, "api/v1/report").json()["time"]

@@ -40,7 +40,7 @@ def same(one: ModelTable, other: ModelTable) -> bool:
     p = np.array([0.5, 0.95])
     return one.rows.keys() == other.rows.keys() and all(
         one.history(key) == other.history(key)
-        and one.observed_since(key) == other.observed_since(key)
+        and one.observed_since(key, NOW) == other.observed_since(key, NOW)
         and np.array_equal(
             getattr(one, bank).histograms.percentiles(np.array([one.rows[key]]), p),
             getattr(other, bank).histograms.percentiles(np.array([other.rows[key]]), p),

@@ -98,6 +98,9 @@ def test_a_pod_nobody_watched_for_a_week_lends_nothing_on_one_new_sample(tmp_pat
         clock.advance(7 * DAY)
     else:
         clock.jump(7 * DAY)
+    server = life(0)
+    restored = server.predict([web], node)
+    assert restored.requests.cold == web.request
     server = life(1)
     after = server.predict([web], node)
     assert after.reclaimable is not None

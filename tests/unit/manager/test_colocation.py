@@ -101,6 +101,8 @@ def test_the_cluster_switch_cannot_be_overridden_by_a_node_config() -> None:
         ("{", "(document)"),
         ('{"midCPUThresholdPercent": 900}', "midCPUThresholdPercent"),
         ('{"midCPUThresholdPercent": 10, "nonsense": 1}', "nonsense"),
+        ('{"extensions": ' + '{"a": ' * 600 + "1" + "}" * 601, "(document)"),
+        ('{"degradeTimeMinutes": 1' + "0" * 15 + "}", "degradeTimeMinutes"),
     ],
 )
 def test_a_bad_annotation_is_ignored_whole_and_concerns_that_node_alone(annotation: str, field: str) -> None:
@@ -111,6 +113,15 @@ def test_a_bad_annotation_is_ignored_whole_and_concerns_that_node_alone(annotati
     assert bad.strategy == config.cluster
     assert bad.enabled
     assert [(problem.source.split()[1], problem.field) for problem in bad.problems] == [("n", field)]
+
+
+@pytest.mark.parametrize("ratio", ["-1", "nan", "inf", "1e307", "half", ""])
+def test_a_ratio_label_that_means_nothing_is_ignored_and_reported(ratio: str) -> None:
+    found = colocation.for_node(
+        parse(enable=True), name="n", labels={names.LABEL_CPU_RECLAIM_RATIO: ratio}, annotations=None
+    )
+    assert found.strategy.cpu_reclaim_threshold_percent == 60
+    assert [(problem.field, problem.value) for problem in found.problems] == [(names.LABEL_CPU_RECLAIM_RATIO, ratio)]
 
 
 def test_the_nodes_own_annotation_and_labels_come_last() -> None:

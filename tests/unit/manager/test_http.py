@@ -82,7 +82,8 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
 def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
     assert (answer.resources.cpu.bound, answer.resources.cpu.result) == ("reclaimable", 1000)
-    assert {term.name for term in answer.resources.memory.terms} == {"reclaimable", "allocatable", "threshold", "cap"}
+    terms = {term.name for term in answer.resources.memory.terms}
+    assert terms == {"prod_requested", "reclaimable", "allocatable", "threshold", "cap"}
     assert answer.last_write == answers.LastWriteRow("2023-11-14T22:13:20Z", "difference", 1000, GIB)
 
 
@@ -90,6 +91,7 @@ def test_a_node_that_is_not_there_is_named(url: str) -> None:
     answer = httpx.get(f"{url}/api/v1/nodes/nowhere")
     assert answer.status_code == 404
     assert answer.json() == {"detail": "there is no Node 'nowhere' in the cluster"}
+    assert len(httpx.get(f"{url}/api/v1/nodes/{'x' * 10_000}").content) < 300
 
 
 @pytest.mark.parametrize(("path", "about"), [("healthz", {"worker": 12.0}), ("readyz", ["pods"])])

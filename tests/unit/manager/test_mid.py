@@ -1,5 +1,7 @@
 """The Mid formulas: the seed's numbers, and what must hold of every formula whatever the cluster says."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -82,16 +84,23 @@ def test_a_static_share_beyond_all_numbers_is_capped_like_any_other() -> None:
 
 
 def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
-    explained = mid.calculate(ColocationStrategy(), situation(reclaimable=Resources(1, 1)))
+    explained = mid.calculate(
+        ColocationStrategy(), replace(situation(reclaimable=Resources(1, 1)), peak=Resources(3, 1))
+    )
     assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [
+        ("prod_requested", 0, "milli"),
+        ("prod_peak", 3, "milli"),
         ("reclaimable", 1, "milli"),
         ("allocatable", 32_000, "milli"),
         ("threshold", 100, "percent"),
         ("cap", 32_000, "milli"),
     ]
     assert all(term.source for term in (*explained.cpu.terms, *explained.memory.terms))
-    assert [term.time for term in explained.cpu.terms] == ["2024-01-01T00:00:00Z", None, None, None]
-    assert explained.reason == "cpu 1m by reclaimable, memory 0 MiB by reclaimable"
+    reported = {term.name for term in explained.cpu.terms if term.time == "2024-01-01T00:00:00Z"}
+    assert reported == {"prod_peak", "reclaimable"}
+    assert explained.reason == (
+        "cpu 1m by reclaimable (requested 0, peak 3m), memory 0 MiB by reclaimable (requested 0 MiB, peak 0 MiB)"
+    )
 
 
 AMOUNTS = st.builds(Resources, st.integers(0, 10**6), st.integers(0, 1 << 44))
