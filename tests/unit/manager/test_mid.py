@@ -96,8 +96,8 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
         ("cap", 32_000, "milli"),
     ]
     assert all(term.source for term in (*explained.cpu.terms, *explained.memory.terms))
-    reported = {term.name for term in explained.cpu.terms if term.time == "2024-01-01T00:00:00Z"}
-    assert reported == {"prod_peak", "reclaimable"}
+    timed = {term.name for term in explained.cpu.terms if term.time == "2024-01-01T00:00:00Z"}
+    assert timed == {"prod_peak", "reclaimable"}
     assert explained.reason == (
         "cpu 1m by reclaimable (requested 0, peak 3m), memory 0 MiB by reclaimable (requested 0 MiB, peak 0 MiB)"
     )
