@@ -141,10 +141,16 @@ class Application:
             return await self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
         if kind is None or not _serves(kind.status, kind.subresources, target):
-            return text_response("404 page not found\n", 404)
+            return self._not_served(target)
         if target.subresource in ("binding", "eviction", "log"):
             return await self._pods.handle(request, target)
         return await self._handlers.handle(request, target, kind)
+
+    def _not_served(self, target: Target) -> Response:
+        """A Status where built-in kinds are, plain text where nothing or only custom kinds would be."""
+        if any((k.group, k.version) == (target.group, target.version) and not k.custom for k in self._kinds.kinds()):
+            raise status.no_such_resource()
+        return text_response("404 page not found\n", 404)
 
     def _route_other(self, request: Request) -> Response:
         parts = request.path.strip("/").split("/")

@@ -187,5 +187,4 @@ def _named(writer: Writer) -> str:
         text += f' with subresource "{writer.subresource}"'
     if writer.operation == "Update":
         text += f" using {writer.api_version}"
-        text += f" at {writer.time}" if writer.time else ""
     return text

@@ -12,6 +12,8 @@ from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.writes import Deletion
 
 _YAML = ("application/yaml", "application/apply-patch+yaml")
+_OBJECTS = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_BOTH_SET = "orphanDependents and deletionPropagation cannot be both set"
 _ACCEPTED = (
     "this server takes JSON and YAML: use `kubectl apply -f` or `kubectl create -f` with a manifest "
     "(`kubectl create ... --dry-run=client -o yaml | kubectl apply -f -`)"
@@ -46,8 +48,20 @@ _JsonLoader.yaml_implicit_resolvers = {
 }
 
 
+def parse_written(request: Request) -> Json:
+    """The body of a request that is no patch. Raises StatusError (400, 415)."""
+    if request.content_type not in ("", "application/cbor", *_OBJECTS):
+        raise status.unsupported_media_type(status.unknown_format(_OBJECTS))
+    return parse(request)
+
+
 def parse_object(request: Request, kind: Kind, namespace: str) -> JsonObject:
-    """The object of a create, update or apply, of the path's kind and namespace. Raises StatusError."""
+    """The object of a create or update, of the path's kind and namespace. Raises StatusError."""
+    return check_object(parse_written(request), kind, namespace)
+
+
+def parse_applied(request: Request, kind: Kind, namespace: str) -> JsonObject:
+    """The configuration of an apply, of the path's kind and namespace. Raises StatusError."""
     return check_object(parse(request), kind, namespace)
 
 
@@ -74,9 +88,7 @@ def check_object(obj: Json, kind: Kind, namespace: str) -> JsonObject:
             "json: cannot unmarshal: Expected `object` - at `$.metadata`"
         )
     if kind.namespaced and meta.get("namespace") not in (None, "", namespace):
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise status.foreign_namespace()
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": dict(meta)} | {
         key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")
     }
@@ -84,7 +96,7 @@ def check_object(obj: Json, kind: Kind, namespace: str) -> JsonObject:
 
 def parse_deletion(request: Request) -> Deletion:
     """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
-    options = parse(request) if request.body.strip() else {}
+    options = parse_written(request) if request.body.strip() else {}
     if not isinstance(options, dict):
         raise status.bad_request("DeleteOptions must be a JSON object")
     preconditions = options.get("preconditions") or {}
@@ -94,7 +106,10 @@ def parse_deletion(request: Request) -> Deletion:
     if grace is not None and not isinstance(grace, int):
         raise status.bad_request("gracePeriodSeconds must be an integer")
     propagation = options.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
-    if options.get("orphanDependents") and not propagation:
+    if options.get("orphanDependents") is not None and propagation:
+        error = status.invalid_value("propagationPolicy", propagation, _BOTH_SET)
+        raise status.invalid_options("DeleteOptions", error)
+    if options.get("orphanDependents"):
         propagation = "Orphan"
     allowed = ("Foreground", "Background", "Orphan")
     if propagation and propagation not in allowed:
@@ -111,4 +126,7 @@ def parse_deletion(request: Request) -> Deletion:
 def dry_run_of_deletion(request: Request) -> bool:
     """Dry run may be asked for in the DeleteOptions of the body as well."""
     body = parse(request) if request.body.strip() else {}
-    return request.dry_run or bool(isinstance(body, dict) and body.get("dryRun"))
+    asked = body.get("dryRun") if isinstance(body, dict) else None
+    if asked not in (None, [], ["All"]):
+        raise status.invalid_options("DeleteOptions", status.unsupported("dryRun", asked, ("All",)))
+    return request.dry_run or bool(asked)

@@ -7,33 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from deploy.local.apiserver import quantities, selectors, status
+from deploy.local.apiserver import metadata, quantities, selectors, status
 from deploy.local.apiserver.objects import JsonObject, copy, dig
 from deploy.local.apiserver.status import FieldError
 from shared import quantity
 
-_LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_QUALIFIED_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
-    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _POD_IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -44,33 +22,12 @@ _PERCENT_RULE = (
     "for validation is '[0-9]+%')"
 )
 _PROVIDER_RULE = 'node updates may not change providerID except from "" to valid'
+_NAMESPACES_OF_CLUSTER_EVENTS = ("default", "kube-system")
+_EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+_SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_TOLERATING = ("Equal", "Exists")
+_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _EVICTING_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-
-
-def name_errors(name: str, name_format: str, field: str = "metadata.name") -> Iterator[FieldError]:
-    """Why a name is not one, for formats `subdomain` and `label`."""
-    if name_format == "label":
-        if not _LABEL_NAME.fullmatch(name):
-            yield status.invalid_value(field, name, _LABEL_RULE)
-    elif len(name) > 253:
-        yield status.invalid_value(field, name, "must be no more than 253 characters")
-    elif not _SUBDOMAIN.fullmatch(name):
-        yield status.invalid_value(field, name, _SUBDOMAIN_RULE)
-
-
-def metadata_errors(meta: JsonObject) -> Iterator[FieldError]:
-    """Labels, annotations and finalizers in order, of any kind."""
-    for key, value in (meta.get("labels") or {}).items():
-        if not selectors.valid_label_key(key):
-            yield status.invalid_value("metadata.labels", key, _QUALIFIED_RULE)
-        if not selectors.valid_label_value(value):
-            yield status.invalid_value("metadata.labels", value, _VALUE_RULE)
-    for key in meta.get("annotations") or {}:
-        if not selectors.valid_label_key(key.lower()):
-            yield status.invalid_value("metadata.annotations", key, _QUALIFIED_RULE)
-    for finalizer in meta.get("finalizers") or ():
-        if not selectors.valid_label_key(finalizer):
-            yield status.invalid_value("metadata.finalizers", finalizer, _QUALIFIED_RULE)
 
 
 def _setdefaults(target: JsonObject, **defaults: object) -> None:
@@ -119,7 +76,10 @@ def _default_pod(pod: JsonObject) -> None:
         if not any(_tolerates_eviction(toleration, key) for toleration in tolerations):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
     spec["tolerations"] = tolerations
-    _setdefaults(pod.setdefault("status", {}), phase="Pending", qosClass=qos_class(spec))
+    state = pod.setdefault("status", {})
+    _setdefaults(state, phase="Pending", qosClass=qos_class(spec))
+    for condition in state.get("conditions") or ():
+        _setdefaults(condition, lastProbeTime=None, lastTransitionTime=None)
 
 
 def _tolerates_eviction(toleration: JsonObject, key: str) -> bool:
@@ -156,30 +116,71 @@ def _pod_spec_errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
                 yield status.duplicate(f"{where}.name", name)
             else:
                 names.add(name)
-                yield from name_errors(name, "label", f"{where}.name")
+                yield from metadata.name_errors(name, "label", f"{where}.name")
             if not container.get("image"):
                 yield status.required(f"{where}.image")
             yield from _resource_errors(container.get("resources") or {}, f"{where}.resources")
-    allowed = ("Always", "Never", "OnFailure")
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        if toleration.get("operator") not in (None, "", *_TOLERATING):
+            where = f"{path}.tolerations[{index}].operator"
+            yield status.unsupported(where, toleration["operator"], _TOLERATING)
+    allowed = ("Always", "OnFailure", "Never")
     if spec.get("restartPolicy") not in allowed:
         yield status.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), allowed)
 
 
 def _resource_errors(resources: JsonObject, where: str) -> Iterator[FieldError]:
-    limits = resources.get("limits") or {}
-    for field in ("limits", "requests"):
-        for name, amount in (resources.get(field) or {}).items():
-            if quantity.milli(amount) < 0:
-                yield status.invalid_value(f"{where}.{field}[{name}]", amount, "must be greater than or equal to 0")
-    for name, amount in (resources.get("requests") or {}).items():
-        if name in limits and quantity.milli(amount) > quantity.milli(limits[name]):
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for field, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            yield from _resource_name_errors(name, f"{where}.{field}[{name}]")
+            yield from _amount_errors(name, amount, f"{where}.{field}[{name}]")
+    for name, amount in requests.items():
+        if name not in limits:
+            if _extended(name):
+                yield status.required(f"{where}.limits", "Limit must be set for non overcommitable resources")
+            continue
+        request, limit = quantity.milli(amount), quantity.milli(limits[name])
+        if request > limit:
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
             yield status.invalid_value(f"{where}.requests", amount, detail)
+        elif request < limit and _extended(name):
+            detail = f"must be equal to {name} limit of {limits[name]}"
+            yield status.invalid_value(f"{where}.requests", amount, detail)
+
+
+def _extended(resource: str) -> bool:
+    """Whether a resource is of nobody's domain that Kubernetes knows: it cannot be overcommitted or divided."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _resource_name_errors(name: str, where: str) -> Iterator[FieldError]:
+    yield from metadata.qualified_name_errors(name, where)
+    if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
+        yield status.invalid_value(where, name, "must be a standard resource type or fully qualified")
+        yield status.invalid_value(where, name, "must be a standard resource for containers")
+
+
+def _amount_errors(name: str, amount: str, where: str) -> Iterator[FieldError]:
+    milli = quantity.milli(amount)
+    if milli < 0:
+        yield status.invalid_value(where, amount, "must be greater than or equal to 0")
+    elif _extended(name) and milli % 1000:
+        yield status.invalid_value(where, amount, "must be an integer")
 
 
 def _pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     if old is None:
         yield from _pod_spec_errors(pod["spec"], "spec")
+        return
+    for field in ("containers", "initContainers"):
+        if len(pod["spec"].get(field) or ()) != len(old["spec"].get(field) or ()):
+            yield status.forbidden_field(f"spec.{field}", "pod updates may not add or remove containers")
+            return
+    deadline, before = pod["spec"].get("activeDeadlineSeconds"), old["spec"].get("activeDeadlineSeconds")
+    if before is not None and (deadline is None or deadline > before):
+        detail = "must be less than or equal to previous value" if deadline else "must not update from a positive"
+        yield status.invalid_value("spec.activeDeadlineSeconds", deadline, detail)
     elif _fixed_pod_spec(pod["spec"], old["spec"]) != _fixed_pod_spec(old["spec"], old["spec"]):
         yield status.forbidden_field("spec", _POD_IMMUTABLE)
 
@@ -201,19 +202,23 @@ def _default_node(node: JsonObject) -> None:
     if node_status.get("capacity") and not node_status.get("allocatable"):
         node_status["allocatable"] = dict(node_status["capacity"])
     _canonical_resources(node_status, "capacity", "allocatable")
+    for condition in node_status.get("conditions") or ():
+        _setdefaults(condition, lastHeartbeatTime=None, lastTransitionTime=None)
 
 
 def _node_errors(node: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     effects, seen = ("NoSchedule", "PreferNoSchedule", "NoExecute"), set()
     for index, taint in enumerate(node["spec"].get("taints") or ()):
         where, key = f"metadata.taints[{index}]", taint.get("key") or ""
-        if not selectors.valid_label_key(key):
-            yield status.invalid_value(f"{where}.key", key, _QUALIFIED_RULE)
+        yield from metadata.qualified_name_errors(key, f"{where}.key")
         if taint.get("effect") not in effects:
             yield status.unsupported(f"{where}.effect", taint.get("effect"), effects)
         if (key, taint.get("effect")) in seen:
             yield status.duplicate(where, taint)
         seen.add((key, taint.get("effect")))
+    for field in ("capacity", "allocatable"):
+        for name, amount in (dig(node, "status", field) or {}).items():
+            yield from _amount_errors(name, amount, f"status.{field}.{name}")
     provider, before = node["spec"].get("providerID"), dig(old or {}, "spec", "providerID")
     if before and provider != before:
         yield status.forbidden_field("spec.providerID", _PROVIDER_RULE)
@@ -243,8 +248,24 @@ def _config_map_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[Fiel
             if not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
                 detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
                 yield status.invalid_value(f"{field}[{key}]", key, detail)
+    for key in (obj.get("data") or {}).keys() & (obj.get("binaryData") or {}).keys():
+        yield status.invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+    for field in ("immutable", "data", "binaryData"):
         if old and old.get("immutable") and obj.get(field) != old.get(field):
             yield status.forbidden_field(field, "field is immutable when `immutable` is set")
+
+
+def _default_event(event: JsonObject) -> None:
+    _setdefaults(
+        event, eventTime=None, firstTimestamp=None, lastTimestamp=None,
+        source={}, reportingComponent="", reportingInstance="",
+    )  # fmt: skip
+
+
+def _event_errors(event: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    about, own = dig(event, "involvedObject", "namespace") or "", event["metadata"]["namespace"]
+    if about != own and (about or own not in _NAMESPACES_OF_CLUSTER_EVENTS):
+        yield status.invalid_value("involvedObject.namespace", about, "does not match event.namespace")
 
 
 def _lease_errors(lease: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -259,12 +280,26 @@ def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[Field
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         yield status.invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy not in (None, *_EVICTION_POLICIES):
+        yield status.unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES)
+    for index, term in enumerate(dig(spec, "selector", "matchExpressions") or ()):
+        if term.get("operator") not in _SELECTOR_OPERATORS:
+            where = f"spec.selector.matchExpressions[{index}].operator"
+            yield status.invalid_value(where, term.get("operator"), "not a valid selector operator")
     for name in ("minAvailable", "maxUnavailable"):
         value = spec.get(name)
         if isinstance(value, str) and not re.fullmatch(r"\d+%", value):
             yield status.invalid_value(f"spec.{name}", value, _PERCENT_RULE)
+        elif isinstance(value, str) and int(value[:-1]) > 100:
+            yield status.invalid_value(f"spec.{name}", value, "must not be greater than 100%")
         elif isinstance(value, int) and value < 0:
             yield status.invalid_value(f"spec.{name}", value, "must be greater than or equal to 0")
+
+
+def _default_budget(budget: JsonObject) -> None:
+    counts = budget.setdefault("status", {})
+    _setdefaults(counts, disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
 
 
 def _default_workload(obj: JsonObject) -> None:
@@ -340,8 +375,9 @@ RULES: Mapping[str, Rules] = {
     "Namespace": Rules(_default_namespace),
     "ConfigMap": Rules(errors=_config_map_errors),
     "Secret": Rules(_default_secret, _config_map_errors),
+    "Event": Rules(_default_event, _event_errors),
     "Lease": Rules(errors=_lease_errors),
-    "PodDisruptionBudget": Rules(errors=_budget_errors),
+    "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
     "Deployment": _WORKLOAD,
     "ReplicaSet": _WORKLOAD,
     "StatefulSet": _WORKLOAD,

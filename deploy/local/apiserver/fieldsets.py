@@ -97,7 +97,7 @@ def _compare_items(old: Json, new: Json, rules: ListRules, path: Path) -> tuple[
     if old == new:
         return None, None
     before, after = items_by_key(old, path, rules), items_by_key(new, path, rules)
-    if before is None or after is None:
+    if before is None or after is None or type(old) is not type(new):
         return fields_of(new, rules, path), None
     gained = {key: _item_fields(key, item, rules, path) for key, item in after.items() if key not in before}
     lost = {key: _item_fields(key, item, rules, path) for key, item in before.items() if key not in after}
@@ -132,9 +132,11 @@ def union(a: Fields | None, b: Fields | None) -> Fields | None:
 
 
 def _union(a: Fields, b: Fields) -> Fields:
-    a, b = _open(a), _open(b)
-    merged = {key: _union(a[key], b[key]) if key in a and key in b and key != "." else {**a, **b}[key]
-              for key in {**a, **b}}  # fmt: skip
+    if a == b:
+        return a
+    merged = dict(_open(a))
+    for key, node in _open(b).items():
+        merged[key] = _union(merged[key], node) if key in merged and key != "." else node
     return _close(merged)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from deploy.local.apiserver import apply, bodies, patching, selectors, status
+from deploy.local.apiserver import apply, bodies, metadata, patching, selectors, status
 from deploy.local.apiserver.kinds import Kind, field_label_error, field_labels
 from deploy.local.apiserver.listing import Lister
 from deploy.local.apiserver.objects import JsonObject, timestamp
@@ -39,8 +39,6 @@ class Handlers:
         if kind.namespaced and not target.namespace and (request.method != "GET" or target.name):
             raise status.method_not_allowed()
         match request.method, bool(target.name):
-            case "GET", True if request.flag("watch"):
-                return self._watch(request, target, kind)
             case "GET", True:
                 return self._get(request, target, kind)
             case "GET", False:
@@ -122,11 +120,11 @@ class Handlers:
 
     async def _replace(self, request: Request, target: Target, kind: Kind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
-        _check_name(obj, target)
+        metadata.check_name(obj["metadata"].get("name"), target.name)
         how = _how(request, target)
         if kind.create_on_update and self._missing(kind, target) and not obj["metadata"].get("resourceVersion"):
             return await self._answer(request, kind, self._writes.create(kind, target.namespace, obj, how))
-        outcome = self._writes.update(kind, target.namespace, target.name, lambda _: obj, how, unconditional=False)
+        outcome = self._writes.update(kind, target.namespace, target.name, lambda _: obj, how, replacing=True)
         return await self._answer(request, kind, outcome)
 
     def _missing(self, kind: Kind, target: Target) -> bool:
@@ -140,17 +138,17 @@ class Handlers:
             error = status.forbidden_field("force", "may not be specified for non-apply patch")
             raise status.invalid_options("PatchOptions", error)
         mutate = _mutation(request, kind)
-        outcome = self._writes.update(kind, target.namespace, target.name, mutate, how)
+        outcome = self._writes.update(kind, target.namespace, target.name, mutate, replace(how, patched=True))
         return await self._answer(request, kind, outcome)
 
     def _apply(self, request: Request, target: Target, kind: Kind, how: How) -> Outcome:
         if not request.query.get("fieldManager"):
             error = status.required("fieldManager", "is required for apply patch")
             raise status.invalid_options("PatchOptions", error)
-        applied = bodies.parse_object(request, kind, target.namespace)
+        applied = bodies.parse_applied(request, kind, target.namespace)
         if applied["metadata"].get("managedFields"):
             raise status.bad_request("metadata.managedFields must be nil")
-        _check_name(applied, target)
+        metadata.check_name(applied["metadata"].setdefault("name", target.name), target.name)
         _reset_fields(kind, applied, target.subresource)
         how = replace(how, operation="Apply")
         writer = apply.Writer(how.manager, "Apply", kind.api_version, timestamp(time.time()), how.subresource)
@@ -202,26 +200,21 @@ class Handlers:
         return form_of(request, kind).value(outcome.value, 201 if outcome.created else 200, headers)
 
 
-def _check_name(obj: JsonObject, target: Target) -> None:
-    given = obj["metadata"].setdefault("name", target.name)
-    if given != target.name:
-        raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({target.name})")
-
-
 def _how(request: Request, target: Target) -> How:
     return How(
         manager=request.field_manager,
         subresource=target.subresource,
         dry_run=request.dry_run,
-        field_validation=request.query.get("fieldValidation") or "Warn",
+        field_validation=request.field_validation,
     )
 
 
 def _version_of(request: Request) -> int:
+    """Raises StatusError (500: such is the API's answer to gets and watches)."""
     text = request.query.get("resourceVersion", "")
     if text and not text.isdigit():
-        detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise status.invalid_options("ListOptions", status.invalid_value("resourceVersion", text, detail))
+        error = status.invalid_value("resourceVersion", text, status.no_number(text))
+        raise status.StatusError(500, "", str(error))
     return int(text or 0)
 
 
@@ -257,7 +250,11 @@ def _check_list_options(request: Request) -> None:
         errors.append(status.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     if errors:
         raise status.invalid_options("ListOptions", *errors)
-    if query.get("continue") and query.get("resourceVersion") not in (None, "", "0"):
+    version = query.get("resourceVersion") or "0"
+    if not version.isdigit():
+        error = status.invalid_value("resourceVersion", version, status.no_number(version))
+        raise status.bad_request(f"invalid resource version: {error}")
+    if query.get("continue") and version != "0":
         raise status.bad_request("specifying resource version is not allowed when using continue")
 
 
@@ -277,20 +274,15 @@ def _mutation(request: Request, kind: Kind) -> Mutate:
     """The patch of a request as a function of the live object. Raises StatusError (400, 415)."""
     accepted = [JSON_PATCH, MERGE, *([] if kind.custom else [STRATEGIC]), APPLY]
     media_type = request.content_type
+    if media_type not in (JSON_PATCH, MERGE, STRATEGIC):
+        raise status.unsupported_media_type("415: Unsupported Media Type", details={})
     if media_type not in accepted:
-        raise status.unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-        )
+        raise status.unsupported_media_type(status.unknown_format(accepted))
     patch = bodies.parse(request)
     if media_type == JSON_PATCH:
         return lambda live: patching.json_patch(live, patch)
     if not isinstance(patch, dict):
         raise status.bad_request("error decoding patch: a patch of this type is a JSON object")
-    for key, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-        if patch.get(key) not in (None, expected):
-            raise status.bad_request(
-                f"the {key} in the data ({patch[key]}) does not match the expected {key} ({expected})"
-            )
     if media_type == STRATEGIC:
         return lambda live: patching.strategic(live, patch, kind.list_rule)
     return lambda live: _merged(live, patch)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import ListRule, ListRules, Path
@@ -40,7 +41,7 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
         for operation in operations:
             document = _operate(document, operation)
     except (PatchFailed, KeyError, IndexError, ValueError, TypeError) as error:
-        raise status.StatusError(422, "Invalid", f"{_REJECTED}: {error}", details={}) from error
+        raise status.StatusError(422, "Invalid", _REJECTED, details={}) from error
     if not isinstance(document, dict):
         raise status.StatusError(422, "Invalid", _REJECTED, details={})
     return document
@@ -54,8 +55,7 @@ def _operate(document: Json, operation: JsonObject) -> Json:
         case "remove":
             return _remove(document, path)
         case "replace":
-            _find(document, path)
-            return _add(_remove(document, path), path, copy(operation["value"]))
+            return _replace(document, path, copy(operation["value"]))
         case "move":
             source = _pointer(operation["from"])
             value = _find(document, source)
@@ -63,7 +63,7 @@ def _operate(document: Json, operation: JsonObject) -> Json:
         case "copy":
             return _add(document, path, copy(_find(document, _pointer(operation["from"]))))
         case "test":
-            if _find(document, path) != operation.get("value"):
+            if _tested(document, path) != operation.get("value"):
                 raise PatchFailed(f"testing value {operation['path']} failed: test failed")
             return document
     raise PatchFailed(f"unexpected kind: {operation.get('op')}")
@@ -98,6 +98,23 @@ def _add(document: Json, path: Sequence[str], value: Json) -> Json:
     return document
 
 
+def _replace(document: Json, path: Sequence[str], value: Json) -> Json:
+    """Sets a value; as in the API, one that an object lacks counts as there."""
+    if not path:
+        return value
+    parent, step = _find(document, path[:-1]), path[-1]
+    parent[_index(step, len(parent) - 1) if isinstance(parent, list) else step] = value
+    return document
+
+
+def _tested(document: Json, path: Sequence[str]) -> Json:
+    """The value at a path; as in the API, one that an object lacks is null."""
+    if not path:
+        return document
+    parent = _find(document, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else _find(parent, path[-1:])
+
+
 def _remove(document: Json, path: Sequence[str]) -> Json:
     if not path:
         return None
@@ -112,7 +129,7 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Path = ()) -> JsonObject:
     """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives act.
 
-    `target` stays as it is. Raises StatusError (400) for a malformed patch.
+    `target` stays as it is. Raises StatusError (500) for a malformed patch.
     """
     directive = patch.get("$patch")
     if directive == "delete":
@@ -127,7 +144,7 @@ def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Pat
             result[field] = [item for item in result.get(field) or () if item not in value]
         elif not key.startswith("$"):
             _merge_field(result, key, value, rules, (*path, key))
-    _order_lists(result, patch, rules, path)
+    _order_lists(result, patch, target, rules, path)
     return result
 
 
@@ -152,7 +169,8 @@ def _merge_list(
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
     if rule is not None and rule.is_set:
-        return current + [item for item in patch if item not in current]
+        merged = current + [item for item in patch if item not in current]
+        return _arranged(merged, patch, current, "")
     if rule is None or not rule.merge_key:
         return patch
     return _merge_keyed(current, patch, rule.merge_key, rules, path)
@@ -162,7 +180,7 @@ def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: 
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or merge_key not in item:
-            raise status.bad_request(f"map: {item} does not contain declared merge key: {merge_key}")
+            raise status.StatusError(500, "", f"map: {item} does not contain declared merge key: {merge_key}")
         at = next((i for i, old in enumerate(result) if old.get(merge_key) == item[merge_key]), None)
         if item.get("$patch") == "delete":
             result = [old for old in result if old.get(merge_key) != item[merge_key]]
@@ -170,24 +188,31 @@ def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: 
             result.append(strategic({}, item, rules, path))
         else:
             result[at] = strategic(result[at], item, rules, path)
-    return result
+    return _arranged(result, patch, current, merge_key)
 
 
-def _order_lists(result: JsonObject, patch: JsonObject, rules: ListRules, path: Path) -> None:
+def _order_lists(result: JsonObject, patch: JsonObject, target: JsonObject, rules: ListRules, path: Path) -> None:
     for key, order in patch.items():
         if key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)
             rule = rules((*path, field))
             if isinstance(result.get(field), list) and rule is not None:
-                result[field] = _ordered(result[field], order, rule.merge_key)
+                before = target.get(field) or []
+                result[field] = _arranged(result[field], order, before, rule.merge_key)
 
 
-def _ordered(items: list[Json], order: Iterable[Json], merge_key: str) -> list[Json]:
-    """The items the order names, in its order; every other keeps its place before the next one it preceded."""
+def _arranged(items: list[Json], order: list[Json], before: list[Json], merge_key: str) -> list[Json]:
+    """The items that `order` names, in its order, each of the others before the next one it preceded `before`."""
 
     def identity(item: Json) -> Json:
         return item.get(merge_key) if merge_key and isinstance(item, dict) else item
 
-    rank = {identity(item): position for position, item in enumerate(order)}
-    named = iter(sorted((item for item in items if identity(item) in rank), key=lambda i: rank[identity(i)]))
-    return [next(named) if identity(item) in rank else item for item in items]
+    wanted, known = [identity(item) for item in order], [identity(item) for item in before]
+    named = deque(sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i))))
+    others = deque(item for item in items if identity(item) not in wanted)
+    result = []
+    while others and named:
+        first, second = identity(others[0]), identity(named[0])
+        precedes = first in known and second in known and known.index(first) < known.index(second)
+        result.append((others if precedes else named).popleft())
+    return [*result, *named, *others]

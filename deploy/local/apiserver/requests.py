@@ -41,7 +41,7 @@ class Request:
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter; present without a value means true."""
-        return self.query.get(name, "false").lower() in ("", "1", "true", "t")
+        return self.query.get(name, "false").lower() not in ("0", "false")
 
     def number(self, name: str, default: int = 0) -> int:
         text = self.query.get(name, "")
@@ -50,17 +50,31 @@ class Request:
         try:
             return int(text)
         except ValueError:
-            raise status.bad_request(
-                f'unable to convert query parameter {name}: strconv.ParseInt: parsing "{text}": invalid syntax'
-            ) from None
+            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
     @property
     def dry_run(self) -> bool:
-        return "dryRun" in self.query
+        """Raises StatusError (422) for what is no dry run."""
+        asked = self.query.get("dryRun")
+        if asked not in (None, "All"):
+            raise status.invalid_options(_OPTIONS[self.method], status.unsupported("dryRun", [asked], ("All",)))
+        return asked is not None
+
+    @property
+    def field_validation(self) -> str:
+        """Ignore, Strict or Warn. Raises StatusError (422)."""
+        asked, known = self.query.get("fieldValidation") or "Warn", ("", "Ignore", "Strict", "Warn")
+        if asked not in known:
+            raise status.invalid_options(_OPTIONS[self.method], status.unsupported("fieldValidation", asked, known))
+        return asked
 
     @property
     def field_manager(self) -> str:
-        """The manager named, or what the User-Agent says before its first slash."""
+        """The manager named, or what the User-Agent says before its first slash. Raises StatusError (422)."""
+        if len(self.query.get("fieldManager", "")) > _MANAGER_LENGTH:
+            detail = f"Too long: may not be more than {_MANAGER_LENGTH} bytes"
+            error = status.FieldError("fieldManager", "FieldValueTooLong", detail)
+            raise status.invalid_options(_OPTIONS[self.method], error)
         return self.query.get("fieldManager") or self.header(b"user-agent").partition("/")[0] or "unknown"
 
 
@@ -90,4 +104,6 @@ def _target(group: str, version: str, rest: list[str]) -> Target | None:
     return Target(group, version, resource, namespace, name, subresource, "/".join(rest[3:]))
 
 
+_MANAGER_LENGTH = 128
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 _NAMESPACE_PARTS = ("status", "finalize")

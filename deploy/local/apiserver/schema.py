@@ -203,7 +203,7 @@ def _violations(value: Json, schema: JsonObject, path: str) -> Iterator[FieldErr
         if limit in schema and (detail := broken(value, schema[limit], schema)):
             yield status.invalid_value(path, value, f"{path} in body {detail}")
     if wrong := _format_error(value, schema.get("format", "")):
-        yield status.type_invalid(path, value, f"{path} in body must be of type {wrong}: {value!r}")
+        yield status.type_invalid(path, value, f"{path} in body must be of type {wrong}: {status.shown(value)}")
     yield from _combined_errors(value, schema, path)
 
 

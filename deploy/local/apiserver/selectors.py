@@ -11,6 +11,8 @@ from deploy.local.apiserver.objects import JsonObject
 
 Predicate = Callable[[Mapping[str, str]], bool]
 
+LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _REQUIREMENT = re.compile(
@@ -94,6 +96,12 @@ def _checked(requirement: Requirement) -> Requirement:
             f'unable to parse requirement: <nil>: Invalid value: "{requirement.key}": name part must consist of '
             "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
         )
+    for value in requirement.values if requirement.operator in ("Gt", "Lt") else ():
+        if not re.fullmatch(r"[+-]?\d+", value):
+            raise status.bad_request(
+                f"unable to parse requirement: values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, "
+                "the value must be an integer"
+            )
     for value in requirement.values:
         if not _LABEL_VALUE.fullmatch(value):
             raise status.bad_request(

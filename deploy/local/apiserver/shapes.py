@@ -27,11 +27,11 @@ class _Shape(msgspec.Struct, rename="camel"):
     """Every field may be absent or null."""
 
 
-class OwnerReference(msgspec.Struct, rename="camel"):
-    api_version: str
-    kind: str
-    name: str
-    uid: str
+class OwnerReference(_Shape):
+    api_version: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 

@@ -45,7 +45,7 @@ class StatusError(Exception):
         }
         if self.reason:
             body["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         return body | {"code": self.code}
 
@@ -65,7 +65,7 @@ class FieldError:
         return {"reason": self.reason, "message": self.detail, "field": self.field}
 
 
-def _shown(value: Json) -> str:
+def shown(value: Json) -> str:
     return encode(value).decode()
 
 
@@ -74,16 +74,16 @@ def required(field: str, detail: str = "") -> FieldError:
 
 
 def invalid_value(field: str, value: Json, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
 
 
 def type_invalid(field: str, value: Json, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}")
+    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {detail}")
 
 
 def unsupported(field: str, value: Json, allowed: Sequence[Json]) -> FieldError:
-    names = ", ".join(_shown(item) for item in allowed)
-    return FieldError(field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {names}")
+    names = ", ".join(shown(item) for item in allowed)
+    return FieldError(field, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {names}")
 
 
 def forbidden_field(field: str, detail: str) -> FieldError:
@@ -91,7 +91,7 @@ def forbidden_field(field: str, detail: str) -> FieldError:
 
 
 def duplicate(field: str, value: Json) -> FieldError:
-    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
 
 
 def immutable(field: str, value: Json) -> FieldError:
@@ -148,6 +148,19 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
+def no_number(text: str) -> str:
+    """What the API says of a text where an unsigned number belongs."""
+    return f'strconv.ParseUint: parsing "{text}": invalid syntax'
+
+
+def foreign_namespace() -> StatusError:
+    return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def no_such_resource() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
 def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
@@ -157,8 +170,12 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
-def unsupported_media_type(message: str) -> StatusError:
-    return StatusError(415, "UnsupportedMediaType", message)
+def unsupported_media_type(message: str, details: JsonObject | None = None) -> StatusError:
+    return StatusError(415, "UnsupportedMediaType", message, details=details)
+
+
+def unknown_format(accepted: Sequence[str]) -> str:
+    return f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
 
 
 def expired(message: str, continue_token: str = "") -> StatusError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from deploy.local.apiserver import bodies, disruption, status
@@ -13,7 +14,7 @@ from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, json_response
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import Deletion, How, Outcome, Writes
+from deploy.local.apiserver.writes import Deletion, How, Outcome, Writes, check_preconditions
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -40,11 +41,13 @@ class PodSubresources:
         raise status.method_not_allowed()
 
     async def bind(self, request: Request, target: Target, binding: Json) -> Response:
-        node = dig(binding, "target", "name")
-        name = target.name or dig(binding, "metadata", "name")
+        name: str = target.name or dig(binding, "metadata", "name") or ""
+        _check_name(name, binding, "Binding")
+        node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
+        if kind not in (None, "", "Node"):
+            raise _unvalidated(status.unsupported("target.kind", kind, ("Node", "<empty>")))
         if not isinstance(node, str) or not node:
-            errors = [status.required("target.name")]
-            raise status.invalid("", "Binding", name or "", errors)
+            raise _unvalidated(status.required("target.name"))
 
         def assign(pod: JsonObject) -> JsonObject:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
@@ -59,14 +62,19 @@ class PodSubresources:
         record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
+        _check_name(target.name, eviction, "Eviction")
         pod = record.load()
+        preconditions = options.get("preconditions") or {}
+        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+        check_preconditions(self._pods, pod["metadata"], Deletion(uid=uid, resource_version=version))
         dry_run = request.dry_run or bool(options.get("dryRun"))
         if not disruption.may_go_at_once(pod):
             await self._spend_budget(target, pod, dry_run)
-        preconditions = options.get("preconditions") or {}
-        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
-        deletion = Deletion(options.get("gracePeriodSeconds"), uid, version)
         how = How(request.field_manager, dry_run=dry_run)
+        if not dry_run:
+            said = replace(how, subresource="status")
+            await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
+        deletion = Deletion(options.get("gracePeriodSeconds"), uid)
         await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, how))
         return json_response(_SUCCESS, 201)
 
@@ -78,7 +86,7 @@ class PodSubresources:
             if record.namespace == target.namespace and disruption.covers(budget := record.load(), pod)
         ]
         if len(budgets) > 1:
-            raise status.internal(_MANY_BUDGETS)
+            raise status.StatusError(500, "", _MANY_BUDGETS)
         if not budgets or disruption.exempt_as_unhealthy(budgets[0], pod):
             return
         how = How(subresource="status", dry_run=dry_run)
@@ -120,24 +128,47 @@ async def _settled(outcome: Outcome) -> None:
 
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
     """The pod on its node. Raises StatusError (409) when it has one or is going."""
+    if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {pod['metadata']['uid']}"
+        raise status.conflict("", "pods", name, why)
     if pod["metadata"].get("deletionTimestamp"):
         raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if current := pod["spec"].get("nodeName"):
         raise status.conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{current}"')
-    if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {pod['metadata']['uid']}"
-        raise status.conflict("", "pods/binding", name, why)
-    scheduled = {
-        "type": "PodScheduled", "status": "True", "lastProbeTime": None,
-        "lastTransitionTime": timestamp(time.time()),
-    }  # fmt: skip
-    others = [c for c in dig(pod, "status", "conditions") or () if c.get("type") != "PodScheduled"]
     annotations = (pod["metadata"].get("annotations") or {}) | (meta.get("annotations") or {})
     return pod | {
         "metadata": pod["metadata"] | {"annotations": annotations},
         "spec": pod["spec"] | {"nodeName": node},
-        "status": pod.get("status", {}) | {"conditions": [*others, scheduled]},
+        "status": _with_condition(pod, {"type": "PodScheduled"}),
     }
+
+
+def _targeted(pod: JsonObject) -> JsonObject:
+    """The pod, saying why it goes."""
+    reason = {"type": "DisruptionTarget", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    return pod | {"status": _with_condition(pod, reason)}
+
+
+def _with_condition(pod: JsonObject, condition: JsonObject) -> JsonObject:
+    """The pod's status with a condition that is true from now on, or has been."""
+    state: JsonObject = pod.get("status") or {}
+    now = {"status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp(time.time())}
+    old: list[JsonObject] = state.get("conditions") or []
+    before = next((c for c in old if c.get("type") == condition["type"]), {})
+    if before.get("status") == "True":
+        now["lastTransitionTime"] = before.get("lastTransitionTime")
+    others = [item for item in old if item is not before]
+    return state | {"conditions": [*others, condition | now]}
+
+
+def _check_name(expected: str, posted: Json, kind: str) -> None:
+    if dig(posted, "metadata", "name") != expected:
+        raise status.bad_request(f"name in URL does not match name in {kind} object")
+
+
+def _unvalidated(error: status.FieldError) -> status.StatusError:
+    """The API answers a binding's faults as if they were its own."""
+    return status.StatusError(500, "", str(error))
 
 
 def _spent(budget: JsonObject, pod: str, moment: str) -> JsonObject:

@@ -49,6 +49,11 @@ def _at(*path: str, default: Json = _NONE) -> Cell:
     return cell
 
 
+def _text(*path: str) -> Cell:
+    """An int-or-string as text."""
+    return lambda obj: str(_at(*path, default="N/A")(obj))
+
+
 def _age_of(obj: JsonObject) -> str:
     return age(dig(obj, "metadata", "creationTimestamp"))
 
@@ -93,8 +98,13 @@ def _pod_status(pod: JsonObject) -> str:
     return str(reason)
 
 
-def _pod_restarts(pod: JsonObject) -> int:
-    return sum(status.get("restartCount", 0) for status in dig(pod, "status", "containerStatuses") or ())
+def _pod_restarts(pod: JsonObject) -> str:
+    """How often containers restarted and, if the last one says when it ended, how long ago that was."""
+    statuses = dig(pod, "status", "containerStatuses") or ()
+    count = sum(status.get("restartCount", 0) for status in statuses)
+    ended = [dig(status, "lastState", "terminated", "finishedAt") for status in statuses]
+    last = max(filter(None, ended), default=None)
+    return f"{count} ({age(last)} ago)" if count and last else str(count)
 
 
 def _readiness_gates(pod: JsonObject) -> str:
@@ -198,8 +208,8 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         _AGE, _SELECTOR,
     ),
     "PodDisruptionBudget": (
-        _NAME, ("Min Available", "string", 0, _at("spec", "minAvailable", default="N/A")),
-        ("Max Unavailable", "string", 0, _at("spec", "maxUnavailable", default="N/A")),
+        _NAME, ("Min Available", "string", 0, _text("spec", "minAvailable")),
+        ("Max Unavailable", "string", 0, _text("spec", "maxUnavailable")),
         ("Allowed Disruptions", "integer", 0, _count("status", "disruptionsAllowed")), _AGE,
     ),
     "Deployment": (
@@ -233,9 +243,9 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
 def _custom_column(column: Column) -> PrinterColumn:
     def cell(obj: JsonObject) -> Json:
         found = jsonpath.find(obj, column.json_path)
-        if found is None or column.type != "date":
-            return found
-        return age(found)
+        if column.type == "string" and type(found) is int:  # int-or-string
+            return str(found)
+        return age(found) if found is not None and column.type == "date" else found
 
     return (column.name, column.type, column.priority, cell)
 

@@ -140,7 +140,7 @@ class Watcher:
     def bookmark(self, version: int, *, initial_events_end: bool = False) -> None:
         if not self._bookmarks:
             return
-        meta: JsonObject = {"resourceVersion": str(version), "creationTimestamp": None}
+        meta: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}

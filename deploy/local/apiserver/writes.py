@@ -12,7 +12,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.local.apiserver import apply, builtin, registry, shapes, status
+from deploy.local.apiserver import apply, builtin, metadata, registry, shapes, status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, copy, dig, encode, timestamp, unix_seconds
 from deploy.local.apiserver.registry import Registry
@@ -25,6 +25,7 @@ _SERVER_OWNED = (
     "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink",
 )  # fmt: skip
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
@@ -38,6 +39,7 @@ class How:
     subresource: str = ""
     dry_run: bool = False
     field_validation: str = "Warn"
+    patched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,12 @@ class Writes:
         spec.setdefault("preemptionPolicy", priority_class.get("preemptionPolicy", "PreemptLowerPriority"))
 
     def update(
-        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, unconditional: bool = True
+        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
     ) -> Outcome:
-        """The next state of an existing object. Raises StatusError: 404, 409, 422, 400.
+        """The next state of an existing object. Raises StatusError: 404, 409, 422, 400, 500.
 
-        `mutate` must not change its argument. A resourceVersion in its result has to be the current one; with
-        `unconditional` off (PUT) some kinds insist on one.
+        `mutate` must not change its argument. A resourceVersion in its result has to be the current one; when
+        `replacing` (PUT) some kinds insist on one.
         """
         record = self._store.latest(kind.resource, object_key(namespace, name))
         if record is None:
@@ -159,8 +161,8 @@ class Writes:
         old = self._store.latest_object(record)
         new = dict(mutate(old))
         meta = new["metadata"] = dict(new.get("metadata") or {})
-        _check_version(kind, name, old, meta, unconditional)
-        _check_identity(kind, name, old, meta)
+        metadata.check_version(kind, old, meta, replacing=replacing)
+        metadata.check_identity(kind, old, meta, replacing=replacing)
         for key in _SERVER_OWNED:
             meta.pop(key, None)
             if key in old["metadata"]:
@@ -168,7 +170,7 @@ class Writes:
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
         _isolate(kind, old, new, how.subresource)
         new, warnings = self._settle(kind, old, new, how)
-        if kind.generation and _counts(kind, old, new):
+        if kind.generation and how.subresource != "binding" and _counts(kind, old, new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         if how.operation == "Update":
             writer = self._writer(kind, how, timestamp(time.time()))
@@ -191,9 +193,10 @@ class Writes:
     ) -> tuple[JsonObject, Sequence[str]]:
         """Types, defaults, schema and rules. Raises StatusError (400, 422)."""
         name = obj["metadata"]["name"]
-        problem = shapes.metadata_problem(obj) if kind.custom else shapes.problem(kind.kind, obj)
+        problem = _identity_problem(kind, obj)
+        problem = problem or (shapes.metadata_problem(obj) if kind.custom else shapes.problem(kind.kind, obj))
         if problem:
-            raise _undecodable(kind, problem)
+            raise _undecodable(kind, obj, how, problem)
         obj["metadata"] = {key: value for key, value in obj["metadata"].items() if value not in (None, {}, [])}
         unknown: list[str] = []
         if kind.schema is not None:
@@ -203,8 +206,8 @@ class Writes:
             obj, errors = self._settle_built_in(kind, old, obj, how)
         if unknown and how.field_validation == "Strict":
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise _undecodable(kind, f"strict decoding error: {listed}")
-        errors = [*_metadata_errors(kind, old, obj), *errors]
+            raise _undecodable(kind, obj, how, f"strict decoding error: {listed}")
+        errors = [*metadata.errors(kind, old, obj), *errors]
         if errors:
             raise status.invalid(kind.group, kind.kind, name, errors)
         warn = how.field_validation == "Warn"
@@ -226,7 +229,7 @@ class Writes:
             # A binding sets the one field of a pod's spec that no update may.
             return obj, [] if how.subresource == "binding" else list(rules.errors(obj, old))
         except ValueError as error:
-            raise _undecodable(kind, str(error)) from error
+            raise _undecodable(kind, obj, how, str(error)) from error
 
     def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
         """Removes the object, or marks it for those who must let go first. Raises StatusError (404, 409)."""
@@ -235,7 +238,9 @@ class Writes:
             raise status.not_found(kind.group, kind.plural, name)
         obj = record.load()
         meta = obj["metadata"]
-        _check_preconditions(kind, name, meta, wanted)
+        if kind.resource == "/namespaces" and name in _PROTECTED_NAMESPACES:
+            raise status.forbidden("", kind.plural, name, "this namespace may not be deleted")
+        check_preconditions(kind, meta, wanted)
         grace = _grace_seconds(kind, obj, wanted)
         finalizers = _deletion_finalizers(meta, wanted.propagation)
         marked = meta.get("deletionTimestamp") is not None
@@ -246,6 +251,8 @@ class Writes:
         else:
             meta.pop("finalizers", None)
         if grace == 0 and not finalizers and not _namespace_content(kind, obj):
+            if kind.resource == "/pods":
+                _mark(kind, obj, 0)
             return self._remove(kind, namespace, name, obj, how)
         _mark(kind, obj, grace)
         return replace(self._put(kind, namespace, name, obj, how), uid=meta["uid"])
@@ -268,51 +275,22 @@ class Writes:
         return Outcome(record.value, done, deleted=True, uid=uid)
 
 
-def _undecodable(kind: Kind, why: str) -> status.StatusError:
+def _identity_problem(kind: Kind, obj: JsonObject) -> str:
+    for key, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if obj.get(key) not in (None, "", expected):
+            return f"the {key} in the data ({obj[key]}) does not match the expected {key} ({expected})"
+    return ""
+
+
+def _undecodable(kind: Kind, obj: JsonObject, how: How, why: str) -> status.StatusError:
+    """What is no object of its kind: a bad body, or a patch that makes a bad object of a good one."""
+    if how.operation == "Apply":
+        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+        group_version = f"{kind.group}/{kind.version}, Kind={kind.kind}"
+        return status.StatusError(500, "", f"failed to create typed patch object ({key}; {group_version}): {why}")
+    if how.patched:
+        return status.invalid("", "", "", [status.invalid_value("patch", encode(obj).decode(), why)])
     return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
-
-
-def _metadata_errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> list[FieldError]:
-    meta = obj["metadata"]
-    errors = list(builtin.metadata_errors(meta))
-    if old is None:
-        if kind.kind != "Event":
-            errors = [*builtin.name_errors(meta["name"], kind.name_format), *errors]
-    elif meta.get("deletionTimestamp"):
-        added = [f for f in meta.get("finalizers") or () if f not in (old["metadata"].get("finalizers") or ())]
-        if added:
-            shown = "[]string{" + ", ".join(f'"{name}"' for name in added) + "}"
-            detail = "no new finalizers can be added if the object is being deleted, found new finalizers "
-            errors.append(status.forbidden_field("metadata.finalizers", detail + shown))
-    return errors
-
-
-def _check_version(kind: Kind, name: str, old: JsonObject, meta: JsonObject, unconditional: bool) -> None:
-    version = meta.get("resourceVersion") or ""
-    if version in ("", "0"):
-        if not unconditional and not kind.unconditional_update:
-            error = status.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise status.invalid(kind.group, kind.kind, name, [error])
-    elif not str(version).isdigit():
-        error = status.invalid_value(
-            "metadata.resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax'
-        )
-        raise status.invalid(kind.group, kind.kind, name, [error])
-    elif version != old["metadata"]["resourceVersion"]:
-        raise status.conflict(kind.group, kind.plural, name)
-
-
-def _check_identity(kind: Kind, name: str, old: JsonObject, meta: JsonObject) -> None:
-    uid = old["metadata"]["uid"]
-    if meta.get("uid") not in (None, "", uid):
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}"
-        raise status.conflict(kind.group, kind.plural, name, why)
-    for key in ("name", "namespace"):
-        mine = old["metadata"].get(key)
-        if meta.get(key) in (None, "") and mine:
-            meta[key] = mine
-        elif meta.get(key) != mine:
-            raise status.invalid(kind.group, kind.kind, name, [status.immutable(f"metadata.{key}", meta.get(key))])
 
 
 def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:
@@ -371,14 +349,16 @@ def _namespace_content(kind: Kind, obj: JsonObject) -> bool:
     return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
 
 
-def _check_preconditions(kind: Kind, name: str, meta: JsonObject, wanted: Deletion) -> None:
+def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
+    """Raises StatusError (409) when the object is not the one, or not the version, to be deleted."""
     if wanted.uid and wanted.uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {meta['uid']}"
-        raise status.conflict(kind.group, kind.plural, name, why)
+        why = f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({meta['uid']}). "
+        why += "The object might have been deleted and then recreated"
+        raise status.conflict(kind.group, kind.kind, meta["name"], why)
     if wanted.resource_version and wanted.resource_version != meta["resourceVersion"]:
-        why = f"Precondition failed: ResourceVersion in precondition: {wanted.resource_version}, "
-        why += f"ResourceVersion in object meta: {meta['resourceVersion']}"
-        raise status.conflict(kind.group, kind.plural, name, why)
+        why = f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
+        why += f"ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
+        raise status.conflict(kind.group, kind.kind, meta["name"], why)
 
 
 def _grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
@@ -389,8 +369,8 @@ def _grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
     if not spec.get("nodeName") or dig(obj, "status", "phase") in ("Succeeded", "Failed"):
         return 0
     asked = wanted.grace_period_seconds
-    default = spec.get("terminationGracePeriodSeconds", 30)
-    return max(1, default) if asked is None and default else max(0, asked if asked is not None else default)
+    seconds: int = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return seconds if seconds >= 0 else 1
 
 
 def _marked_grace(meta: JsonObject) -> int:
@@ -411,11 +391,12 @@ def _mark(kind: Kind, obj: JsonObject, grace: int) -> None:
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") is None:
         meta["deletionTimestamp"] = timestamp(time.time() + grace)
+        if meta.get("generation"):
+            meta["generation"] += 1
     else:
         shortened = unix_seconds(meta["deletionTimestamp"]) - _marked_grace(meta) + grace
         meta["deletionTimestamp"] = timestamp(shortened)
-    meta["deletionGracePeriodSeconds"] = grace
-    if meta.get("generation"):
-        meta["generation"] += 1
     if kind.resource == "/namespaces":
         obj.setdefault("status", {})["phase"] = "Terminating"
+    else:
+        meta["deletionGracePeriodSeconds"] = grace

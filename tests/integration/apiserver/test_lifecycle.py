@@ -81,6 +81,7 @@ def test_a_namespace_takes_its_content_along(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/pods", pod("bound", nodeName="n"))
     terminating = api.ok("DELETE", namespace)
     assert terminating["status"]["phase"] == "Terminating"
+    assert "deletionGracePeriodSeconds" not in terminating["metadata"]
     status = api.fails(403, "POST", f"{namespace}/configmaps", config_map("late"))
     assert status["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     eventually(lambda: api.gone(f"{namespace}/configmaps/a"))
@@ -90,12 +91,47 @@ def test_a_namespace_takes_its_content_along(api: Api, namespace: str) -> None:
     eventually(lambda: api.gone(namespace))
 
 
+MISBOUND: list[tuple[str, Any, int, str]] = [  # body, code, message
+    ("another name", {"metadata": {"name": "b"}}, 400, "name in URL does not match name in Binding object"),
+    ("no node", {"metadata": {"name": "a"}}, 500, "target.name: Required value"),
+    (
+        "no Node",
+        {"metadata": {"name": "a"}, "target": {"kind": "Pod", "name": "n"}},
+        500,
+        "target.kind: Unsupported value",
+    ),
+    ("another pod", {"metadata": {"name": "a", "uid": "b"}, "target": {"name": "n"}}, 409, 'on pods "a": Precondition'),
+]
+
+
+@pytest.mark.parametrize("case", MISBOUND, ids=lambda case: case[0])
+def test_a_binding_that_does_not_fit_is_refused(api: Api, namespace: str, case: tuple[str, Any, int, str]) -> None:
+    _, body, code, message = case
+    api.ok("POST", f"{namespace}/pods", pod("a"))
+    assert message in api.fails(code, "POST", f"{namespace}/pods/a/binding", body)["message"]
+    assert "nodeName" not in api.ok("GET", f"{namespace}/pods/a")["spec"]
+
+
+def test_every_way_of_deleting_a_pod_counts_one_generation(api: Api, namespace: str) -> None:
+    api.ok("POST", f"{namespace}/pods", pod("free"))
+    gone = api.ok("DELETE", f"{namespace}/pods/free")["metadata"]
+    assert (gone["generation"], gone["deletionGracePeriodSeconds"], "deletionTimestamp" in gone) == (2, 0, True)
+    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName="n"))
+    marks = [
+        api.ok("DELETE", f"{namespace}/pods/bound?gracePeriodSeconds={seconds}")["metadata"]
+        for seconds in (7, 20, 3, -1, 0)
+    ]
+    assert [mark["deletionGracePeriodSeconds"] for mark in marks] == [7, 7, 3, 1, 0]
+    assert {mark["generation"] for mark in marks} == {2}
+    assert api.gone(f"{namespace}/pods/bound")
+
+
 def test_a_pod_is_bound_once(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/pods", pod("a"))
-    binding = {"target": {"kind": "Node", "name": "n1"}}
+    binding = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
     assert api.call("POST", f"{namespace}/pods/a/binding", binding).status_code == 201
     bound = api.ok("GET", f"{namespace}/pods/a")
-    assert bound["spec"]["nodeName"] == "n1"
+    assert (bound["spec"]["nodeName"], bound["metadata"]["generation"]) == ("n1", 1)
     assert ("PodScheduled", "True") in [(c["type"], c["status"]) for c in bound["status"]["conditions"]]
     status = api.fails(409, "POST", f"{namespace}/pods/a/binding", binding)
     assert 'pod a is already assigned to node "n1"' in status["message"]
@@ -148,7 +184,11 @@ def test_eviction_spends_the_budget_and_is_refused_when_it_is_spent(api: Api, na
     api.ok("POST", budgets, {"metadata": {"name": "b"}, "spec": spec})
     eventually(lambda: api.ok("GET", f"{budgets}/b").get("status", {}).get("disruptionsAllowed") == 1)
     assert api.call("POST", f"{namespace}/pods/p0/eviction", {"metadata": {"name": "p0"}}).status_code == 201
-    assert api.ok("GET", f"{namespace}/pods/p0")["metadata"]["deletionTimestamp"]
+    assert "does not match name in Eviction" in api.fails(400, "POST", f"{namespace}/pods/p0/eviction", {})["message"]
+    evicted = api.ok("GET", f"{namespace}/pods/p0")
+    assert evicted["metadata"]["deletionTimestamp"]
+    condition = next(c for c in evicted["status"]["conditions"] if c["type"] == "DisruptionTarget")
+    assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
     status = api.fails(429, "POST", f"{namespace}/pods/p1/eviction", {"metadata": {"name": "p1"}})
     assert status["reason"] == "TooManyRequests"
     assert status["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
@@ -202,7 +242,7 @@ def test_old_events_and_the_pods_of_vanished_nodes_are_swept(tmp_path: Path) -> 
         janitor = Janitor(store, writes, kinds)
         for plural, body in (
             ("namespaces", {"metadata": {"name": "n"}}),
-            ("events", {"metadata": {"name": "e"}}),
+            ("events", {"metadata": {"name": "e"}, "involvedObject": {"namespace": "n"}}),
             ("pods", pod("placed", nodeName="gone")),
             ("pods", pod("free")),
         ):

@@ -115,6 +115,7 @@ def test_selected_objects_come_and_go_as_they_begin_and_cease_to_match(api: Api,
 
 
 def test_one_object_is_watched_by_its_name(api: Api, five: str) -> None:
+    assert api.ok("GET", f"{five}/c?watch=1")["metadata"]["name"] == "c"  # a name in the path makes it a get
     with api.watch(five, fieldSelector="metadata.name=c") as events:
         assert seen(next(events)) == ("ADDED", "c")
         api.patch(f"{five}/a", {"data": {"x": "1"}})

@@ -161,7 +161,7 @@ def test_deletion_holds_to_its_preconditions(api: Api, namespace: str) -> None:
     made = api.ok("POST", f"{namespace}/configmaps", config_map("a"))
     path = f"{namespace}/configmaps/a"
     status = api.fails(409, "DELETE", path, {"preconditions": {"uid": "other"}})
-    assert "Precondition failed: UID in precondition: other" in status["message"]
+    assert "the UID in the precondition (other) does not match the UID in record" in status["message"]
     done = api.ok("DELETE", path, {"preconditions": {"uid": made["metadata"]["uid"]}})
     assert (done["kind"], done["status"], done["details"]["uid"]) == ("Status", "Success", made["metadata"]["uid"])
 
