@@ -52,11 +52,11 @@ class DataInUse(Exception):
 
 
 class Database:
-    """Rows (resource, key, version, value) and the last version issued. One thread at a time."""
+    """Rows (resource, key, version, value) and the last version issued."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.2)
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
         try:
             self._prepare()
         except BaseException:

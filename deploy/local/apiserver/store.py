@@ -1,16 +1,15 @@
 """Objects as bytes: decided in memory, durable before anyone hears of them.
 
 Writers see the latest decided state (`latest`); everybody else sees the committed state only. Decisions are
-queued in the order of their versions and committed in groups by one thread; the index changes, watchers hear
-and callers are answered only when their group is on disk.
+queued in the order of their versions, and all that one turn of the event loop brought are committed together at its
+end; the index changes, watchers hear and callers are answered only when their group is on disk. The loop waits for
+the disk meanwhile: requests that come then make up the next group, and a thread would cost more than it gains.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import sqlite3
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -62,6 +61,9 @@ class Change(msgspec.Struct, gc=False):
         if text is None:
             text = self.lines[event] = b'{"type":"%s","object":%s}\n' % (event.encode(), self.record.value)
         return text
+
+
+Decided = tuple[Change, asyncio.Future[None]]  # a change, and the future of its being durable
 
 
 class Collection:
@@ -118,12 +120,9 @@ class Store:
             self._database = database.open_database(directory)
         self.version = self._issued = self._database.revision()
         self._staged: dict[tuple[str, str], Change] = {}
-        self._queued: list[tuple[Change, asyncio.Future[None]]] = []
-        self._batches: queue.SimpleQueue[database.Batch | None] = queue.SimpleQueue()
-        self._flushing: list[tuple[Change, asyncio.Future[None]]] = []
+        self._queued: list[Decided] = []
         self._decoded: OrderedDict[tuple[str, str], tuple[Record, JsonObject]] = OrderedDict()
         self._listeners: list[Callable[[Sequence[Change]], None]] = []
-        self._thread = threading.Thread(target=self._commit_loop, name="store-commit", daemon=True)
 
     def _load(self) -> None:
         for resource, key, version, value in self._database.rows():
@@ -134,19 +133,16 @@ class Store:
     def start(self) -> None:
         """Begins committing; call it inside the event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread.start()
 
     async def stop(self) -> None:
         """Lets the queued groups reach the disk, then closes the file."""
         await self.flushed()
-        self._batches.put(None)
-        self._thread.join()
         self._database.close()
 
     async def flushed(self) -> None:
         """Waits until everything decided so far, and meanwhile, is durable."""
-        while waiting := self._queued or self._flushing:
-            await asyncio.wait([done for _, done in waiting])
+        while self._queued:
+            await asyncio.wait([done for _, done in self._queued])
 
     def listen(self, listener: Callable[[Sequence[Change]], None]) -> None:
         """Registers a callback for every committed group, in version order."""
@@ -184,8 +180,7 @@ class Store:
         staged = self._staged.get((resource, key))
         if staged is None:
             return None
-        waiting = self._queued + self._flushing
-        return next((done for change, done in waiting if change is staged), None)
+        return next((done for change, done in self._queued if change is staged), None)
 
     def ordered(self, resource: str) -> Sequence[Record]:
         """Committed records of a resource in key order; the list is never changed in place."""
@@ -215,26 +210,25 @@ class Store:
     def _stage(self, change: Change) -> asyncio.Future[None]:
         done: asyncio.Future[None] = self._loop.create_future()
         self._staged[change.record.resource, change.record.key] = change
+        if not self._queued:
+            self._loop.call_soon(self._commit)
         self._queued.append((change, done))
-        if not self._flushing:
-            self._flush()
         return done
 
-    def _flush(self) -> None:
-        self._flushing, self._queued = self._queued, []
-        self._batches.put(_effects([change for change, _ in self._flushing]))
+    def _commit(self) -> None:
+        group, self._queued = self._queued, []
+        try:
+            self._database.write(_effects([change for change, _ in group]))
+        except sqlite3.Error as error:
+            # Nothing of the group happened, and it is all that was decided.
+            self._staged.clear()
+            for done in _awaited(group):
+                done.set_exception(status.internal(f"the store refused the write: {error}"))
+        else:
+            self._publish(group)
 
-    def _commit_loop(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            try:
-                self._database.write(batch)
-            except sqlite3.Error as error:
-                self._loop.call_soon_threadsafe(self._fail, error)
-            else:
-                self._loop.call_soon_threadsafe(self._publish)
-
-    def _publish(self) -> None:
-        changes = [change for change, _ in self._flushing]
+    def _publish(self, group: Sequence[Decided]) -> None:
+        changes = [change for change, _ in group]
         for change in changes:
             record = change.record
             self._collection(record.resource).apply(change)
@@ -243,23 +237,13 @@ class Store:
         self.version = changes[-1].record.version
         for listener in self._listeners:
             listener(changes)
-        for _, done in self._flushing:
+        for done in _awaited(group):
             done.set_result(None)
-        self._next()
 
-    def _fail(self, error: sqlite3.Error) -> None:
-        """Nothing of the group happened, and what was decided upon it cannot happen either."""
-        refused = self._flushing + self._queued
-        self._queued = []
-        self._staged.clear()
-        for _, done in refused:
-            done.set_exception(status.internal(f"the store refused the write: {error}"))
-        self._next()
 
-    def _next(self) -> None:
-        self._flushing = []
-        if self._queued:
-            self._flush()
+def _awaited(group: Sequence[Decided]) -> Iterator[asyncio.Future[None]]:
+    """The futures somebody may still wait for; a caller that was cancelled has cancelled its own."""
+    return (done for _, done in group if not done.done())
 
 
 def _effects(changes: Sequence[Change]) -> database.Batch:
