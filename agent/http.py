@@ -156,12 +156,12 @@ def _add_probes(app: FastAPI, rooms: Rooms) -> None:
     def docs() -> str:
         return web.docs_page("Headroom agent")
 
-    @app.get("/healthz", summary="Whether every periodic loop is alive")
-    def healthz(response: Response) -> dict[str, float]:
-        """Names of overdue loops with their age in seconds: 503 when there is one."""
-        overdue = rooms.loops.overdue()
-        response.status_code = 503 if overdue else 200
-        return overdue
+    @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent")
+    def healthz(response: Response) -> dict[str, dict[str, float]]:
+        """Loops that have missed their rounds, with how long they have been silent, in seconds."""
+        silent = rooms.loops.overdue()
+        response.status_code = 503 if silent else 200
+        return {"silent_loops": silent}
 
     @app.get("/readyz", summary="Whether pods and Node are known and usage is sampled")
     def readyz(response: Response) -> dict[str, bool]:
