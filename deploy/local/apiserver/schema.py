@@ -49,7 +49,7 @@ class Schema:
         self.list_rules: dict[Path, ListRule] = dict(_list_rules(raw, ()))
         try:
             self._shape: Any = _shape_of_object(raw, root=True)
-        except NotImplementedError:
+        except _NoShapeError:
             self._shape = None
 
     def check(self, obj: JsonObject) -> Checked:
@@ -271,10 +271,14 @@ _LIMITS: Mapping[str, Callable[[Json, Any, JsonObject], str]] = {
 }
 
 
+class _NoShapeError(Exception):
+    """No msgspec type says what this schema says; the slow way has to check its objects."""
+
+
 def _shape(schema: JsonObject) -> Any:
     """A msgspec type that accepts only what needs no change by the schema and breaks none of its rules."""
     if any(name in schema for name in _COMBINED) and not schema.get("x-kubernetes-int-or-string"):
-        raise NotImplementedError
+        raise _NoShapeError
     shape: Any = _plain_shape(schema)
     return shape | None if schema.get("nullable") else shape
 
@@ -285,10 +289,10 @@ def _plain_shape(schema: JsonObject) -> Any:
     if schema.get("x-kubernetes-int-or-string"):
         return int | text
     if "pattern" in schema and schema.get("format") in FORMATS:
-        raise NotImplementedError
+        raise _NoShapeError
     if "enum" in schema:
         if not all(type(item) in (int, str) for item in schema["enum"]):
-            raise NotImplementedError
+            raise _NoShapeError
         return Literal[tuple(schema["enum"])]
     match schema.get("type"):
         case "string":
@@ -306,7 +310,7 @@ def _plain_shape(schema: JsonObject) -> Any:
             return _shape_of_object(schema)
     if _preserves(schema) and not schema.get("properties"):
         return Any
-    raise NotImplementedError
+    raise _NoShapeError
 
 
 def _constrained(base: Any, **limits: Any) -> Any:
@@ -327,11 +331,11 @@ def _bounds(schema: JsonObject) -> dict[str, Any]:
 def _shape_of_object(schema: JsonObject, *, root: bool = False) -> Any:
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
     if schema.get("x-kubernetes-embedded-resource") or "minProperties" in schema or "maxProperties" in schema:
-        raise NotImplementedError
+        raise _NoShapeError
     if not properties and (extra or _preserves(schema)):
         return dict[str, _shape(extra) if isinstance(extra, dict) else Any]  # type: ignore[misc]  # built at run time
     if extra or _preserves(schema):
-        raise NotImplementedError
+        raise _NoShapeError
     if root:
         properties = {**properties, **{name: {"x-kubernetes-preserve-unknown-fields": True} for name in _UNCHECKED}}
     fields = [

@@ -156,12 +156,11 @@ def checkpoint_load(given: Input) -> object:
 
 
 def checkpoint_roundtrip(given: Input) -> object:
-    saved = filled(given, given["samples"]).saved()
+    saved: dict[str, Input] = filled(given, given["samples"]).saved()
     one = One(buckets(given["options"]), given.get("half_life_s", math.inf))
     one.load(saved)
     return {
-        # Some rows name the buckets alone.
-        "saved": {**saved, **saved["bucketWeights"]},  # type: ignore[dict-item]  # JSON made right above
+        "saved": {**saved, **saved["bucketWeights"]},  # some rows name the buckets alone
         "empty_after_load": one.empty,
         "min_bucket_after_load": int(one.bank.histograms.first[0]),
         "max_bucket_after_load": int(one.bank.histograms.last[0]),

@@ -88,8 +88,7 @@ def run(machine: Machine) -> Iterator[Callable[..., Harness]]:
         return started[-1]
 
     yield begin
-    for harness in started:
-        eventually(lambda: harness.runner.terminate(0, time.time()))  # noqa: B023 - called before the next round
+    eventually(lambda: all(harness.runner.terminate(0, time.time()) for harness in started))
 
 
 def a_pod(
