@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -305,7 +306,8 @@ def _plain_shape(schema: JsonObject) -> Any:
             return bool
         case "array":
             item = _shape(schema.get("items") or {})
-            return _constrained(list[item], min_length=schema.get("minItems"), max_length=schema.get("maxItems"))  # type: ignore[valid-type]  # built at run time
+            items = GenericAlias(list, item)
+            return _constrained(items, min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
         case "object":
             return _shape_of_object(schema)
     if _preserves(schema) and not schema.get("properties"):
@@ -333,7 +335,7 @@ def _shape_of_object(schema: JsonObject, *, root: bool = False) -> Any:
     if schema.get("x-kubernetes-embedded-resource") or "minProperties" in schema or "maxProperties" in schema:
         raise _NoShapeError
     if not properties and (extra or _preserves(schema)):
-        return dict[str, _shape(extra) if isinstance(extra, dict) else Any]  # type: ignore[misc]  # built at run time
+        return GenericAlias(dict, (str, _shape(extra) if isinstance(extra, dict) else Any))
     if extra or _preserves(schema):
         raise _NoShapeError
     if root:

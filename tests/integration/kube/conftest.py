@@ -1,6 +1,4 @@
-import signal
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,21 +8,6 @@ from tests.support.apiserver import ApiServer
 from tests.unit.kube.conftest import start
 
 __all__ = ["start"]  # a fixture, shared with the unit tests
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
-    yield server
-    server.kill(signal.SIGTERM)
-
-
-@pytest.fixture
-def server(process: ApiServer) -> Iterator[ApiServer]:
-    """One process for a module, without faults at the beginning of each test."""
-    process.heal()
-    yield process
-    process.heal()
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import contextlib
 import json
-import signal
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -87,19 +87,6 @@ class Cluster:
         return None if cpu is None and memory is None else Resources(quantity.whole(cpu), quantity.whole(memory))
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
-    yield server
-    server.kill(signal.SIGTERM)
-
-
-@pytest.fixture
-def server(process: ApiServer) -> Iterator[ApiServer]:
-    yield process
-    process.heal()
-
-
 @pytest.fixture
 def cluster(server: ApiServer) -> Iterator[Cluster]:
     cluster = Cluster(server.client())
@@ -115,8 +102,8 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
     """Starts managers that look for their ConfigMap in the cluster's namespace, and ends them with the test."""
     started: list[Manager] = []
 
-    def start(clock: Clock | None = None, **settings: object) -> Manager:
-        chosen = {
+    def start(clock: Clock | None = None, **settings: Any) -> Manager:
+        chosen: dict[str, Any] = {
             "namespace": cluster.namespace,
             "listen": "127.0.0.1:0",
             "leader_elect": False,
@@ -126,7 +113,7 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
         clock = clock or SystemClock()
         registry = CollectorRegistry()
         client = Client(Connection(server.url, StaticToken(TOKEN)), "manager", registry=registry)
-        started.append(Manager(ManagerSettings(**chosen), client, clock, registry))  # type: ignore[arg-type]  # real fields
+        started.append(Manager(ManagerSettings(**chosen), client, clock, registry))
         started[-1].start()
         return started[-1]
 

@@ -1,5 +1,7 @@
 """Cluster objects for tests, short to write."""
 
+from typing import Any
+
 from shared import durations
 from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
@@ -88,5 +90,5 @@ def pod(
     )
 
 
-def enabled(**fields: object) -> NodeStrategy:
-    return NodeStrategy(ColocationStrategy(enable=True, **fields), enabled=True)  # type: ignore[arg-type]  # the caller names real fields
+def enabled(**fields: Any) -> NodeStrategy:
+    return NodeStrategy(ColocationStrategy(enable=True, **fields), enabled=True)

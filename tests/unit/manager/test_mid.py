@@ -1,6 +1,7 @@
 """The Mid formulas: the seed's numbers, and what must hold of every formula whatever the cluster says."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -65,10 +66,10 @@ def results(explained: Explanation) -> tuple[tuple[int, str], tuple[int, str]]:
     ],
 )
 def test_the_seed_formulas(
-    strategy: dict[str, object], reclaimable: Resources | None, expected: tuple[tuple[int, str], tuple[int, str]]
+    strategy: dict[str, Any], reclaimable: Resources | None, expected: tuple[tuple[int, str], tuple[int, str]]
 ) -> None:
     seen = situation(reclaimable=reclaimable, prod=Resources(10_000, 10 * GIB))
-    assert results(mid.calculate(ColocationStrategy(**strategy), seen)) == expected  # type: ignore[arg-type]  # real fields
+    assert results(mid.calculate(ColocationStrategy(**strategy), seen)) == expected
 
 
 def test_a_static_share_beyond_all_numbers_is_capped_like_any_other() -> None:

@@ -1,6 +1,7 @@
 """What a node, its NodeMetric and its pods say, in integers."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,11 +65,11 @@ CHANGES: st.SearchStrategy[list[tuple[str, dict[str, str] | None]]] = st.lists(
 
 @given(CHANGES)
 def test_the_running_sums_are_the_sums_over_the_pods_there_are(
-    changes: list[tuple[str, dict[str, str] | None]],
+    changes: list[tuple[str, dict[str, Any] | None]],
 ) -> None:
     sums, alive = RequestSums(), dict[str, Pod]()
     for name, fields in changes:
-        new = None if fields is None else pod(name, **fields)  # type: ignore[arg-type]  # fields as drawn above
+        new = None if fields is None else pod(name, **fields)
         moved = sums.apply(Change(Kind.MODIFIED, f"default/{name}", alive.get(name), new))
         assert moved <= {"n1", "n2"}
         if new is None:
