@@ -8,18 +8,21 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from deploy.local.kubelet import containment
-from deploy.local.kubelet.kubelet import Kubelet
-from deploy.local.kubelet.logs import LogServer
-from deploy.local.kubelet.node import NodeFacts, NodeHeart, host_name, host_size
+from deploy.local.kubelet import containment, environment, powers
+from deploy.local.kubelet.fields import Host
+from deploy.local.kubelet.kubelet import REQUEST_SECONDS, Kubelet
+from deploy.local.kubelet.logs import Certificate, LogServer
+from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, host_size
 from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
+from deploy.local.kubelet.sources import ApiSources
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.scheduler import Scheduler
 from shared import settings, telemetry, termination
@@ -27,10 +30,13 @@ from shared.clock import SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
+from shared.kube.config import Connection
 from shared.kube.events import Recorder
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
+
+MAX_PROBES = 16  # at once; each ends with its timeout
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +48,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
     cgroup_parent: Annotated[str, Meta(description="path below which this node's pods live")] = "headroom"
     schedule: Annotated[bool, Meta(description="run the scheduler as well")] = True
+    tls_cert_file: Annotated[str, Meta(description="certificate to serve logs with; empty: plain HTTP")] = ""
+    tls_private_key_file: Annotated[str, Meta(description="its key")] = ""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
 
 
@@ -61,20 +69,31 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         return 2
     telemetry.configure_logging(level=chosen.log_level)
     logger.info("starting", extra=settings.shown(chosen))
-    run(chosen, Client(connection, "headroom-node"), termination.event())
+    run(chosen, connection, termination.event())
     return 0
 
 
-def run(chosen: NodeSettings, client: Client, ended: threading.Event) -> None:
+def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) -> None:
     """The node's life, until `ended`."""
+    client = Client(connection, "headroom-node")
     name = chosen.node_name or host_name()
     state_dir = Path(chosen.state_dir)
     held = containment.choose(Path(chosen.cgroup_root), chosen.cgroup_parent)
     logger.info("pods run in %s", held.description)
     loops = Loops()
     recorder = Recorder(client, "kubelet", name)
-    kubelet = Kubelet(client, recorder, Machine(state_dir, Records(state_dir / "pods"), held), name)
-    logs = LogServer(kubelet.log_file)
+    machine = Machine(
+        root=state_dir,
+        records=Records(state_dir / "pods"),
+        containment=held,
+        sources=ApiSources(client.single_attempt(REQUEST_SECONDS)),
+        powers=powers.find_out(state_dir),
+        host=Host(ADDRESS, host_size()),
+        variables=environment.of_server(connection.server),
+        probing=ThreadPoolExecutor(MAX_PROBES, "probe"),
+    )
+    kubelet = Kubelet(client, recorder, machine, name)
+    logs = LogServer(kubelet.log_file, certificate=_certificate(chosen))
     logs.start()
     heart = NodeHeart(client, NodeFacts(name, host_size(), kubelet_port=logs.port), SystemClock())
     loops.start("node-heart", heart.run)
@@ -87,7 +106,14 @@ def run(chosen: NodeSettings, client: Client, ended: threading.Event) -> None:
     ended.wait()
     loops.close()
     kubelet.shut_down()
+    machine.probing.shutdown(wait=False, cancel_futures=True)
     logs.close()
+
+
+def _certificate(chosen: NodeSettings) -> Certificate | None:
+    if not chosen.tls_cert_file:
+        return None
+    return Certificate(Path(chosen.tls_cert_file), Path(chosen.tls_private_key_file or chosen.tls_cert_file))
 
 
 if __name__ == "__main__":

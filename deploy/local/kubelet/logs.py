@@ -2,10 +2,12 @@
 
 import http.server
 import logging
+import ssl
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -24,13 +26,31 @@ def tail(content: bytes, lines: int | None) -> bytes:
     return b"".join(content.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
 
 
-class LogServer:
-    """Serves on loopback, on `port` or, with 0, on any free one."""
+@dataclass(frozen=True)
+class Certificate:
+    """A serving certificate and its key, PEM files both."""
 
-    def __init__(self, find: Find, port: int = 0) -> None:
+    cert_file: Path
+    key_file: Path
+
+
+class LogServer:
+    """Serves on loopback, on `port` or, with 0, on any free one; by TLS where there is a certificate.
+
+    Raises OSError, ssl.SSLError for files that cannot be used.
+    """
+
+    def __init__(self, find: Find, port: int = 0, certificate: Certificate | None = None) -> None:
         handler = type("Handler", (_Handler,), {"find": staticmethod(find)})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
         self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate.cert_file, certificate.key_file)
+            # The handshake is left to the thread that serves the connection: it could hold up the others.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, name="logs", daemon=True)
 
     @property

@@ -79,10 +79,8 @@ def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
         "capacity": amounts,
         "allocatable": amounts,
         "conditions": [_condition(*each, now) for each in _CONDITIONS],
-        "addresses": [
-            {"type": "InternalIP", "address": ADDRESS},
-            {"type": "Hostname", "address": facts.name},
-        ],
+        # No Hostname: API servers would look it up to reach the kubelet, and nobody has to know it.
+        "addresses": [{"type": "InternalIP", "address": ADDRESS}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.kubelet_port}},
         "nodeInfo": {
             "architecture": _architecture(),

@@ -47,8 +47,8 @@ def init_done(container: RunnableContainer, records: Mapping[str, Record]) -> bo
     if record is None:
         return False
     if container.restart_policy == RestartPolicy.ALWAYS:
-        return record.has_started
-    return record.exit is not None and record.exit.code == 0
+        return record.has_started and not record.unstarted
+    return _ended_well(record)
 
 
 def phase(pod: RunnablePod, stage: Stage) -> str:
@@ -74,24 +74,27 @@ def pod_status(pod: RunnablePod, stage: Stage, *, host_ip: str, now: float) -> J
         "startTime": durations.timestamp(stage.acknowledged_at),
         "conditions": _conditions(pod, stage, current, now),
         "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
         "podIP": host_ip,
         "podIPs": [{"ip": host_ip}],
         "qosClass": pods.kube_qos(pod).value,
         "containerStatuses": [
-            _container_status(each, stage.of(each), policy_of(each, pod, init=False), now)
+            _container_status(each, stage.of(each), policy_of(each, pod, init=False), now, init=False)
             for each in pod.spec.containers
         ],
     }
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [
-            _container_status(each, stage.of(each), policy_of(each, pod, init=True), now)
+            _container_status(each, stage.of(each), policy_of(each, pod, init=True), now, init=True)
             for each in pod.spec.init_containers
         ]
     return status
 
 
 def _conditions(pod: RunnablePod, stage: Stage, current: str, now: float) -> list[Json]:
-    unready = [container.name for container in pod.spec.containers if not stage.of(container).is_running]
+    sidecars = (each for each in pod.spec.init_containers or () if each.restart_policy == RestartPolicy.ALWAYS)
+    lasting = (*sidecars, *pod.spec.containers)
+    unready = [container.name for container in lasting if not stage.of(container).is_ready]
     ready_reason, ready_message = "", ""
     if current in ("Succeeded", "Failed"):
         ready_reason = "PodCompleted" if current == "Succeeded" else "PodFailed"
@@ -120,8 +123,11 @@ def _condition(stage: Stage, kind: str, holds: bool, now: float, reason: str = "
     }
 
 
-def _container_status(container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> Json:
+def _container_status(
+    container: RunnableContainer, record: Record, policy: RestartPolicy, now: float, *, init: bool
+) -> Json:
     last = record.previous_exit
+    runs_once = init and policy is not RestartPolicy.ALWAYS
     state = _state(record)
     if record.exit and lifecycle.runs_again(record, policy) and now < record.retry_at:
         last = record.exit
@@ -132,12 +138,16 @@ def _container_status(container: RunnableContainer, record: Record, policy: Rest
         "image": container.image,
         "imageID": "",
         "containerID": CONTAINER_ID_SCHEME + record.container_id if record.container_id else "",
-        "ready": record.is_running,
-        "started": record.is_running,
+        "ready": _ended_well(record) if runs_once else record.is_ready,
+        "started": record.is_up,
         "restartCount": record.restarts,
         "state": state,
         "lastState": _terminated(last) if last else {},
     }
+
+
+def _ended_well(record: Record) -> bool:
+    return record.exit is not None and record.exit.code == 0
 
 
 def _state(record: Record) -> Json:

@@ -1,120 +1,29 @@
 """Pods as real processes, in real cgroups where this machine allows them and as process trees everywhere."""
 
-import secrets
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
+import msgspec
 import psutil
 import pytest
 
 from deploy.local.kubelet import containment
-from deploy.local.kubelet.containment import CgroupContainment, Containment, TreeContainment
-from deploy.local.kubelet.records import Records
-from deploy.local.kubelet.runner import Machine, PodRunner
-from deploy.local.kubelet.wire import EnvVar, RunnableContainer, RunnableMeta, RunnablePod, RunnableSpec
-from shared.api.core import Quantities, ResourceRequirements
+from deploy.local.kubelet.containment import CgroupContainment, Containment
+from deploy.local.kubelet.runner import Machine
+from deploy.local.kubelet.wire import PodSecurityContext, RunnableContainer
+from shared.api.core import Quantities
+from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 SLEEP = ("sleep", "1000")
-
-
-@pytest.fixture(params=["cgroups", "trees"])
-def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
-    if request.param == "trees":
-        yield TreeContainment()
-        return
-    try:
-        made = CgroupContainment(CGROUP_ROOT, f"headroom-test-{secrets.token_hex(4)}")
-    except OSError as error:
-        pytest.skip(f"no cgroups can be made here: {error}")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def machine(held: Containment, tmp_path: Path) -> Machine:
-    return Machine(tmp_path, Records(tmp_path / "pods"), held)
-
-
-class Harness:
-    """A runner, its Events, and the time it believes in."""
-
-    def __init__(self, pod: RunnablePod, machine: Machine) -> None:
-        self.pod, self.machine = pod, machine
-        self.events: list[tuple[str, str, str]] = []
-        self.now = time.time()
-        known = machine.records.load().get(pod.metadata.uid)
-        self.runner = PodRunner(pod, machine, lambda *event: self.events.append(event), self.now, known)
-
-    def sync(self) -> dict[str, Any]:
-        return self.runner.sync(self.pod, self.now)
-
-    def container(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.sync()["containerStatuses"][0]
-        return found
-
-    def pids(self) -> list[int]:
-        """Every living process that carries the pod's uid, whoever its parent is."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("HEADROOM_POD_UID") == self.pod.metadata.uid:
-                    found.append(process.pid)
-            except psutil.Error:
-                continue
-        return found
-
-    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            status = self.sync()
-            return status if condition(status) else None
-
-        found = eventually(look)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def run(machine: Machine) -> Iterator[Callable[..., Harness]]:
-    started: list[Harness] = []
-
-    def begin(*command: str, pod: RunnablePod | None = None, policy: str = "Always") -> Harness:
-        started.append(Harness(pod or a_pod(*command, policy=policy), machine))
-        return started[-1]
-
-    yield begin
-    eventually(lambda: all(harness.runner.terminate(0, time.time()) for harness in started))
-
-
-def a_pod(
-    *command: str,
-    policy: str = "Always",
-    init: tuple[RunnableContainer, ...] = (),
-    limits: Quantities | None = None,
-    requests: Quantities | None = None,
-) -> RunnablePod:
-    main = RunnableContainer(
-        name="main",
-        image="image:1",
-        command=command or None,
-        env=(EnvVar("WHO", "world"), EnvVar("GREETING", "hello $(WHO)")),
-        resources=ResourceRequirements(limits=limits, requests=requests),
-    )
-    meta = RunnableMeta(name="p", namespace="default", uid=secrets.token_hex(8))
-    return RunnablePod(meta, RunnableSpec(containers=(main,), init_containers=init, restart_policy=policy))
 
 
 def test_a_command_runs_with_its_environment_and_its_output_is_kept(run: Callable[..., Harness]) -> None:
     harness = run("/bin/sh", "-c", "echo $(GREETING) $$HOME; pwd", policy="Never")
     status = harness.until(lambda status: status["phase"] == "Succeeded")
-    log = harness.machine.log_file(harness.pod.metadata.uid, "main").read_text()
     work_dir = str(harness.machine.work_dir(harness.pod.metadata.uid))
-    assert log.splitlines() == [f"hello world {work_dir}", work_dir]
+    assert harness.log().splitlines() == [f"hello world {work_dir}", work_dir]
     terminated = status["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
 
@@ -146,8 +55,7 @@ def test_init_containers_come_first_and_one_after_the_other(run: Callable[..., H
     harness = run(pod=a_pod("/bin/sh", "-c", "cat steps; exec sleep 1000", init=steps))
     assert harness.sync()["phase"] == "Pending"
     harness.until(lambda status: status["phase"] == "Running")
-    log = harness.machine.log_file(harness.pod.metadata.uid, "main")
-    assert eventually(lambda: log.exists() and log.read_text()) == "1\n2\n"
+    assert eventually(harness.log) == "1\n2\n"
 
 
 def test_a_command_that_does_not_exist_is_refused_in_words(run: Callable[..., Harness]) -> None:
@@ -155,7 +63,20 @@ def test_a_command_that_does_not_exist_is_refused_in_words(run: Callable[..., Ha
     waiting = harness.container()["state"]["waiting"]
     assert waiting["reason"] == "RunContainerError"
     assert "/no/such/thing" in waiting["message"]
-    assert [event[1] for event in harness.events] == ["Failed"]
+    assert harness.reasons() == ["Failed"]
+
+
+def test_a_container_that_is_refused_is_said_to_be_and_leaves_no_cgroup(
+    run: Callable[..., Harness], held: Containment
+) -> None:
+    pod = a_pod(*SLEEP)
+    forbidden = PodSecurityContext(run_as_non_root=True, run_as_user=0)
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, security_context=forbidden))
+    waiting = run(pod=pod).container()["state"]["waiting"]
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert "runAsNonRoot" in waiting["message"]
+    tops = held._tops() if isinstance(held, CgroupContainment) else ()
+    assert [path for top in tops for path in top.glob("kubepods/*/pod*/*/")] == []
 
 
 def test_without_a_command_a_pause_process_runs_and_an_event_says_so(run: Callable[..., Harness]) -> None:

@@ -3,25 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deploy.local.kubelet import lifecycle, limits, status
 from deploy.local.kubelet.lifecycle import Exit, Record, RestartPolicy
 from deploy.local.kubelet.limits import Limits
 from deploy.local.kubelet.status import Stage
 from deploy.local.kubelet.wire import (
-    EnvVar,
-    EnvVarSource,
-    ObjectFieldSelector,
     RunnableContainer,
     RunnableMeta,
     RunnablePod,
     RunnableSpec,
     command_line,
-    environment_of,
     expanded,
 )
 from shared.api.core import Container, Quantities, ResourceRequirements
-from shared.errors import InvalidInput
 
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.NEVER
 NOW = 1_000_000.0
@@ -125,6 +121,30 @@ def test_a_sidecar_lets_the_others_start_while_it_runs() -> None:
     assert status.policy_of(pod.all_containers[0], pod, init=True) is ALWAYS
 
 
+def test_a_sidecar_that_has_not_started_up_holds_the_others_up() -> None:
+    pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
+    assert not stage(pod, replace(running("side"), unstarted=True)).initialized
+
+
+def ready_of(pod: RunnablePod, *records: Record) -> tuple[str, bool]:
+    """The pod's Ready condition, and what its container's status says."""
+    found = status.pod_status(pod, stage(pod, *records), host_ip="127.0.0.1", now=NOW)
+    conditions = {each["type"]: each["status"] for each in found["conditions"]}
+    return conditions["Ready"], found["containerStatuses"][0]["ready"]
+
+
+def test_readiness_follows_the_probes_and_not_the_process_alone() -> None:
+    pod = a_pod()
+    assert ready_of(pod, running()) == ("True", True)
+    assert ready_of(pod, replace(running(), unready=True)) == ("False", False)
+    assert ready_of(pod, replace(running(), unstarted=True)) == ("False", False)
+
+
+def test_a_sidecar_counts_for_the_readiness_of_its_pod() -> None:
+    pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
+    assert ready_of(pod, replace(running("side"), unready=True), running()) == ("False", True)
+
+
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     pod = a_pod()
     first = status.pod_status(pod, stage(pod, running()), host_ip="127.0.0.1", now=NOW)
@@ -147,18 +167,6 @@ def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
 
 def test_arguments_without_a_command_belong_to_an_image_that_is_not_run() -> None:
     assert command_line(RunnableContainer(args=("serve",)), {}) == []
-
-
-def test_the_environment_knows_the_pods_own_fields() -> None:
-    reference = EnvVarSource(field_ref=ObjectFieldSelector(field_path="metadata.name"))
-    container = RunnableContainer(env=(EnvVar("POD", value_from=reference), EnvVar("HELLO", "hello $(POD)")))
-    assert environment_of(container, a_pod(), "127.0.0.1") == {"POD": "p", "HELLO": "hello p"}
-
-
-def test_a_source_the_kubelet_cannot_read_is_refused_by_name() -> None:
-    container = RunnableContainer(env=(EnvVar("SECRET", value_from=EnvVarSource()),))
-    with pytest.raises(InvalidInput, match="env SECRET"):
-        environment_of(container, a_pod(), "127.0.0.1")
 
 
 def sized(requests: Quantities | None = None, limits: Quantities | None = None) -> Container:
