@@ -108,7 +108,7 @@ def _value(field: msgspec.structs.FieldInfo, text: str, source: str) -> object:
     """`text` from a flag or a variable as the field's own type; the struct checks the bounds later."""
     try:
         if field.name.endswith("_seconds") and not _is_number(text):
-            return durations.parse(text)
+            return msgspec.convert(durations.parse(text), _plain(field.type), strict=False)
         return msgspec.convert(_split(field, text), _plain(field.type), strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         raise InvalidInput(source=source, field=_key(field.name), value=text, problem=str(error)) from error

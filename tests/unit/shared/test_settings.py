@@ -14,6 +14,7 @@ class Example(msgspec.Struct, frozen=True):
     node_name: str = ""
     report_interval_seconds: Annotated[float, msgspec.Meta(gt=0, description="how often")] = 60.0
     workers: Annotated[int, msgspec.Meta(ge=1)] = 4
+    lease_seconds: int = 15
     dry_run: bool = False
     types: tuple[str, ...] = ()
     proxy: str | None = None
@@ -37,6 +38,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> No
     [
         (["--report-interval=250ms"], "report_interval_seconds", 0.25),
         (["--report-interval=30"], "report_interval_seconds", 30.0),
+        (["--lease=1m30s"], "lease_seconds", 90),
         (["--dry-run"], "dry_run", True),
         (["--dry-run=false"], "dry_run", False),
         (["--types=a, b"], "types", ("a", "b")),
@@ -53,6 +55,7 @@ def test_a_flag_is_read_as_its_fields_type(argv: list[str], field: str, value: o
         (["--workers=many"], "", ["--workers", "workers", "many"]),
         (["--workers=0"], "", ["--workers", "workers", "0", ">= 1"]),
         (["--report-interval=soon"], "", ["--report-interval", "reportInterval", "soon"]),
+        (["--lease=1500ms"], "", ["--lease", "lease", "1500ms", "int"]),
         (["--report-interval=-1s"], "", ["--report-interval", "reportInterval", "> 0"]),
         ([], "worker: 3\n", ["settings.yaml", "worker", "unknown key", "workers"]),
         ([], "workers: many\n", ["settings.yaml", "workers", "many"]),
