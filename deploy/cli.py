@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from shared import names
 from shared.errors import HeadroomError, InvalidInput
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -39,6 +40,16 @@ class ExplainFormat(enum.StrEnum):
 class ProfileChoice(enum.StrEnum):
     DEMO = "demo"
     PRODUCTION = "production"
+
+
+class ClusterChoice(enum.StrEnum):
+    EMBEDDED = "embedded"
+    APISERVER = "apiserver"
+
+
+class SchedulerChoice(enum.StrEnum):
+    HEADROOM = "headroom"
+    KUBE = "kube-scheduler"
 
 
 def _seconds(text: str) -> float:
@@ -76,10 +87,16 @@ def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server (0: any).")] = 6443,
     manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
     agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
+    cluster: Annotated[
+        ClusterChoice, typer.Option(help="The embedded API server, or a real control plane (see the README).")
+    ] = ClusterChoice.EMBEDDED,
+    scheduler: Annotated[
+        SchedulerChoice, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
+    ] = SchedulerChoice.HEADROOM,
 ) -> int:
     """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""
     from deploy.local import up as command
-    from deploy.local.cluster import Ports
+    from deploy.local.cluster import ClusterKind, Ports, SchedulerKind
     from deploy.local.profile import ProfileName
 
     return command.run(
@@ -92,6 +109,8 @@ def up(
             as_json=output is UpFormat.JSON,
             profile=ProfileName(profile),
             ports=Ports(api=port, manager=manager_port, agent=agent_port),
+            kind=ClusterKind(cluster),
+            scheduler=SchedulerKind(scheduler),
         )
     )
 
@@ -126,6 +145,19 @@ def explain_node(
     from deploy import explain as command
 
     print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value))
+    return OK
+
+
+@app.command()
+def cleanup(
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace the manager ran in.")] = names.INSTALL_NAMESPACE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> int:
+    """Remove what the manager left in a cluster: Mid resources on Nodes, NodeMetrics it created, its Lease."""
+    from deploy import cleanup as command
+
+    command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print)
     return OK
 
 

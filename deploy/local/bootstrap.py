@@ -1,6 +1,7 @@
 """What a fresh local cluster is given: namespaces, the colocation configuration, sample pods. What exists stays."""
 
 import contextlib
+import threading
 from collections.abc import Iterable
 
 import msgspec
@@ -11,15 +12,15 @@ from deploy.local.simulated import annotations
 from shared import names
 from shared.api.core import Node, Pod
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists
+from shared.kube.errors import AlreadyExists, Forbidden
 from shared.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
+
+SERVICE_ACCOUNT_SECONDS = 15.0
 
 
 def install(client: Client, profile: Profile) -> bool:
     """The product's namespace and ConfigMap; False when an earlier configuration was there and is kept."""
-    with contextlib.suppress(AlreadyExists):
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.INSTALL_NAMESPACE}}
-        client.create(NAMESPACES, namespace)
+    create_namespace(client, names.INSTALL_NAMESPACE)
     config = msgspec.json.format(msgspec.json.encode(profiles.colocation_config(profile)), indent=2).decode()
     config_map = {
         "apiVersion": "v1",
@@ -34,11 +35,27 @@ def install(client: Client, profile: Profile) -> bool:
     return True
 
 
+def create_namespace(client: Client, name: str) -> None:
+    """Unless it is there already."""
+    with contextlib.suppress(AlreadyExists):
+        client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
 def create_pods(client: Client, pods: Iterable[dict[str, object]], namespace: str) -> None:
-    """Those that are not there yet."""
+    """Those that are not there yet. A young namespace refuses pods until its service account has been made."""
+    deadline = client.clock.monotonic() + SERVICE_ACCOUNT_SECONDS
     for pod in pods:
-        with contextlib.suppress(AlreadyExists):
-            client.create(PODS, pod, namespace)
+        while True:
+            try:
+                client.create(PODS, pod, namespace)
+            except AlreadyExists:
+                pass
+            except Forbidden:
+                if client.clock.monotonic() > deadline:
+                    raise
+                client.clock.wait(threading.Event(), 0.1)
+                continue
+            break
 
 
 def has_settled(client: Client, simulated_nodes: int) -> bool:
@@ -47,20 +64,3 @@ def has_settled(client: Client, simulated_nodes: int) -> bool:
     simulated = client.list(NODES, into=Node, label_selector=f"{names.LABEL_SIMULATED}=true").items
     watched = [node for node in simulated if node.metadata.annotation(annotations.AGENT_ADDRESS)]
     return phases.isdisjoint({"", "Pending"}) and len(watched) >= simulated_nodes
-
-
-def kubeconfig(server: str, token: str) -> dict[str, object]:
-    """A kubeconfig for `server` with one context."""
-    name = "headroom"
-    # kubectl sends no bearer token over plain http; a user in the URL it sends everywhere, and the server takes its
-    # password for the token.
-    scheme, _, address = server.partition("://")
-    server = f"{scheme}://{name}:{token}@{address}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": server}}],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-        "current-context": name,
-    }

@@ -1,17 +1,20 @@
 """The local cluster as processes: which ones, on which ports, with which arguments."""
 
+import enum
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-import yaml
-
-from deploy.local import bootstrap, samples
+from deploy.local import bootstrap, identities, kubeconfig, samples
 from deploy.local import profile as profiles
+from deploy.local.control_plane import LOOPBACK, ControlPlane
+from deploy.local.embedded import EmbeddedServer
 from deploy.local.home import VARIABLE_CLUSTER, Home
 from deploy.local.kubelet import node
 from deploy.local.profile import Profile
@@ -19,13 +22,13 @@ from deploy.local.supervisor import Program, Supervisor
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
+from shared.kube.http import Transport
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
+REQUEST_SECONDS = 2.0
 SETTLE_SECONDS = 15.0
-CRD_DIR = Path(__file__).parent.parent / "helm" / "headroom" / "crds"
 
 Say = Callable[[str], None]
 
@@ -43,10 +46,53 @@ class Ports:
     agent: int
 
 
+class ClusterKind(enum.StrEnum):
+    """Whose API server the cluster has."""
+
+    EMBEDDED = "embedded"
+    APISERVER = "apiserver"
+
+
+class SchedulerKind(enum.StrEnum):
+    """Who binds pods to nodes: ours, or kube-scheduler (which comes with a real control plane only)."""
+
+    HEADROOM = "headroom"
+    KUBE = "kube-scheduler"
+
+
+class Server(Protocol):
+    """What serves the Kubernetes API."""
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        ...
+
+    @property
+    def ca_file(self) -> Path | None:
+        """What an https one's certificate is verified with."""
+        ...
+
+    @property
+    def kubelet_certificate(self) -> tuple[str, ...]:
+        """Flags for a kubelet it would only ask for logs by TLS."""
+        ...
+
+    def programs(self) -> list[Program]:
+        """What it consists of, in the order it starts."""
+        ...
+
+    def controllers(self) -> list[Program]:
+        """What works on its API, once it serves."""
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is to run."""
 
+    kind: ClusterKind
+    scheduler: SchedulerKind
     profile: Profile
     ports: Ports
     simulated_nodes: int
@@ -75,36 +121,38 @@ class LocalCluster:
         self._plan = plan
         self._say = say
         self.node_name = node.host_name()
-        self.server = f"http://{LOOPBACK}:{plan.ports.api}"
         self.manager_url = f"http://{LOOPBACK}:{plan.ports.manager}"
         self.agent_url = f"http://{LOOPBACK}:{plan.ports.agent}"
         self._token = home.token_file.read_text().strip()
+        self._server = _server(home, plan, self._token)
         self._supervisor: Supervisor | None = None
 
     def write_files(self) -> None:
         """The kubeconfig and the agents' settings, which the processes start from."""
-        config = yaml.safe_dump(bootstrap.kubeconfig(self.server, self._token), sort_keys=False)
-        self._home.kubeconfig.touch(mode=0o600)
-        self._home.kubeconfig.write_text(config)
+        kubeconfig.write(self._home.kubeconfig, self._server.server, self._token, self._server.ca_file)
         self._agent_config.write_text(profiles.agent_settings(self._plan.profile))
 
     def start(self, cancelled: Callable[[], bool]) -> None:
-        """Returns once every process was started and the API server serves. Raises StartFailed."""
-        environment = os.environ | {VARIABLE_CLUSTER: self._home.cluster_id, "PYTHONUNBUFFERED": "1"}
+        """Returns once every process was started and the API server serves. Raises StartFailed, MissingBinary."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # pods run `headroom` too
+        environment = os.environ | {VARIABLE_CLUSTER: self._home.cluster_id, "PYTHONUNBUFFERED": "1", "PATH": path}
         self._supervisor = Supervisor(self._home.logs, environment, on_death=self._on_death)
-        self._ready_file.unlink(missing_ok=True)
-        self._supervisor.add(self._api_server())
+        for program in self._server.programs():
+            self._supervisor.add(program)
         self._await_api_server(cancelled)
-        client = Client(Connection(self.server, StaticToken(self._token)), "headroom-up")
+        for program in self._server.controllers():
+            self._supervisor.add(program)
+        client = Client(self._connection(), "headroom-up")
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
-        *others, agent = self._programs()
-        for program in others:
+        if self._plan.kind is ClusterKind.APISERVER:
+            identities.install_chart(self._home.kubeconfig)
+        for program in self._programs(client):
             self._supervisor.add(program)
         bootstrap.create_pods(client, samples.sample_pods(self.node_name, node.host_size()), samples.NAMESPACE)
         # The bustle of the start is no usage to learn from, so the agent of this machine comes last.
         _await(lambda: cancelled() or bootstrap.has_settled(client, self._plan.simulated_nodes), SETTLE_SECONDS)
-        self._supervisor.add(agent)
+        self._supervisor.add(self._agent(client))
         client.close()
 
     def close(self) -> None:
@@ -116,63 +164,101 @@ class LocalCluster:
     def _agent_config(self) -> Path:
         return self._home.directory / "agent.yaml"
 
-    @property
-    def _ready_file(self) -> Path:
-        return self._home.directory / "apiserver.ready"
+    def _connection(self) -> Connection:
+        ca_file = self._server.ca_file
+        return Connection(self._server.server, StaticToken(self._token), ca_file=str(ca_file) if ca_file else None)
 
     def _await_api_server(self, cancelled: Callable[[], bool]) -> None:
-        if not _await(lambda: cancelled() or self._ready_file.exists(), READY_SECONDS):
+        if not _await(lambda: cancelled() or self._is_ready(), READY_SECONDS):
             raise StartFailed(f"the API server is not ready after {READY_SECONDS:.0f} s; see {self._home.logs}")
         if cancelled():
             raise StartFailed("stopped while the API server started")
+
+    def _is_ready(self) -> bool:
+        ca_file = self._server.ca_file
+        if ca_file is not None and not ca_file.exists():
+            return False
+        transport = Transport(self._connection(), "headroom-up")
+        try:
+            transport.request("GET", "/readyz", timeout_seconds=REQUEST_SECONDS)
+        except HeadroomError:
+            return False
+        finally:
+            transport.close()
+        return True
 
     def _on_death(self, program: Program, code: int, delay_seconds: float) -> None:
         how = f"exit status {code}" if code >= 0 else f"signal {-code}"
         log = self._home.logs / f"{program.name}.log"
         self._say(f"{program.name} ended ({how}), starting it again in {delay_seconds:.1f} s; see {log}")
 
-    def _api_server(self) -> Program:
-        return Program(
-            "apiserver",
-            "deploy.local.apiserver",
-            (
-                *("--listen", f"{LOOPBACK}:{self._plan.ports.api}"),
-                *("--data-dir", str(self._home.directory / "apiserver")),
-                *("--token-file", str(self._home.token_file)),
-                *("--crd-dir", str(CRD_DIR)),
-                *("--ready-file", str(self._ready_file)),
-            ),
-        )
-
-    def _programs(self) -> list[Program]:
-        """In the order they start, this machine's agent last. The kubelet makes the cgroups it looks for."""
+    def _programs(self, client: Client) -> list[Program]:
+        """In the order they start; this machine's agent comes later. The kubelet makes the cgroups it looks for."""
         access = ("--kubeconfig", str(self._home.kubeconfig))
-        parent = ("--cgroup-parent", self._home.cgroup_parent)
+        schedule = "true" if self._plan.scheduler is SchedulerKind.HEADROOM else "false"
         simulated = Program("simulated", "deploy.local.simulated", (*access, *self._simulation()))
         return [
-            Program("manager", "manager", (*access, "--listen", f"{LOOPBACK}:{self._plan.ports.manager}",
-                                           "--leader-elect", "false")),
-            Program("node", "deploy.local.node", (*access, *parent, *self._state("kubelet"))),
-            *([simulated] if self._plan.simulated_nodes else []),
-            Program("agent", "agent", (
-                *access, *parent, *self._state("agent"),
-                *("--node-name", self.node_name),
-                *("--listen", f"{LOOPBACK}:{self._plan.ports.agent}"),
-                *("--config", str(self._agent_config)),
+            Program("manager", "manager", (
+                *self._access(client, identities.MANAGER),
+                *("--listen", f"{LOOPBACK}:{self._plan.ports.manager}"),
+                *("--leader-elect", "false"),
             )),
+            Program("node", "deploy.local.node", (
+                *access, *self._cgroup_parent, *self._state("kubelet"), *self._server.kubelet_certificate,
+                *("--schedule", schedule),
+            )),
+            *([simulated] if self._plan.simulated_nodes else []),
         ]  # fmt: skip
 
+    def _agent(self, client: Client) -> Program:
+        arguments = (
+            *self._access(client, identities.AGENT, node_name=self.node_name),
+            *self._cgroup_parent,
+            *self._state("agent"),
+            *("--node-name", self.node_name),
+            *("--listen", f"{LOOPBACK}:{self._plan.ports.agent}"),
+            *("--config", str(self._agent_config)),
+        )
+        return Program("agent", "agent", arguments)
+
+    def _access(self, client: Client, service_account: str, node_name: str | None = None) -> tuple[str, str]:
+        """On a real API server the product runs as the chart's service accounts, with no more rights than they have."""
+        if self._plan.kind is ClusterKind.EMBEDDED:
+            return ("--kubeconfig", str(self._home.kubeconfig))
+        path = self._home.directory / f"{service_account}.kubeconfig"
+        token = identities.token(client, service_account, node_name)
+        kubeconfig.write(path, self._server.server, token, self._server.ca_file)
+        return ("--kubeconfig", str(path))
+
     def _simulation(self) -> tuple[str, ...]:
+        agents = identities.AGENT if self._plan.kind is ClusterKind.APISERVER else ""
         return (
             *self._state("simulated"),
             *("--nodes", str(self._plan.simulated_nodes)),
             *("--speed", str(self._plan.speed)),
             *(("--trace", str(self._plan.trace)) if self._plan.trace else ()),
             *("--agent-config", str(self._agent_config)),
+            *("--agent-service-account", agents),
         )
+
+    @property
+    def _cgroup_parent(self) -> tuple[str, str]:
+        return ("--cgroup-parent", self._home.cgroup_parent)
 
     def _state(self, name: str) -> tuple[str, str]:
         return ("--state-dir", str(self._home.directory / name))
+
+
+def _server(home: Home, plan: Plan, token: str) -> Server:
+    if plan.kind is ClusterKind.EMBEDDED:
+        return EmbeddedServer(home.directory / "apiserver", plan.ports.api, home.token_file)
+    return ControlPlane(
+        home.directory / "control-plane",
+        plan.ports.api,
+        token,
+        durable=not home.claim.temporary,
+        scheduler=plan.scheduler is SchedulerKind.KUBE,
+    )
 
 
 def _await(condition: Callable[[], bool], seconds: float) -> bool:

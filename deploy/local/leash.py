@@ -1,4 +1,6 @@
-"""Runs a module as a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID MODULE ARGS`.
+"""Runs a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID TARGET ARGS`.
+
+TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays).
 
 A parent killed with -9 cannot tell its children, so the kernel does (Linux), or the child looks for itself.
 """
@@ -33,7 +35,9 @@ def _watch(parent_pid: int) -> None:
 
 
 if __name__ == "__main__":
-    parent, module, *arguments = sys.argv[1:]
+    parent, target, *arguments = sys.argv[1:]
     tie_to(int(parent))
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if os.sep in target:
+        os.execv(target, [target, *arguments])
+    sys.argv = [target, *arguments]
+    runpy.run_module(target, run_name="__main__", alter_sys=True)

@@ -22,10 +22,10 @@ STOP_SECONDS = 8.0
 
 @dataclass(frozen=True)
 class Program:
-    """One child: a module run with its own log file."""
+    """One child with its own log file. `target`: a Python module, or the path of an executable."""
 
     name: str
-    module: str
+    target: str
     arguments: tuple[str, ...]
 
 
@@ -98,7 +98,7 @@ class Supervisor:
 
     def _start(self, child: _Child, now: float) -> None:
         program = child.program
-        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), program.module, *program.arguments]
+        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), program.target, *program.arguments]
         with self.log_file(program).open("ab") as log:
             child.process = subprocess.Popen(
                 command,

@@ -11,13 +11,13 @@ import msgspec
 
 from deploy.local import cluster, home
 from deploy.local import profile as profiles
-from deploy.local.cluster import LocalCluster, Plan, Ports
+from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
 from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
 from deploy.local.profile import ProfileName
 from deploy.local.screen import LiveScreen, Nodes, PlainScreen
 from shared import termination
-from shared.errors import HeadroomError
+from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ class UpOptions:
     as_json: bool
     profile: ProfileName
     ports: Ports
+    kind: ClusterKind
+    scheduler: SchedulerKind
 
 
 def run(options: UpOptions) -> int:
@@ -47,6 +49,9 @@ def run(options: UpOptions) -> int:
         from deploy.local.simulated import traces
 
         traces.load(options.trace)  # a mistake in it is told now, not in a log
+    if options.scheduler is SchedulerKind.KUBE and options.kind is ClusterKind.EMBEDDED:
+        problem = "comes with --cluster apiserver only"
+        raise InvalidInput(source="command line", field="--scheduler", value=options.scheduler.value, problem=problem)
     stop = termination.event()
     for cluster_id in home.clear_dead():
         _say(f"cleared away what cluster {cluster_id} had left behind")
@@ -58,7 +63,15 @@ def run(options: UpOptions) -> int:
 
 
 def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
-    plan = Plan(profiles.PROFILES[options.profile], _ports(options.ports), options.nodes, options.speed, options.trace)
+    plan = Plan(
+        kind=options.kind,
+        scheduler=options.scheduler,
+        profile=profiles.PROFILES[options.profile],
+        ports=_ports(options.ports),
+        simulated_nodes=options.nodes,
+        speed=options.speed,
+        trace=options.trace,
+    )
     local = LocalCluster(found, plan, _say)
     local.write_files()
     _introduce(options, plan, found, local)

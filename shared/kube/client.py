@@ -8,7 +8,7 @@ are the caller's, who alone can decide again.
 import copy
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
@@ -22,7 +22,7 @@ from shared.kube.config import Connection
 from shared.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
 from shared.kube.http import Response, Stream, Transport
 from shared.kube.objects import Refused
-from shared.kube.resources import PODS, Resource
+from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
 from shared.kube.retry import ONCE, Retry
 
 T = TypeVar("T")
@@ -71,6 +71,17 @@ class _Call:
 
 class _Written(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+
+
+class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A bearer token, and until when it is good (RFC 3339)."""
+
+    token: str
+    expiration_timestamp: str
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    status: IssuedToken
 
 
 class Client:
@@ -267,6 +278,26 @@ class Client:
         }
         path = PODS.path(pod, namespace, "binding")
         self._send(_Call("bind", "POST", path, body=_encoded(body), repeatable=False))
+
+    def request_token(
+        self,
+        namespace: str,
+        service_account: str,
+        *,
+        bound_to: Mapping[str, str] | None = None,
+        audiences: Sequence[str] = (),
+        expiration_seconds: int = 3600,
+    ) -> IssuedToken:
+        """A token that speaks for the service account; with `bound_to` (kind, apiVersion, name, uid of a Pod, Node or
+        Secret) only for as long as that object exists.
+        """
+        spec: dict[str, object] = {"audiences": list(audiences), "expirationSeconds": expiration_seconds}
+        if bound_to is not None:
+            spec["boundObjectRef"] = dict(bound_to)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = SERVICEACCOUNTS.path(service_account, namespace, "token")
+        answer = self._send(_Call("create", "POST", path, body=_encoded(body), repeatable=True))
+        return objects.decode(answer.body, _TokenRequest).status
 
     def close(self) -> None:
         """Closes idle connections."""

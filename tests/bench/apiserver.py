@@ -21,7 +21,7 @@ import psutil
 from tests.bench.row import Row
 
 PATCHES, CLIENTS, WATCHERS, NODES, LISTS = 4_000, 16, 5, 5_000, 5
-_CRDS = Path(__file__).parents[2] / "deploy" / "helm" / "headroom" / "crds"
+_CRDS = Path(__file__).parents[2] / "deploy" / "helm" / "headroom" / "files" / "crds"
 _METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 _TOKEN = "bench"
 

@@ -14,28 +14,33 @@ import msgspec
 import psutil
 import pytest
 
+from deploy.local.control_plane import APISERVER
 from deploy.local.kubelet.node import host_name
 from shared import names
+from shared.errors import InvalidInput
 from shared.kube.client import Client
-from shared.kube.config import from_kubeconfig
-from shared.kube.errors import NotFound, Unreachable
+from shared.kube.config import Connection, from_kubeconfig
+from shared.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from shared.kube.resources import CONFIGMAPS, NODES, PODS
 from tests.support import eventually
+from tests.support.apiserver import REAL
 
-START_SECONDS = 40.0
+UP = (sys.executable, "-m", "deploy.cli", "up")
+START_SECONDS = 60.0
 
 
 class RunningCluster:
     """`headroom up` and what can be asked of it."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, kind: str, directory: Path, *arguments: str) -> None:
+        self.kind = kind
         self.directory = directory
         self.errors = directory / "up.stderr"
         directory.mkdir(exist_ok=True)
         ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.cli", "up", "--keep", str(directory / "state"), *ports, *arguments],
+                [*UP, "--cluster", kind, "--keep", str(directory / "state"), *ports, *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env=os.environ | {"XDG_RUNTIME_DIR": str(directory)},
@@ -44,7 +49,9 @@ class RunningCluster:
         self.node = host_name()
         self.agent_url = self._announced("agent").removesuffix("/docs")
         self.manager_url = self._announced("manager").rstrip("/")
-        self.client = Client(from_kubeconfig(str(self.kubeconfig)), "headroom-tests")
+        connection = eventually(self._connection, START_SECONDS)
+        assert connection is not None
+        self.client = Client(connection, "headroom-tests")
 
     def wait_until_decided(self, count: int) -> None:
         """Returns once the manager has decided about `count` nodes from what their agents reported."""
@@ -90,28 +97,33 @@ class RunningCluster:
         except NotFound:
             return None
 
-    def child(self, module: str) -> psutil.Process | None:
-        """The process of the cluster that runs `module`."""
+    def child(self, target: str) -> psutil.Process | None:
+        """The process of the cluster that runs `target`, a module or an executable."""
         for process in psutil.Process(self.process.pid).children():
             try:
-                if module in process.cmdline():
+                if target in (Path(word).name for word in process.cmdline()):
                     return process
             except psutil.Error:
                 continue
         return None
 
-    def kill(self, module: str) -> None:
-        """kill -9, and back again: returns once another process runs `module`."""
-        killed = self.child(module)
-        assert killed is not None, f"{module} does not run"
+    @property
+    def api_server(self) -> str:
+        """What runs the API server."""
+        return APISERVER if self.kind == REAL else "deploy.local.apiserver"
+
+    def kill(self, target: str) -> None:
+        """kill -9, and back again: returns once another process runs `target`."""
+        killed = self.child(target)
+        assert killed is not None, f"{target} does not run"
         killed.kill()
-        eventually(lambda: (found := self.child(module)) is not None and found.pid != killed.pid)
+        eventually(lambda: (found := self.child(target)) is not None and found.pid != killed.pid)
 
     def serves(self) -> bool:
         """Whether the API server answers."""
         try:
             self.client.single_attempt().list(NODES)
-        except Unreachable:
+        except (Unreachable, ServerError, Forbidden):  # a real one refuses until it has read its roles
             return False
         return True
 
@@ -120,12 +132,19 @@ class RunningCluster:
             self.process.send_signal(number)
         return self.process.wait(30)
 
+    def _connection(self) -> Connection | None:
+        """None until a real API server has made its certificate."""
+        try:
+            return from_kubeconfig(str(self.kubeconfig))
+        except InvalidInput:
+            return None
+
     def _announced(self, what: str) -> str:
         def found() -> re.Match[str] | None:
             assert self.process.poll() is None, self.errors.read_text()
             return re.search(rf"^{what}: +(http\S+)", self.errors.read_text(), re.MULTILINE)
 
-        match = eventually(found)
+        match = eventually(found, START_SECONDS)
         assert match is not None
         return match[1]
 
@@ -144,12 +163,12 @@ def processes_of(directory: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., RunningCluster]]:
+def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
     """Starts further clusters and sees to their end."""
     started: list[RunningCluster] = []
 
     def begin(directory: Path, *arguments: str) -> RunningCluster:
-        started.append(RunningCluster(directory, *arguments))
+        started.append(RunningCluster(cluster_kind, directory, *arguments))
         return started[-1]
 
     yield begin
@@ -158,8 +177,8 @@ def start() -> Iterator[Callable[..., RunningCluster]]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path_factory.mktemp("e2e"), "--nodes", "2", "-o", "json")
+def cluster(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    running = RunningCluster(cluster_kind, tmp_path_factory.mktemp("e2e"), "--nodes", "2", "-o", "json")
     try:
         running.wait_until_decided(3)
         running.calm()

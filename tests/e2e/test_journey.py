@@ -164,12 +164,12 @@ def test_kubectl_shows_and_steers_the_cluster(cluster: RunningCluster, kubectl: 
     kubectl.run("delete", "pod", "talker", "--timeout=15s")
 
 
-@pytest.mark.parametrize("module", ["agent", "manager", "deploy.local.apiserver", "deploy.local.node"])
-def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: RunningCluster, module: str) -> None:
+@pytest.mark.parametrize("part", ["agent", "manager", "API server", "deploy.local.node"])
+def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: RunningCluster, part: str) -> None:
     before = cluster.pod("steady")
     assert before is not None
     pids = pids_of(before["metadata"]["uid"])
-    cluster.kill(module)
+    cluster.kill(cluster.api_server if part == "API server" else part)
 
     killed_at = time.time()
     eventually(cluster.serves, 20, 0.1)

@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.e2e.conftest import RunningCluster, processes_of
+from tests.e2e.conftest import UP, RunningCluster, processes_of
 from tests.support import eventually
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -56,9 +55,9 @@ def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> N
     assert done.stderr.strip().endswith(f"in use by the headroom up with pid {cluster.process.pid}")
 
 
-def test_for_scripts_it_prints_the_documented_json_alone(tmp_path: Path) -> None:
+def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_path: Path) -> None:
     ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
-    done = _up("--nodes", "0", "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
+    done = _up("--cluster", cluster_kind, "--nodes", "0", "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = msgspec.json.decode(done.stdout)
     definitions = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]
@@ -75,6 +74,7 @@ def test_for_scripts_it_prints_the_documented_json_alone(tmp_path: Path) -> None
         (("--trace", "/no/such/file"), "/no/such/file"),
         (("--nodes", "-1"), "--nodes"),
         (("--unheard-of",), "--unheard-of"),
+        (("--scheduler", "kube-scheduler"), "--scheduler"),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_bad_usage_is_one_line_and_status_2(arguments: tuple[str, ...], words: s
 
 def _up(*arguments: str, runtime_dir: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deploy.cli", "up", *arguments],
+        [*UP, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=os.environ | {"XDG_RUNTIME_DIR": str(runtime_dir)},
     )

@@ -18,6 +18,7 @@ from shared.clock import SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
+from shared.kube.config import Connection
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     nodes: Annotated[int, Meta(ge=1, le=1000, description="number of nodes")] = 5
     speed: Annotated[float, Meta(gt=0, description="how much faster than the clock simulated time runs")] = 1.0
     trace: Annotated[str, Meta(description="csv file (.gz) whose series the pods follow")] = ""
+    agent_service_account: Annotated[str, Meta(description="who the agents are; empty: the kubeconfig's user")] = ""
     agent_config: Annotated[str, Meta(description="YAML file with the agents' settings")] = ""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
 
@@ -45,8 +47,8 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             argv=argv,
             environment=environment,
         )
-        simulation = _simulation(chosen)
         connection = config.discover(chosen.kubeconfig or None)
+        simulation = _simulation(chosen, connection)
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2
@@ -63,7 +65,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _simulation(chosen: SimulationSettings) -> Simulation:
+def _simulation(chosen: SimulationSettings, connection: Connection) -> Simulation:
     policy = settings.load(
         AgentSettings,
         program="agent-config",
@@ -77,6 +79,8 @@ def _simulation(chosen: SimulationSettings) -> Simulation:
         trace=traces.load(Path(chosen.trace)) if chosen.trace else (),
         policy=policy,
         state_dir=Path(chosen.state_dir),
+        connection=connection,
+        agent_service_account=chosen.agent_service_account,
     )
 
 

@@ -1,6 +1,6 @@
 """All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each."""
 
-import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.main import Agent
 from agent.settings import AgentSettings
+from deploy.local import bootstrap, identities
 from deploy.local.kubelet.node import BEAT_SECONDS, NodeFacts, NodeHeart
 from deploy.local.simulated import annotations, workloads
 from deploy.local.simulated.kubelet import SimulatedKubelet
@@ -21,9 +22,9 @@ from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import Clock
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists
+from shared.kube.config import Connection, StaticToken
 from shared.kube.informer import Change, Informer, Kind
-from shared.kube.resources import NAMESPACES, NODES, PODS
+from shared.kube.resources import NODES, PODS
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -34,13 +35,18 @@ RUNTIME = "simulated://0.1.0"
 
 @dataclass(frozen=True)
 class Simulation:
-    """What the nodes are like. `policy` is what the agents start from; its times are the simulation's."""
+    """What the nodes are like. `policy` is what the agents start from; its times are the simulation's.
+
+    Each agent speaks as `agent_service_account`, bound to its Node, or as everybody here where that is empty.
+    """
 
     node_count: int
     speed: float
     trace: Sequence[Series]
     policy: AgentSettings
     state_dir: Path
+    connection: Connection
+    agent_service_account: str = ""
 
 
 def node_names(count: int) -> list[str]:
@@ -70,24 +76,37 @@ class SimulatedNode:
         self.heart = NodeHeart(
             client, NodeFacts(name, size, labels=labels, taints=(workloads.TAINT,), runtime=RUNTIME), clock
         )
-        settings = msgspec.structs.replace(
+        self._settings = msgspec.structs.replace(
             accelerated(simulation.policy, simulation.speed),
             node_name=name,
             listen="127.0.0.1:0",
             state_dir=str(simulation.state_dir / name),
         )
-        source = SimulatedSource(name, size, clock, speed=simulation.speed, trace=simulation.trace)
-        self._agent = Agent(settings, client, source, clock, CollectorRegistry())
+        self._source = SimulatedSource(name, size, clock, speed=simulation.speed, trace=simulation.trace)
+        self._simulation = simulation
+        self._clock = clock
+        self._agent: Agent | None = None
 
     def start_agent(self) -> None:
-        """Starts its agent and says on the Node where that is."""
+        """Starts the agent of the registered Node, and says there where it is."""
+        client = self._agent_client()
+        self._agent = Agent(self._settings, client, self._source, self._clock, CollectorRegistry())
         self._agent.start()
         host, port = self._agent.address
         patch = {"metadata": {"annotations": {annotations.AGENT_ADDRESS: f"{host}:{port}"}}}
         self._client.patch(NODES, self.name, patch)
 
     def close(self) -> None:
-        self._agent.close()
+        if self._agent is not None:
+            self._agent.close()
+
+    def _agent_client(self) -> Client:
+        if not self._simulation.agent_service_account:
+            return self._client
+        token = identities.token(self._client, self._simulation.agent_service_account, self.name)
+        return Client(
+            dataclasses.replace(self._simulation.connection, credentials=StaticToken(token)), "headroom-agent"
+        )
 
 
 class Fleet:
@@ -126,12 +145,9 @@ class Fleet:
             node.heart.beat()
 
     def _create_workloads(self) -> None:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": workloads.NAMESPACE}}
-        with contextlib.suppress(AlreadyExists):
-            self._client.create(NAMESPACES, namespace)
-        for pod in workloads.sample_pods(self._simulation.node_count):
-            with contextlib.suppress(AlreadyExists):
-                self._client.create(PODS, pod, workloads.NAMESPACE)
+        bootstrap.create_namespace(self._client, workloads.NAMESPACE)
+        pods = workloads.sample_pods(self._simulation.node_count)
+        bootstrap.create_pods(self._client, pods, workloads.NAMESPACE)
 
     def _await_workloads(self, stop: threading.Event) -> None:
         """Nodes that fill up while they are watched would look restless for long, so the agents come after the pods."""

@@ -1,0 +1,167 @@
+"""`headroom cleanup`: takes off the cluster what the manager put there and nobody else would ever remove.
+
+Those are the Mid resources in every Node's status (a kubelet keeps what it does not know), the NodeMetrics that the
+manager created, and its Lease. No pod that runs needs any of it. Removing what is not there is no error, so that the
+command can be repeated at will.
+"""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from manager.main import LEASE_NAME
+from manager.noderesource.writing import MID_RESOURCES
+from shared import names
+from shared.api.core import Node
+from shared.api.nodemetric import NodeMetric
+from shared.errors import HeadroomError
+from shared.kube import config
+from shared.kube.client import Client, Listing
+from shared.kube.errors import ApiError, Conflict, NotFound
+from shared.kube.resources import LEASES, NODEMETRICS, NODES
+from shared.kube.retry import Retry
+
+# More than a leader needs to see a Node without its Mid, and to write it again.
+SETTLE_SECONDS = 2.0
+ROUNDS = 3
+RETRY = Retry(deadline_seconds=60.0)
+
+_OWN = re.compile(r"([a-z0-9.-]+\.)?headroom\.io/")
+
+T = TypeVar("T")
+
+
+class Unfinished(HeadroomError):
+    """Not everything could be removed."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What goes from one Node: the patch of its status, and the names of what that removes."""
+
+    patch: dict[str, Any]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to remove, and how."""
+
+    what: str
+    act: Callable[[], object]
+
+
+def removal(node: Node) -> Removal | None:
+    """What the product left on the Node; None when there is nothing.
+
+    Metadata goes with the status in one patch, which the status subresource of Nodes allows. The mark of a simulated
+    Node stays: it says what the Node is, and was set by whoever made the Node.
+    """
+    meta, status = node.metadata, node.status
+    parts = {
+        "metadata": {"labels": _own(meta.labels), "annotations": _own(meta.annotations)},
+        "status": {"capacity": _mid(status.capacity), "allocatable": _mid(status.allocatable)},
+    }
+    patch = {
+        part: {field: dict.fromkeys(keys) for field, keys in fields.items() if keys}
+        for part, fields in parts.items()
+        if any(fields.values())
+    }
+    removed = dict.fromkeys(key for fields in parts.values() for keys in fields.values() for key in keys)
+    return Removal(patch, tuple(removed)) if patch else None
+
+
+def run(*, kubeconfig: Path | None, namespace: str, dry_run: bool, say: Callable[[str], None]) -> None:
+    """The command. Raises InvalidInput, Unfinished, and what the API server answers."""
+    client = Client(config.discover(str(kubeconfig) if kubeconfig else None), "headroom-cleanup", retry=RETRY)
+    try:
+        clean(client, namespace=namespace, dry_run=dry_run, say=say)
+    finally:
+        client.close()
+
+
+def clean(client: Client, *, namespace: str, dry_run: bool, say: Callable[[str], None]) -> None:
+    """Removes everything, and looks again until it stays away; `say` gets a line for each object.
+
+    Raises Unfinished, and what the API server answers.
+    """
+    steps = list(due(client, namespace))
+    if dry_run:
+        for step in steps:
+            say(f"would remove {step.what}")
+    elif steps:
+        _remove(client, namespace, steps, say)
+    if not steps:
+        say("nothing to remove")
+
+
+def due(client: Client, namespace: str) -> Iterator[Step]:
+    """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
+    for node in _readable(client.list(NODES, into=Node)):
+        if found := removal(node):
+            name = node.metadata.name
+            patch = partial(client.patch, NODES, name, found.patch, subresource="status")
+            yield Step(f"from node {name}: {', '.join(found.removed)}", patch)
+    for metric in _own_metrics(client):
+        name, uid = metric.metadata.name, metric.metadata.uid
+        yield Step(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
+    with contextlib.suppress(NotFound):
+        client.get(LEASES, LEASE_NAME, namespace)
+        yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
+
+
+def _remove(client: Client, namespace: str, steps: list[Step], say: Callable[[str], None]) -> None:
+    for _ in range(ROUNDS):
+        failed = [step for step in steps if not _done(step, say)]
+        if failed:
+            raise Unfinished(f"{len(failed)} of {len(steps)} could not be removed: {failed[0].what}, ...")
+        client.clock.wait(threading.Event(), SETTLE_SECONDS)
+        steps = list(due(client, namespace))
+        if not steps:
+            return
+    raise Unfinished(
+        f"{len(steps)} came back each time ({steps[0].what}, ...): a manager is running, uninstall or stop it first"
+    )
+
+
+def _done(step: Step, say: Callable[[str], None]) -> bool:
+    """Whether it is gone; another one's having removed or replaced it is for the next look."""
+    try:
+        step.act()
+    except (NotFound, Conflict):
+        return True
+    except ApiError as error:
+        say(f"not removed {step.what}: {error}")
+        return False
+    say(f"removed {step.what}")
+    return True
+
+
+def _own_metrics(client: Client) -> list[NodeMetric]:
+    """The NodeMetrics that the manager created, and not those it found; none when the kind itself is gone."""
+    try:
+        return _readable(
+            client.list(NODEMETRICS, into=NodeMetric, label_selector=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}")
+        )
+    except NotFound:
+        return []
+
+
+def _readable(listing: Listing[T]) -> list[T]:
+    for refused in listing.refused:
+        raise Unfinished(f"{refused.key} cannot be read: {refused.reason}")
+    return listing.items
+
+
+def _mid(listed: Mapping[str, object] | None) -> list[str]:
+    return [name for name in MID_RESOURCES if name in (listed or {})]
+
+
+def _own(keys: Mapping[str, str] | None) -> list[str]:
+    """Those of the labels or annotations that are in the product's domain."""
+    return [key for key in keys or {} if _OWN.match(key) and key != names.LABEL_SIMULATED]

@@ -1,0 +1,79 @@
+{{/* Names are at most 63 characters long, the longest suffix ("-manager-config") included. */}}
+{{- define "headroom.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 48 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "headroom.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 48 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* The helpers below take (list $ "component"). */}}
+
+{{- define "headroom.componentName" -}}
+{{- printf "%s-%s" (include "headroom.fullname" (first .)) (last .) }}
+{{- end }}
+
+{{- define "headroom.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "headroom.name" (first .) }}
+app.kubernetes.io/instance: {{ (first .).Release.Name }}
+app.kubernetes.io/component: {{ last . }}
+{{- end }}
+
+{{/* Without the chart's version: a new chart alone is no reason to roll pods. */}}
+{{- define "headroom.podLabels" -}}
+{{- with (first .).Values.labels }}
+{{- toYaml . }}
+{{ end -}}
+{{ include "headroom.selectorLabels" . }}
+app.kubernetes.io/version: {{ (first .).Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: headroom
+app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
+{{- end }}
+
+{{- define "headroom.labels" -}}
+{{- $chart := (first .).Chart }}
+{{- include "headroom.podLabels" . }}
+helm.sh/chart: {{ printf "%s-%s" $chart.Name $chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "headroom.serviceAccountName" -}}
+{{- $account := (index (first .).Values (last .)).serviceAccount }}
+{{- default (ternary (include "headroom.componentName" .) "default" $account.create) $account.name }}
+{{- end }}
+
+{{/* The helpers below take $. */}}
+
+{{- define "headroom.configNamespace" -}}
+{{- default .Release.Namespace .Values.colocationConfig.namespace }}
+{{- end }}
+
+{{- define "headroom.image" -}}
+{{- if .Values.image.digest -}}
+image: {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{- else -}}
+image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
+{{- end }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{- define "headroom.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Probes take (list values "/path"); neither path asks the API server. */}}
+{{- define "headroom.probe" -}}
+httpGet:
+  path: {{ last . }}
+  port: http
+{{ toYaml (first .) }}
+{{- end }}

@@ -1,0 +1,168 @@
+"""A real Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager and, if wanted, kube-scheduler.
+
+The binaries stand in the folder KUBEBUILDER_ASSETS names (envtest's convention), or on PATH. Everything listens on
+loopback; TLS, RBAC, service-account tokens and the default admission plugins are on.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.local import kubeconfig
+from deploy.local.supervisor import Program
+from shared.errors import HeadroomError
+
+LOOPBACK = "127.0.0.1"
+ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
+VARIABLE_ASSETS = "KUBEBUILDER_ASSETS"
+
+# Controllers for machines that are bought from a cloud, and for pod networks, which nothing here has.
+_CONTROLLERS = "*,-node-ipam-controller,-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller"
+
+
+class MissingBinary(HeadroomError):
+    """A part of the control plane is not installed."""
+
+
+def binary(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the program is. Raises MissingBinary."""
+    assets = environment.get(VARIABLE_ASSETS, "")
+    found = shutil.which(name, path=assets) or shutil.which(name, path=environment.get("PATH"))
+    if found is None:
+        raise MissingBinary(f"{name} is neither in {VARIABLE_ASSETS} ({assets or 'not set'}) nor on PATH")
+    return Path(found)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on, all different."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """One control plane in `directory`. `durable`: etcd waits for the disk, as it has to where state is kept;
+    `scheduler`: kube-scheduler runs as well.
+    """
+
+    directory: Path
+    port: int
+    admin_token: str
+    durable: bool = True
+    scheduler: bool = False
+    etcd_port: int = field(default_factory=lambda: free_ports(1)[0])
+
+    @property
+    def server(self) -> str:
+        return f"https://{LOOPBACK}:{self.port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """What the API server's certificate is verified with; there once it serves."""
+        return self._certificates / "apiserver.crt"
+
+    @property
+    def serving_key(self) -> Path:
+        """The certificate's private key."""
+        return self._certificates / "apiserver.key"
+
+    @property
+    def kubelet_certificate(self) -> tuple[str, ...]:
+        """The API server's own, which it takes from a kubelet on the same machine."""
+        return (f"--tls-cert-file={self.ca_file}", f"--tls-private-key-file={self.serving_key}")
+
+    def programs(self) -> list[Program]:
+        """etcd and kube-apiserver; writes the files they start from. Raises MissingBinary."""
+        self._write_keys()
+        # Nobody else is to be a member, so the address for members is any.
+        etcd_address = f"http://{LOOPBACK}:{self.etcd_port}"
+        etcd = (
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={etcd_address}",
+            f"--advertise-client-urls={etcd_address}",
+            f"--listen-peer-urls=http://{LOOPBACK}:0",
+            *(() if self.durable else ("--unsafe-no-fsync",)),
+        )
+        apiserver = (
+            f"--etcd-servers={etcd_address}",
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={self.port}",
+            f"--cert-dir={self._certificates}",
+            f"--token-auth-file={self._tokens}",
+            f"--service-account-key-file={self._signing_key}",
+            f"--service-account-signing-key-file={self._signing_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=Node,RBAC",
+            "--endpoint-reconciler-type=none",  # it would publish loopback, which the API refuses
+            "--profiling=false",
+        )
+        return [_program(ETCD, etcd), _program(APISERVER, apiserver)]
+
+    def controllers(self) -> list[Program]:
+        """What works on the API; to be started once it serves. Raises MissingBinary."""
+        controller_manager_port, scheduler_port = free_ports(2)
+        controller_manager = (
+            *self._component(CONTROLLER_MANAGER, controller_manager_port),
+            f"--service-account-private-key-file={self._signing_key}",
+            f"--root-ca-file={self.ca_file}",
+            f"--controllers={_CONTROLLERS}",
+            "--use-service-account-credentials",
+        )
+        programs = [_program(CONTROLLER_MANAGER, controller_manager)]
+        if self.scheduler:
+            programs.append(_program(SCHEDULER, self._component(SCHEDULER, scheduler_port)))
+        return programs
+
+    def _component(self, name: str, port: int) -> tuple[str, ...]:
+        return (
+            f"--kubeconfig={self._component_kubeconfig(name)}",
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={port}",
+            "--leader-elect=false",
+            "--profiling=false",
+        )
+
+    @property
+    def _certificates(self) -> Path:
+        return self.directory / "certificates"
+
+    @property
+    def _signing_key(self) -> Path:
+        return self.directory / "service-accounts.key"
+
+    @property
+    def _tokens(self) -> Path:
+        return self.directory / "tokens.csv"
+
+    def _write_keys(self) -> None:
+        """The key that signs service-account tokens, and who may come with which fixed token."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self._signing_key.exists():
+            command = [str(binary("openssl")), "genrsa", "-out", str(self._signing_key), "2048"]
+            subprocess.run(command, check=True, capture_output=True)
+        users = [f'{self.admin_token},admin,admin,"system:masters"']
+        for component in (CONTROLLER_MANAGER, SCHEDULER):
+            token = secrets.token_hex(24)
+            users.append(f"{token},system:{component},{component}")
+            kubeconfig.write(self._component_kubeconfig(component), self.server, token, self.ca_file)
+        self._tokens.touch(mode=0o600)
+        self._tokens.write_text("\n".join(users) + "\n")
+
+    def _component_kubeconfig(self, component: str) -> Path:
+        return self.directory / f"{component}.kubeconfig"
+
+
+def _program(name: str, arguments: tuple[str, ...]) -> Program:
+    return Program(name, str(binary(name)), arguments)

@@ -1,0 +1,101 @@
+"""The parts of the chart's values.schema.json that follow from the code: `python -m deploy.values_schema`.
+
+Definitions with a capital letter are written here, from the settings structs and the colocation strategy, so that
+the chart knows every setting, and refuses every other key, from the day the code has it. The rest of the file is
+written by hand.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from agent.settings import AgentSettings
+from manager.settings import ManagerSettings
+from shared import settings
+from shared.api.colocation import NODE_CONFIGS, ColocationStrategy
+from shared.api.selectors import LabelSelector
+
+Schema: TypeAlias = dict[str, Any]
+
+FILE = Path(__file__).parent / "helm" / "headroom" / "values.schema.json"
+SECONDS = "_seconds"
+
+# What the chart itself decides: where the process is, whom it talks to, where its files are.
+AGENT_CHOSEN = frozenset({"node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"})
+MANAGER_CHOSEN = frozenset(
+    {"kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"}
+)
+
+_DURATION = {
+    "type": "string",
+    "pattern": r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$",
+}
+
+
+def completed(document: Schema) -> Schema:
+    """`document` with its generated definitions renewed."""
+    written = {name: schema for name, schema in document["definitions"].items() if not name[0].isupper()}
+    return document | {"definitions": written | generated()}
+
+
+def generated() -> dict[str, Schema]:
+    """Definitions by name."""
+    (_, selector), parts = msgspec.json.schema_components(
+        (ColocationStrategy, LabelSelector), schema_hook=_anything, ref_template="#/definitions/{name}"
+    )
+    parts = {name: _undocumented(part) for name, part in parts.items()}
+    strategy = parts.pop(ColocationStrategy.__name__)
+    node_config = {"name": {"type": "string"}, "nodeSelector": selector}
+    node_configs = {"type": "array", "items": _with(strategy, node_config)}
+    return {
+        "AgentSettings": _settings(AgentSettings, AGENT_CHOSEN),
+        "ManagerSettings": _settings(ManagerSettings, MANAGER_CHOSEN),
+        "ColocationStrategy": _with(strategy, {NODE_CONFIGS: node_configs}),
+        **parts,
+    }
+
+
+def rendered(document: Schema) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _settings(kind: type[msgspec.Struct], chosen: frozenset[str]) -> Schema:
+    """The `--config` file of a process, without the fields that are `chosen` for it."""
+    properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    keys = dict(zip((field.name for field in msgspec.structs.fields(kind)), settings.shown(kind()), strict=True))
+    return {
+        "type": "object",
+        "properties": {keys[name]: _field(name, schema) for name, schema in properties.items() if name not in chosen},
+        "additionalProperties": False,
+    }
+
+
+def _field(name: str, schema: Schema) -> Schema:
+    """Seconds may be written as a duration too."""
+    about = {key: schema.pop(key) for key in ("description", "default") if key in schema}
+    return about | ({"anyOf": [schema, _DURATION]} if name.endswith(SECONDS) else schema)
+
+
+def _anything(_kind: type) -> Schema:
+    return {"description": "Anything"}
+
+
+def _undocumented(schema: Schema) -> Schema:
+    """Without the docstring, which speaks to who reads the code."""
+    return {key: value for key, value in schema.items() if key not in ("title", "description")}
+
+
+def _with(schema: Schema, properties: Schema) -> Schema:
+    return schema | {"properties": schema["properties"] | properties}
+
+
+def main() -> int:
+    FILE.write_text(rendered(completed(json.loads(FILE.read_text("utf-8")))), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Helm as tests use it: the real program on the real chart."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from deploy.local.identities import CHART, RELEASE
+from shared import names
+
+Manifest: TypeAlias = dict[str, Any]
+
+CI = sorted((CHART / "ci").glob("*.yaml"))
+
+
+class Helm:
+    """Helm with settings of its own in `home`; with a kubeconfig it also speaks to that cluster."""
+
+    def __init__(self, binary: Path, home: Path, kubeconfig: Path | None = None) -> None:
+        self._binary = binary
+        homes = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
+        self._environment = os.environ | homes | {"KUBECONFIG": str(kubeconfig or home / "none")}
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Whatever comes of it."""
+        command = [str(self._binary), *map(str, arguments)]
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+
+    def must(self, *arguments: str | Path) -> str:
+        """What it prints; it has to succeed."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, f"helm {' '.join(map(str, arguments))}: {done.stderr}\n{done.stdout}"
+        return done.stdout
+
+    def template(self, *arguments: str | Path) -> str:
+        """The chart rendered as the release of the tests, hooks included."""
+        return self.must("template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *arguments)
+
+    def objects(self, *arguments: str | Path) -> list[Manifest]:
+        """The rendered objects."""
+        return [document for document in yaml.safe_load_all(self.template(*arguments)) if document]
+
+    def refusal(self, *arguments: str) -> str:
+        """Why these values are not accepted."""
+        done = self.run("template", RELEASE, CHART, *arguments)
+        assert done.returncode != 0, f"accepted: {arguments}"
+        return done.stderr
+
+
+def one(objects: list[Manifest], kind: str, name: str) -> Manifest:
+    """The object of that kind and name."""
+    (found,) = [item for item in objects if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pods(objects: list[Manifest]) -> dict[str, Manifest]:
+    """Every pod template by its component, with its metadata."""
+    templates = [item["spec"]["template"] for item in objects if item["kind"] in ("DaemonSet", "Deployment", "Job")]
+    return {template["metadata"]["labels"]["app.kubernetes.io/component"]: template for template in templates}
+
+
+def containers(pod: Manifest) -> list[Manifest]:
+    """All containers of a pod template, init containers first."""
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]

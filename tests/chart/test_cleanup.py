@@ -1,0 +1,135 @@
+"""`headroom cleanup` as a user runs it, against an API server."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager.main import LEASE_NAME, Manager
+from manager.settings import ManagerSettings
+from shared import names
+from shared.clock import SystemClock
+from shared.kube.errors import NotFound
+from shared.kube.resources import LEASES, NODEMETRICS, NODES
+from tests.support import eventually
+from tests.support.apiserver import ROOT, ApiServer
+
+MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
+NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
+
+
+class Leftovers:
+    """A cluster in which a manager has worked."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self.client = server.client()
+        self.namespace = server.add_namespace()
+
+    def cleanup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "deploy.cli", "cleanup", "--kubeconfig", str(self._server.kubeconfig)]
+        command += ["--namespace", self.namespace, *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def add_node(self, name: str, *, mid: bool = True, **metadata: object) -> None:
+        self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}})
+        amounts = NATIVE | (MID if mid else {})
+        self.client.patch(NODES, name, {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status")
+
+    def add_metric(self, name: str, *, ours: bool = True) -> None:
+        labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY} if ours else {}
+        meta = {"name": name, "labels": labels}
+        self.client.create(NODEMETRICS, {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": meta})
+
+    def add_lease(self) -> None:
+        meta = {"name": LEASE_NAME, "namespace": self.namespace}
+        body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": {"holderIdentity": "gone"}}
+        self.client.create(LEASES, body, self.namespace)
+
+    def metrics(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.client.list(NODEMETRICS).items}
+
+
+@pytest.fixture
+def leftovers(server: ApiServer) -> Iterator[Leftovers]:
+    left = Leftovers(server)
+    yield left
+    for resource in (NODES, NODEMETRICS):
+        for item in left.client.list(resource).items:
+            left.client.delete(resource, item["metadata"]["name"])
+
+
+def _lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_everything_that_is_ours_goes_and_nothing_else(leftovers: Leftovers) -> None:
+    leftovers.add_node("a", labels={"headroom.io/mark": "1", "pool": "x"}, annotations={"headroom.io/note": "2"})
+    leftovers.add_node("b", mid=False)
+    leftovers.add_metric("a")
+    leftovers.add_metric("found-there", ours=False)
+    leftovers.add_lease()
+
+    assert _lines(leftovers.cleanup()) == [
+        f"removed from node a: headroom.io/mark, headroom.io/note, {names.MID_CPU}, {names.MID_MEMORY}",
+        "removed nodemetric a",
+        f"removed lease {leftovers.namespace}/{LEASE_NAME}",
+    ]
+    node = leftovers.client.get(NODES, "a")
+    assert node["status"]["capacity"] == node["status"]["allocatable"] == NATIVE
+    assert node["metadata"]["labels"] == {"pool": "x"}
+    assert "headroom.io/note" not in node["metadata"].get("annotations", {})
+    assert leftovers.metrics() == {"found-there"}
+    with pytest.raises(NotFound):
+        leftovers.client.get(LEASES, LEASE_NAME, leftovers.namespace)
+
+
+def test_a_second_run_finds_nothing_to_remove(leftovers: Leftovers) -> None:
+    leftovers.add_node("a")
+    _lines(leftovers.cleanup())
+    assert _lines(leftovers.cleanup()) == ["nothing to remove"]
+
+
+def test_a_dry_run_says_it_all_and_changes_nothing(leftovers: Leftovers) -> None:
+    leftovers.add_node("a")
+    leftovers.add_metric("a")
+    expected = [f"would remove from node a: {names.MID_CPU}, {names.MID_MEMORY}", "would remove nodemetric a"]
+    assert _lines(leftovers.cleanup("--dry-run")) == expected
+    status = leftovers.client.get(NODES, "a")["status"]
+    assert status["capacity"] == status["allocatable"]
+    assert status["capacity"].keys() == (NATIVE | MID).keys()
+    assert leftovers.metrics() == {"a"}
+
+
+def test_a_cluster_of_more_than_a_page_is_cleaned_whole(leftovers: Leftovers) -> None:
+    for index in range(501):
+        leftovers.add_node(f"n-{index}")
+    assert len(_lines(leftovers.cleanup())) == 501
+    assert all(item["status"]["capacity"] == NATIVE for item in leftovers.client.list(NODES).items)
+
+
+def test_a_manager_that_still_runs_is_noticed(leftovers: Leftovers, server: ApiServer) -> None:
+    settings = ManagerSettings(namespace=leftovers.namespace, listen="127.0.0.1:0", identity="still-here")
+    leftovers.add_node("a", mid=False)
+    manager = Manager(settings, server.client(), SystemClock(), CollectorRegistry())
+    manager.start()
+    try:
+        eventually(lambda: "a" in leftovers.metrics())
+        done = leftovers.cleanup()
+    finally:
+        manager.close()
+    assert done.returncode == 1
+    assert "removed nodemetric a" in done.stdout
+    assert "came back each time" in done.stderr
+    assert "manager is running" in done.stderr
+
+
+def test_a_kubeconfig_that_is_none_is_bad_input(tmp_path_factory: pytest.TempPathFactory) -> None:
+    missing = tmp_path_factory.mktemp("none") / "kubeconfig"
+    command = [sys.executable, "-m", "deploy.cli", "cleanup", "--kubeconfig", str(missing)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert str(missing) in done.stderr

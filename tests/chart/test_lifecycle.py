@@ -1,0 +1,186 @@
+"""A release's whole life on a real API server: install, upgrade, rollback, uninstall, and nothing left."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.identities import CHART, RELEASE
+from shared import names
+from shared.kube.client import Client
+from shared.kube.errors import NotFound
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS, Resource
+from tests.chart.conftest import program
+from tests.chart.helm import Helm
+from tests.chart.kubectl import Kubectl
+from tests.support import eventually
+from tests.support.apiserver import ROOT, RealApiServer
+
+NAMESPACE = names.INSTALL_NAMESPACE
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
+JOBS = Resource("batch", "v1", "jobs", namespaced=True)
+NODE = "chart-worker"
+NATIVE = {"cpu": "4", "memory": "8Gi"}
+MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
+
+# A release without processes: what they do is not what this is about, and one machine has each port once.
+QUIET = ("--set", "manager.replicas=0", "--set-string", "agent.nodeSelector.none=there")
+
+
+class Release:
+    """The release of the chart on one cluster."""
+
+    def __init__(self, helm: Helm, kubectl: Kubectl, client: Client) -> None:
+        self.helm = helm
+        self.kubectl = kubectl
+        self.client = client
+
+    def apply(self, *arguments: str, chart: Path = CHART) -> None:
+        """Installs or upgrades."""
+        self.helm.must("upgrade", "--install", RELEASE, chart, "--namespace", NAMESPACE, *QUIET, *arguments)
+
+    def must(self, command: str, *arguments: str) -> str:
+        return self.helm.must(command, RELEASE, *arguments, "--namespace", NAMESPACE)
+
+    def settings(self, component: str) -> Any:
+        """What the component is configured with now."""
+        data = self.client.get(CONFIGMAPS, f"{RELEASE}-{component}", NAMESPACE)["data"]
+        return yaml.safe_load(data[f"{component}.yaml"])
+
+    def crd(self) -> dict[str, Any]:
+        return self.client.get(CRDS, str(NODEMETRICS))
+
+    def left_behind(self, before: set[str]) -> set[str]:
+        return {line for line in self.kubectl.everything() - before if " " + NODE not in line}
+
+
+@pytest.fixture
+def release(real: RealApiServer, cluster_kind: str, tmp_path: Path) -> Release:
+    """Not installed yet."""
+    helm = Helm(program("helm", cluster_kind), tmp_path / "helm", real.kubeconfig)
+    kubectl = Kubectl(program("kubectl", cluster_kind), real.kubeconfig)
+    helm.must("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
+    return Release(helm, kubectl, real.client())
+
+
+@pytest.fixture
+def node(release: Release, real: RealApiServer, tmp_path: Path) -> Iterator[str]:
+    """A node of the cluster that really runs pods, and lends to Mid."""
+    command = [sys.executable, "-m", "deploy.local.node", "--kubeconfig", str(real.kubeconfig), "--node-name", NODE]
+    command += ["--state-dir", str(tmp_path / "node"), "--cgroup-parent", "headroom-chart-tests"]
+    with (tmp_path / "node.log").open("wb") as log:
+        # Its pods find `headroom` as an image would have it: on PATH.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"PATH": path})
+    try:
+        eventually(lambda: _is_ready(release.client, NODE), 30.0)
+        yield NODE
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _is_ready(client: Client, name: str) -> bool:
+    try:
+        conditions = client.get(NODES, name)["status"].get("conditions", [])
+    except NotFound:
+        return False
+    return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)
+
+
+def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_ones(
+    release: Release, tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(CHART, older)
+    (source,) = (older / "files" / "crds").glob("*.yaml")
+    crd = yaml.safe_load(source.read_text("utf-8"))
+    short_names = crd["spec"]["names"].pop("shortNames")
+    source.write_text(yaml.safe_dump(crd))
+
+    release.apply(chart=older)
+    assert release.settings("agent") == {}
+    assert "shortNames" not in release.crd()["spec"]["names"]
+
+    release.apply("--set", "agent.settings.coldStart=12h")
+    assert release.settings("agent") == {"coldStart": "12h"}
+    assert release.crd()["spec"]["names"]["shortNames"] == short_names
+
+    release.must("rollback", "1")
+    assert release.settings("agent") == {}
+    assert "shortNames" not in release.crd()["spec"]["names"]
+
+
+def test_an_upgrade_moves_the_state_from_the_host_to_an_empty_dir_and_back(release: Release) -> None:
+    def volume() -> str:
+        agent = release.client.get(DAEMON_SETS, f"{RELEASE}-agent", NAMESPACE)["spec"]["template"]["spec"]
+        (state,) = [volume for volume in agent["volumes"] if volume["name"] == "state"]
+        assert len(agent.get("initContainers", [])) == ("hostPath" in state)
+        return " ".join(sorted(state.keys() - {"name"}))
+
+    for kind in ("hostPath", "emptyDir", "hostPath"):
+        release.apply("--set", f"agent.state.volume={kind}")
+        assert volume() == kind
+
+
+def test_an_upgrade_that_changes_nothing_rolls_nothing(release: Release) -> None:
+    release.apply()
+    before = release.kubectl.must(
+        "get", "daemonset,deployment", "-n", NAMESPACE, "-o", "jsonpath={..metadata.generation}"
+    )
+    release.apply()
+    after = release.kubectl.must(
+        "get", "daemonset,deployment", "-n", NAMESPACE, "-o", "jsonpath={..metadata.generation}"
+    )
+    assert before == after
+
+
+def test_an_uninstall_leaves_nothing_not_even_mid_on_a_node(release: Release, node: str) -> None:
+    client = release.client
+    before = release.kubectl.everything()
+    release.apply("--values", str(CHART / "ci" / "default-values.yaml"))
+    client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{NODE}-idle"}})
+    client.patch(NODES, f"{NODE}-idle", {"status": {"capacity": NATIVE | MID}}, subresource="status")
+    for name in (node, f"{NODE}-idle"):
+        client.patch(NODES, name, {"status": {"capacity": MID, "allocatable": MID}}, subresource="status")
+
+    release.must("uninstall", "--timeout", "120s")
+
+    for name in (node, f"{NODE}-idle"):
+        status = client.get(NODES, name)["status"]
+        assert not MID.keys() & (status["capacity"].keys() | status["allocatable"].keys())
+    eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+def test_a_cleanup_that_fails_says_so_and_leaves_its_log(release: Release, node: str) -> None:
+    before = release.kubectl.everything()
+    release.apply("--set", "cleanup.timeoutSeconds=15", "--set", "rbac.create=false")
+    done = release.helm.run("uninstall", RELEASE, "--namespace", NAMESPACE, "--timeout", "60s")
+    assert done.returncode != 0
+    assert "headroom-cleanup" in done.stderr
+    job = release.client.get(JOBS, f"{RELEASE}-cleanup", NAMESPACE)
+    assert {"Failed": "True"}.items() <= {c["type"]: c["status"] for c in job["status"]["conditions"]}.items()
+    left = release.left_behind(before)
+    assert not [line for line in left if "Role" in line or line.startswith("ServiceAccount")]
+    release.kubectl.must("delete", "job", f"{RELEASE}-cleanup", "-n", NAMESPACE)
+
+
+def test_a_crd_that_is_kept_outlives_the_release_and_the_next_one_takes_it_over(release: Release, node: str) -> None:
+    client = release.client
+    release.apply("--set", "crds.keep=true")
+    for name, labels in (("ours", {names.LABEL_MANAGED_BY: names.MANAGED_BY}), ("found-there", {})):
+        meta = {"name": name, "labels": labels}
+        client.create(NODEMETRICS, {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": meta})
+    release.must("uninstall", "--timeout", "120s")
+    assert [item["metadata"]["name"] for item in client.list(NODEMETRICS).items] == ["found-there"]
+    release.apply()
+    assert release.crd()["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+    assert [pod for pod in client.list(PODS, NAMESPACE).items if "cleanup" in pod["metadata"]["name"]] == []

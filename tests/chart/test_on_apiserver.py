@@ -1,0 +1,326 @@
+"""What a real kube-apiserver says to the chart: its objects, its access rights, its admission policy."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import identities
+from manager.main import LEASE_NAME
+from shared import names
+from shared.kube.client import Client
+from shared.kube.config import Connection, StaticToken
+from shared.kube.errors import Forbidden, Unauthorized
+from shared.kube.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODEMETRICS,
+    NODES,
+    PODS,
+    Resource,
+)
+from tests.chart.conftest import program
+from tests.chart.helm import CI, Helm, pods
+from tests.chart.kubectl import Kubectl
+from tests.support import eventually
+from tests.support.apiserver import RealApiServer
+
+OWN, OTHER = "node-a", "node-b"
+NAMESPACE = names.INSTALL_NAMESPACE
+SECRETS = Resource("", "v1", "secrets", namespaced=True)
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
+
+Call = Callable[[Client], object]
+
+
+def _object(resource: Resource, kind: str, name: str, namespace: str = "", **rest: object) -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **rest}
+
+
+def _pod(name: str, **spec: object) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "none"}]
+    return _object(PODS, "Pod", name, NAMESPACE, spec={"containers": containers, **spec})
+
+
+def _metric(name: str) -> dict[str, Any]:
+    return _object(NODEMETRICS, "NodeMetric", name, spec={})
+
+
+def _event(namespace: str) -> dict[str, Any]:
+    """About the Node in the namespace of cluster-scoped things, else about the ConfigMap."""
+    involved = {"kind": "Node", "name": OWN}
+    if namespace != "default":
+        involved = {"kind": "ConfigMap", "name": names.CONFIG_MAP, "namespace": namespace}
+    return _object(EVENTS, "Event", f"{OWN}.x", namespace, involvedObject=involved, reason="Test", type="Normal")
+
+
+def _watch(resource: Resource, namespace: str | None = None, field_selector: str | None = None) -> Call:
+    def call(client: Client) -> None:
+        version = client.list(resource, namespace, field_selector=field_selector).resource_version
+        client.watch(
+            resource,
+            namespace,
+            resource_version=version,
+            timeout_seconds=1,
+            idle_seconds=5,
+            field_selector=field_selector,
+        ).close()
+
+    return call
+
+
+def _live_through(client: Client) -> None:
+    """The whole life of a NodeMetric, as a manager sees to it."""
+    client.create(NODEMETRICS, _metric("passing"))
+    client.patch(NODEMETRICS, "passing", {"spec": {"predictPolicy": {"coldStartPeriodSeconds": 1}}})
+    client.delete(NODEMETRICS, "passing")
+
+
+STATUS = {"status": {"updateTime": "2026-01-01T00:00:00Z"}}
+LABEL = {"metadata": {"labels": {"example.com/x": "y"}}}
+OF_CONFIG = f"metadata.name={names.CONFIG_MAP}"
+
+AGENT_MAY: dict[str, Call] = {
+    "follow the pods of its node": _watch(PODS, field_selector=f"spec.nodeName={OWN}"),
+    "follow its node": _watch(NODES, field_selector=f"metadata.name={OWN}"),
+    "follow its NodeMetric": _watch(NODEMETRICS, field_selector=f"metadata.name={OWN}"),
+    "report": lambda c: c.patch(NODEMETRICS, OWN, STATUS, subresource="status"),
+}
+AGENT_MUST_NOT: dict[str, Call] = {
+    "create a NodeMetric": lambda c: c.create(NODEMETRICS, _metric("new")),
+    "change its NodeMetric's policy": lambda c: c.patch(NODEMETRICS, OWN, {"spec": {}}),
+    "replace its NodeMetric's status": lambda c: c.replace(NODEMETRICS, OWN, _metric(OWN), subresource="status"),
+    "delete its NodeMetric": lambda c: c.delete(NODEMETRICS, OWN),
+    "change its node": lambda c: c.patch(NODES, OWN, LABEL),
+    "change its node's status": lambda c: c.patch(NODES, OWN, {"status": {}}, subresource="status"),
+    "create a pod": lambda c: c.create(PODS, _pod("new"), NAMESPACE),
+    "delete a pod": lambda c: c.delete(PODS, "any", NAMESPACE),
+    "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
+    "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
+    "read ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
+    "read the lease": lambda c: c.get(LEASES, LEASE_NAME, NAMESPACE),
+    "write events": lambda c: c.create(EVENTS, _event("default"), "default"),
+    "issue tokens": lambda c: c.request_token(NAMESPACE, identities.MANAGER),
+    "read roles": lambda c: c.list(CLUSTER_ROLES),
+}
+MANAGER_MAY: dict[str, Call] = {
+    "follow nodes": _watch(NODES),
+    "look at a node": lambda c: c.get(NODES, OWN),
+    "offer Mid": lambda c: c.patch(NODES, OWN, {"status": {"capacity": {names.MID_CPU: "1"}}}, subresource="status"),
+    "follow pods": _watch(PODS),
+    "follow NodeMetrics": _watch(NODEMETRICS),
+    "create, change and delete a NodeMetric": _live_through,
+    "follow its ConfigMap": _watch(CONFIGMAPS, NAMESPACE, OF_CONFIG),
+    "stand for election": lambda c: (
+        c.create(LEASES, _object(LEASES, "Lease", LEASE_NAME, NAMESPACE), NAMESPACE),
+        c.replace(LEASES, LEASE_NAME, c.get(LEASES, LEASE_NAME, NAMESPACE), NAMESPACE),
+    ),
+    "tell about nodes": lambda c: (
+        c.create(EVENTS, _event("default"), "default"),
+        c.patch(EVENTS, f"{OWN}.x", {"count": 2}, "default"),
+    ),
+    "tell about the ConfigMap": lambda c: c.create(EVENTS, _event(NAMESPACE), NAMESPACE),
+}
+MANAGER_MUST_NOT: dict[str, Call] = {
+    "create a node": lambda c: c.create(NODES, _object(NODES, "Node", "new")),
+    "change a node beside its status": lambda c: c.patch(NODES, OWN, LABEL),
+    "replace a node's status": lambda c: c.replace(NODES, OWN, _object(NODES, "Node", OWN), subresource="status"),
+    "delete a node": lambda c: c.delete(NODES, OWN),
+    "report for an agent": lambda c: c.patch(NODEMETRICS, OWN, STATUS, subresource="status"),
+    "create a pod": lambda c: c.create(PODS, _pod("new"), NAMESPACE),
+    "delete a pod": lambda c: c.delete(PODS, "any", NAMESPACE),
+    "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
+    "bind a pod": lambda c: c.bind(NAMESPACE, "any", OWN),
+    "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
+    "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
+    "read ConfigMaps elsewhere": lambda c: c.list(CONFIGMAPS, "default", field_selector=OF_CONFIG),
+    "change its ConfigMap": lambda c: c.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": {}}, NAMESPACE),
+    "read another lease": lambda c: c.get(LEASES, "other", NAMESPACE),
+    "replace another lease": lambda c: c.replace(LEASES, "other", _object(LEASES, "Lease", "other"), NAMESPACE),
+    "delete the lease": lambda c: c.delete(LEASES, LEASE_NAME, NAMESPACE),
+    "take a lease elsewhere": lambda c: c.create(LEASES, _object(LEASES, "Lease", LEASE_NAME), "kube-system"),
+    "read events": lambda c: c.list(EVENTS, "default"),
+    "write events elsewhere": lambda c: c.create(EVENTS, _event("kube-system"), "kube-system"),
+    "issue tokens": lambda c: c.request_token(NAMESPACE, identities.AGENT),
+    "change roles": lambda c: c.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(real: RealApiServer) -> RealApiServer:
+    """Two nodes with their NodeMetrics, as a manager leaves them."""
+    client = real.client()
+    client.create(NAMESPACES, _object(NAMESPACES, "Namespace", "koordinator-system"))
+    for name in (OWN, OTHER):
+        client.create(NODES, _object(NODES, "Node", name))
+        client.create(NODEMETRICS, _metric(name))
+    return real
+
+
+@pytest.fixture
+def agent(cluster: RealApiServer) -> Client:
+    """The agent of node OWN."""
+    return cluster.client(cluster.agent_connection(OWN))
+
+
+@pytest.fixture
+def manager(cluster: RealApiServer) -> Client:
+    return cluster.client(cluster.manager_connection())
+
+
+@pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
+def test_the_server_accepts_every_object(
+    cluster: RealApiServer, cluster_kind: str, helm: Helm, values: Path, tmp_path: Path
+) -> None:
+    kubectl = Kubectl(program("kubectl", cluster_kind), cluster.kubeconfig)
+    rendered = tmp_path / "rendered.yaml"
+    rendered.write_text(helm.template("--values", values))
+    count = len(helm.objects("--values", values))
+    # As Helm does, which owns some of the objects already. Server-side apply refuses unknown fields.
+    apply = ("apply", "--server-side", "--field-manager=helm", "--force-conflicts", "--dry-run=server")
+    done = kubectl.must(*apply, "-f", str(rendered))
+    assert len(done.splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("component", "standard"), [("manager", "restricted"), ("cleanup", "restricted"), ("agent", "privileged")]
+)
+def test_each_pod_meets_its_pod_security_standard(
+    cluster: RealApiServer, helm: Helm, component: str, standard: str
+) -> None:
+    client, namespace = cluster.client(), cluster.add_namespace()
+    labels = {"pod-security.kubernetes.io/enforce": standard}
+    client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    spec = pods(helm.objects())[component]["spec"] | {"serviceAccountName": "default"}
+    body = _object(PODS, "Pod", component, namespace, spec=spec)
+    client.create(PODS, body, namespace)
+    if standard == "privileged":  # and why it has to be
+        client.patch(NAMESPACES, namespace, {"metadata": {"labels": dict.fromkeys(labels, "baseline")}})
+        body["metadata"]["name"] = "refused"
+        with pytest.raises(Forbidden, match=r"violates PodSecurity .*hostPath volumes"):
+            client.create(PODS, body, namespace)
+
+
+@pytest.mark.parametrize("call", AGENT_MAY.values(), ids=AGENT_MAY.keys())
+def test_the_agent_may(agent: Client, call: Call) -> None:
+    call(agent)
+
+
+@pytest.mark.parametrize("call", AGENT_MUST_NOT.values(), ids=AGENT_MUST_NOT.keys())
+def test_the_agent_must_not(agent: Client, call: Call) -> None:
+    with pytest.raises(Forbidden, match="cannot"):
+        call(agent)
+
+
+@pytest.mark.parametrize("call", MANAGER_MAY.values(), ids=MANAGER_MAY.keys())
+def test_the_manager_may(manager: Client, call: Call) -> None:
+    call(manager)
+
+
+@pytest.mark.parametrize("call", MANAGER_MUST_NOT.values(), ids=MANAGER_MUST_NOT.keys())
+def test_the_manager_must_not(manager: Client, call: Call) -> None:
+    with pytest.raises(Forbidden, match="cannot"):
+        call(manager)
+
+
+class TestNodeIsolation:
+    """An agent's token writes the NodeMetric of its own node, and no other, whatever RBAC lets it do."""
+
+    @pytest.fixture(autouse=True)
+    def in_force(self, cluster: RealApiServer) -> None:
+        """A new policy takes a moment to be in force."""
+        unbound = self.speaking(cluster, identities.token(cluster.client(), identities.AGENT))
+        eventually(lambda: self.refusal(unbound, OWN))
+
+    @pytest.fixture
+    def generous_rights(self, cluster: RealApiServer) -> Iterator[None]:
+        """Somebody has given the agent far more than the chart does."""
+        client, name = cluster.client(), "generous"
+        rules = [
+            {"apiGroups": [NODEMETRICS.group], "resources": ["nodemetrics"], "verbs": ["create", "delete", "update"]}
+        ]
+        client.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", name, rules=rules))
+        reference = {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": name}
+        subjects = [{"kind": "ServiceAccount", "name": identities.AGENT, "namespace": NAMESPACE}]
+        binding = _object(CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding", name, roleRef=reference, subjects=subjects)
+        client.create(CLUSTER_ROLE_BINDINGS, binding)
+        yield
+        client.delete(CLUSTER_ROLE_BINDINGS, name)
+        client.delete(CLUSTER_ROLES, name)
+
+    def speaking(self, server: RealApiServer, token: str) -> Client:
+        return server.client(Connection(server.url, StaticToken(token), ca_file=str(server.ca_file)))
+
+    def refusal(self, client: Client, node: str) -> str:
+        """Why the client may not report for the node; empty when it may."""
+        try:
+            client.patch(NODEMETRICS, node, STATUS, subresource="status")
+        except Forbidden as error:
+            return error.message
+        return ""
+
+    @pytest.mark.parametrize(("own", "other"), [(OWN, OTHER), (OTHER, OWN)])
+    def test_a_token_bound_to_a_node_writes_for_that_node_alone(
+        self, cluster: RealApiServer, own: str, other: str
+    ) -> None:
+        client = cluster.client(cluster.agent_connection(own))
+        assert self.refusal(client, own) == ""
+        assert f"the agent of node {own} may not write the NodeMetric of node {other}" in self.refusal(client, other)
+
+    def test_a_token_bound_to_a_pod_writes_for_the_node_of_that_pod_alone(self, cluster: RealApiServer) -> None:
+        admin = cluster.client()
+        uid = admin.create(PODS, _pod("agent", nodeName=OTHER, serviceAccountName=identities.AGENT), NAMESPACE).uid
+        bound_to = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": uid}
+        client = self.speaking(cluster, admin.request_token(NAMESPACE, identities.AGENT, bound_to=bound_to).token)
+        assert self.refusal(client, OTHER) == ""
+        assert f"the agent of node {OTHER} may not write" in self.refusal(client, OWN)
+        admin.delete(PODS, "agent", NAMESPACE, grace_period_seconds=0)
+
+    @pytest.mark.parametrize("node", [OWN, OTHER])
+    def test_an_unbound_token_writes_for_nobody(self, cluster: RealApiServer, node: str) -> None:
+        client = self.speaking(cluster, identities.token(cluster.client(), identities.AGENT))
+        assert "not bound to a node" in self.refusal(client, node)
+
+    def test_an_agent_with_more_rights_still_may_not_touch_what_is_anothers(
+        self, cluster: RealApiServer, generous_rights: None
+    ) -> None:
+        client = cluster.client(cluster.agent_connection(OWN))
+        anothers: dict[str, Call] = {
+            "create": lambda c: c.create(NODEMETRICS, _metric("new")),
+            "generate": lambda c: c.create(NODEMETRICS, _metric("") | {"metadata": {"generateName": f"{OWN}-"}}),
+            "update": lambda c: c.replace(NODEMETRICS, OTHER, cluster.client().get(NODEMETRICS, OTHER)),
+            "delete": lambda c: c.delete(NODEMETRICS, OTHER),
+        }
+        own: dict[str, Call] = {
+            "update": lambda c: c.replace(NODEMETRICS, OWN, cluster.client().get(NODEMETRICS, OWN)),
+            "delete": lambda c: c.delete(NODEMETRICS, OWN),
+            "create": lambda c: c.create(NODEMETRICS, _metric(OWN)),
+        }
+        for call in anothers.values():
+            with pytest.raises(Forbidden, match="the agent of node"):
+                call(client)
+        for call in own.values():
+            call(client)
+
+    def test_nobody_else_is_held_to_it(self, cluster: RealApiServer) -> None:
+        assert self.refusal(cluster.client(), OTHER) == ""
+
+    def test_a_token_ends_with_its_node(self, cluster: RealApiServer) -> None:
+        admin = cluster.client()
+        admin.create(NODES, _object(NODES, "Node", "short-lived"))
+        client = cluster.client(cluster.agent_connection("short-lived"))
+        admin.delete(NODES, "short-lived")
+
+        def is_refused() -> bool:
+            try:
+                client.list(NODES, field_selector=f"metadata.name={OWN}")
+            except Unauthorized:
+                return True
+            return False
+
+        eventually(is_refused, 30.0)

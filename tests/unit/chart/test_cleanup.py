@@ -1,0 +1,52 @@
+"""What is removed from a Node, and what is not."""
+
+import pytest
+
+from deploy import cleanup
+from deploy.cleanup import Removal
+from shared import names
+from shared.api.core import Node, NodeStatus, Quantities
+from shared.api.meta import ObjectMeta
+
+MID: Quantities = {names.MID_CPU: "1000", names.MID_MEMORY: "1048576"}
+OTHERS: Quantities = {"cpu": "4", "memory": "8Gi", names.BATCH_CPU: "500", "example.com/gpu": "1"}
+
+
+def _node(
+    *,
+    capacity: Quantities | None = None,
+    allocatable: Quantities | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Node:
+    return Node(ObjectMeta("n", labels=labels, annotations=annotations), status=NodeStatus(capacity, allocatable))
+
+
+def test_mid_goes_from_capacity_and_allocatable_and_all_else_stays() -> None:
+    found = cleanup.removal(_node(capacity=OTHERS | MID, allocatable=OTHERS | MID))
+    nulls = {names.MID_CPU: None, names.MID_MEMORY: None}
+    assert found == Removal({"status": {"capacity": nulls, "allocatable": nulls}}, (names.MID_CPU, names.MID_MEMORY))
+
+
+def test_what_is_left_in_one_place_alone_goes_from_there() -> None:
+    found = cleanup.removal(_node(capacity=OTHERS, allocatable={names.MID_CPU: 0}))
+    assert found == Removal({"status": {"allocatable": {names.MID_CPU: None}}}, (names.MID_CPU,))
+
+
+def test_labels_and_annotations_of_the_products_domain_go_and_no_others() -> None:
+    keep = {"notheadroom.io/x": "", "headroom.io": "", "headroom.io.example.com/x": "", names.LABEL_SIMULATED: "true"}
+    found = cleanup.removal(_node(labels=keep | {"headroom.io/a": ""}, annotations=keep | {"node.headroom.io/b": ""}))
+    expected = {"labels": {"headroom.io/a": None}, "annotations": {"node.headroom.io/b": None}}
+    assert found == Removal({"metadata": expected}, ("headroom.io/a", "node.headroom.io/b"))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(),
+        _node(capacity=OTHERS, allocatable=OTHERS),
+        _node(annotations={names.ANNOTATION_COLOCATION_STRATEGY: "{}"}),
+    ],
+)
+def test_a_node_that_holds_nothing_of_ours_is_left_alone(node: Node) -> None:
+    assert cleanup.removal(node) is None
