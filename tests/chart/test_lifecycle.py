@@ -17,6 +17,8 @@ from shared import names
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS, Resource
+from shared.names import PriorityClass
+from shared.quantity import Resources
 from tests.chart.conftest import program
 from tests.chart.helm import Helm
 from tests.chart.kubectl import Kubectl
@@ -28,6 +30,7 @@ CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", names
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
 JOBS = Resource("batch", "v1", "jobs", namespaced=True)
 NODE = "chart-worker"
+CGROUP_PARENT = "headroom-chart-tests"
 NATIVE = {"cpu": "4", "memory": "8Gi"}
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
 
@@ -44,8 +47,12 @@ class Release:
         self.client = client
 
     def apply(self, *arguments: str, chart: Path = CHART) -> None:
+        """Installs or upgrades, without processes."""
+        self.run(*QUIET, *arguments, chart=chart)
+
+    def run(self, *arguments: str, chart: Path = CHART) -> None:
         """Installs or upgrades."""
-        self.helm.must("upgrade", "--install", RELEASE, chart, "--namespace", NAMESPACE, *QUIET, *arguments)
+        self.helm.must("upgrade", "--install", RELEASE, chart, "--namespace", NAMESPACE, *arguments)
 
     def must(self, command: str, *arguments: str) -> str:
         return self.helm.must(command, RELEASE, *arguments, "--namespace", NAMESPACE)
@@ -75,7 +82,7 @@ def release(real: RealApiServer, cluster_kind: str, tmp_path: Path) -> Release:
 def node(release: Release, real: RealApiServer, tmp_path: Path) -> Iterator[str]:
     """A node of the cluster that really runs pods, and lends to Mid."""
     command = [sys.executable, "-m", "deploy.local.node", "--kubeconfig", str(real.kubeconfig), "--node-name", NODE]
-    command += ["--state-dir", str(tmp_path / "node"), "--cgroup-parent", "headroom-chart-tests"]
+    command += ["--state-dir", str(tmp_path / "node"), "--cgroup-parent", CGROUP_PARENT]
     with (tmp_path / "node.log").open("wb") as log:
         # Its pods find `headroom` as an image would have it: on PATH.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -184,3 +191,48 @@ def test_a_crd_that_is_kept_outlives_the_release_and_the_next_one_takes_it_over(
     release.apply()
     assert release.crd()["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
     assert [pod for pod in client.list(PODS, NAMESPACE).items if "cleanup" in pod["metadata"]["name"]] == []
+
+
+def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
+    release: Release, node: str, tmp_path: Path
+) -> None:
+    """The chart's pods as they are on any cluster: init container, mounted token, uid 65532, probes and all."""
+    client = release.client
+    before = release.kubectl.everything()
+    state = tmp_path / "state"
+    quick = ["coldStart=5s", "reportingInterval=2s", "histogramUpdateInterval=2s", "checkpointInterval=2s"]
+    quick.append(f"cgroupParent={CGROUP_PARENT}")  # this kubelet is not the machine's own
+    settings = [word for value in quick for word in ("--set", f"agent.settings.{value}")]
+    # They share this machine's network, on which a port can be had once.
+    release.run("--set", "manager.replicas=1", "--set", f"agent.state.hostPath={state}", *settings)
+    size = client.get(NODES, node)["status"]["capacity"]["memory"]
+    client.create(PODS, _idle_pod(str(Resources.parse({"memory": size}).memory_bytes // 2)), "default")
+
+    namespace = ("-n", NAMESPACE, "--timeout=90s")
+    release.kubectl.must("rollout", "status", f"daemonset/{RELEASE}-agent", *namespace)
+    release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", *namespace)
+    eventually(lambda: client.get(NODEMETRICS, node).get("status", {}).get("prodReclaimableMetric"), 60.0, 0.5)
+    eventually(lambda: int(client.get(NODES, node)["status"]["allocatable"].get(names.MID_MEMORY, "0")) > 0, 60.0, 0.5)
+    checkpoint = eventually(lambda: [path for path in state.rglob("*") if path.is_file()], 30.0)[0]
+    assert (checkpoint.stat().st_uid, checkpoint.stat().st_gid) == (65532, 65532)
+
+    release.kubectl.must("delete", "pod", "idle", "--now")
+    release.must("uninstall", "--timeout", "120s")
+    status = client.get(NODES, node)["status"]
+    assert not MID.keys() & (status["capacity"].keys() | status["allocatable"].keys())
+    eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+def _idle_pod(memory: str) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": ["sleep", "infinity"],
+        "resources": {"requests": {"memory": memory}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "idle", "labels": {names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
