@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shared.kube.resources import EVENTS
 from tests.e2e.conftest import UP, RunningCluster, processes_of
 from tests.support import eventually
+from tests.support.apiserver import REAL
 
 CGROUPS = Path("/sys/fs/cgroup")
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "up.json"
@@ -47,6 +49,18 @@ def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
     assert second.stop(signal.SIGINT) == 0
     assert processes_of(tmp_path) == []
     assert cgroups_of(tmp_path) == []
+
+
+def test_kube_scheduler_places_the_pods_where_it_is_asked_to(
+    cluster_kind: str, start: Callable[..., RunningCluster], tmp_path: Path
+) -> None:
+    if cluster_kind != REAL:
+        pytest.skip("kube-scheduler comes with a real control plane: --cluster apiserver")
+    running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
+    pods_run(running)
+    events = running.client.list(EVENTS, "default", field_selector="reason=Scheduled").items
+    assert {event["reportingComponent"] for event in events} == {"default-scheduler"}
+    assert not any(event.get("firstTimestamp") for event in events), "ours writes the events of the core group"
 
 
 def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> None:
