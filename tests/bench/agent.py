@@ -39,7 +39,7 @@ from shared.kube.resources import PODS as PODS_RESOURCE
 from shared.names import KubeQoS
 from tests.bench.row import Row
 from tests.support import eventually
-from tests.support.apiserver import TOKEN, ApiServer
+from tests.support.apiserver import TOKEN, EmbeddedApiServer
 
 PODS, CONTAINERS_PER_POD = 250, 2
 PROCESS_PODS = 30
@@ -332,7 +332,7 @@ def process() -> Iterator[Row]:
     with running(_OFFICIAL_CLIENT) as (official, _):
         official_cpu, official_uss = spent(official)
     with tempfile.TemporaryDirectory() as directory:
-        server = ApiServer(Path(directory))
+        server = EmbeddedApiServer(Path(directory))
         try:
             uids = add_node(server.client(), "bench")
             with pod_tree(uids) as layout:

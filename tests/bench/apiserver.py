@@ -23,6 +23,7 @@ from tests.bench.row import Row
 PATCHES, CLIENTS, WATCHERS, NODES, LISTS = 4_000, 16, 5, 5_000, 5
 _CRDS = Path(__file__).parents[2] / "deploy" / "helm" / "headroom" / "files" / "crds"
 _METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+_METRIC = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric"}
 _TOKEN = "bench"
 
 
@@ -164,7 +165,7 @@ def _patch_cost(server: Server) -> float:
     """CPU seconds per status patch of many agents, with watchers on."""
 
     def create(client: Client, number: int) -> None:
-        client.call("POST", _METRICS, json.dumps({"metadata": {"name": f"node-{number}"}}).encode())
+        client.call("POST", _METRICS, json.dumps({**_METRIC, "metadata": {"name": f"node-{number}"}}).encode())
 
     def patch(client: Client, number: int) -> None:
         for step in range(PATCHES // CLIENTS):

@@ -1,71 +1,288 @@
-"""The embedded API server as tests run it: a real process on a real socket, with scripted faults."""
+"""API servers as tests run them: real processes on real sockets, the embedded one or a real control plane."""
 
+import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from deploy.local import identities, kubeconfig
+from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, LOOPBACK, ControlPlane, free_ports
+from deploy.local.embedded import EmbeddedServer
+from deploy.local.supervisor import Program
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
+from shared.kube.errors import NotFound
+from shared.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
 from tests.support import eventually
+from tests.support.proxy import FaultProxy
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "integration"
+START_SECONDS = 60.0
+EMBEDDED, REAL = "embedded", "apiserver"  # values of --cluster
 
 
-class ApiServer:
-    """The embedded API server in a process of its own, on one port and one data directory for its whole life."""
+class ApiServer(ABC):
+    """A server on one port and one data directory for its whole life, which starts and is killed at will."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._token_file = directory / "token"
-        self._token_file.write_text(TOKEN)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._listen = "127.0.0.1:0"
-        self.url = ""
-        self.start()
+        self.directory = directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where clients find it."""
+
+    @property
+    @abstractmethod
+    def ca_file(self) -> Path | None:
+        """What an https one's certificate is verified with."""
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """Opens every door."""
+
+    @abstractmethod
     def start(self) -> None:
-        ready = self._directory / "ready"
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "deploy.local.apiserver", "--listen", self._listen]
-        command += ["--data-dir", str(self._directory / "data"), "--token-file", str(self._token_file)]
-        command += ["--crd-dir", "deploy/helm/headroom/crds", "--ready-file", str(ready)]
-        with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        self.url = eventually(lambda: ready.exists() and ready.read_text().strip(), 20) or ""
-        self._listen = self.url.removeprefix("http://")
+        """Returns once it serves."""
 
+    @abstractmethod
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, how)
-            self._process.wait(10)
-            self._process = None
+        """Ends what serves the API, and leaves what it has stored; `start` goes on from there."""
 
-    def client(self) -> Client:
-        """A client that hurries."""
-        quick = Retry(deadline_seconds=10, jitter=Jitter(0.02, 0.2))
-        return Client(Connection(self.url, StaticToken(TOKEN)), "test", retry=quick)
-
+    @abstractmethod
     def fault(self, *rules: dict[str, Any]) -> None:
         """From now on these, and only these, go wrong; of several that match, the first acts and is used up."""
-        self._post("_faults", list(rules))
 
-    def heal(self) -> None:
-        self.fault()
-
+    @abstractmethod
     def compact(self) -> None:
         """Forgets the history: watches and lists from older versions are told 410."""
-        self._post("_compact", None)
+
+    @abstractmethod
+    def manager_connection(self) -> Connection:
+        """As the manager of an installation speaks to it."""
+
+    @abstractmethod
+    def agent_connection(self, node_name: str) -> Connection:
+        """As the agent on that node speaks to it."""
+
+    @property
+    def connection(self) -> Connection:
+        """As an administrator speaks to it."""
+        return Connection(self.url, StaticToken(self.token), ca_file=str(self.ca_file) if self.ca_file else None)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's."""
+        return write_kubeconfig(self.directory / "kubeconfig", self.connection)
+
+    def client(self, connection: Connection | None = None) -> Client:
+        """A client that hurries; an administrator's, unless somebody else's `connection` is given."""
+        quick = Retry(deadline_seconds=10, jitter=Jitter(0.02, 0.2))
+        return Client(connection or self.connection, "test", retry=quick)
+
+    def http(self, **options: Any) -> httpx.Client:
+        """Plain calls as an administrator."""
+        headers = {"Authorization": f"Bearer {self.token}"} | options.pop("headers", {})
+        verify = self.ca_file is not None and ssl.create_default_context(cafile=self.ca_file)
+        return httpx.Client(base_url=self.url, headers=headers, verify=verify, **options)
+
+    def add_namespace(self) -> str:
+        """A new namespace with a name of its own, in which pods may be created."""
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        self.client().create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self._wait_until_furnished(name)
+        return name
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more."""
+        self.fault()
+
+    def close(self) -> None:
+        """Ends everything for good."""
+        for name in reversed(list(self._processes)):
+            self._end(name, signal.SIGKILL)
+
+    def _wait_until_furnished(self, namespace: str) -> None:
+        """Pods are admitted with a service account, whose tokens are mounted beside the certificate."""
+        client = self.client()
+
+        def furnished() -> bool:
+            try:
+                client.get(SERVICEACCOUNTS, "default", namespace)
+                client.get(CONFIGMAPS, "kube-root-ca.crt", namespace)
+            except NotFound:
+                return False
+            return True
+
+        eventually(furnished, START_SECONDS)
+
+    def _run(self, program: Program) -> None:
+        """Starts a part that does not run; it ends with this process."""
+        if program.name in self._processes:
+            return
+        leash = [sys.executable, "-m", "deploy.local.leash", str(os.getpid())]
+        with (self.directory / f"{program.name}.log").open("ab") as log:
+            command = [*leash, program.target, *program.arguments]
+            self._processes[program.name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def _end(self, name: str, how: signal.Signals) -> None:
+        if process := self._processes.pop(name, None):
+            os.kill(process.pid, how)
+            process.wait(20)
+
+    def _serves(self) -> bool:
+        for name, process in self._processes.items():
+            assert process.poll() is None, f"{name} ended: see {self.directory / name}.log"
+        with contextlib.suppress(httpx.HTTPError), self.http(timeout=2) as http:
+            return http.get("/readyz").is_success
+        return False
+
+
+class EmbeddedApiServer(ApiServer):
+    """The embedded one. Its faults are its own."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        token_file = directory / "token"
+        token_file.write_text(TOKEN)
+        self._server = EmbeddedServer(directory / "data", free_ports(1)[0], token_file)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self._server.server
+
+    @property
+    def ca_file(self) -> Path | None:
+        return None
+
+    @property
+    def token(self) -> str:
+        return TOKEN
+
+    def start(self) -> None:
+        for program in self._server.programs():
+            self._run(program)
+        eventually(self._serves, START_SECONDS)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        for program in self._server.programs():
+            self._end(program.name, how)
+
+    def fault(self, *rules: dict[str, Any]) -> None:
+        self._post("/_faults", list(rules))
+
+    def compact(self) -> None:
+        self._post("/_compact", None)
+
+    def manager_connection(self) -> Connection:
+        return self.connection
+
+    def agent_connection(self, node_name: str) -> Connection:
+        return self.connection
 
     def _post(self, path: str, body: object) -> None:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        httpx.post(f"{self.url}/{path}", json=body, headers=headers).raise_for_status()
+        with self.http() as http:
+            http.post(path, json=body).raise_for_status()
+
+
+class RealApiServer(ApiServer):
+    """kube-apiserver with etcd and kube-controller-manager, and the chart's custom resources and access rights."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._plane = ControlPlane(directory / "control-plane", free_ports(1)[0], TOKEN, durable=False)
+        self._programs = self._plane.programs()
+        self._proxy: FaultProxy | None = None
+        self._port = free_ports(1)[0]
+        try:
+            self.start()
+            identities.install_chart(self.kubeconfig)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"https://{LOOPBACK}:{self._port}"
+
+    @property
+    def ca_file(self) -> Path | None:
+        return self._plane.ca_file
+
+    @property
+    def token(self) -> str:
+        return TOKEN
+
+    def start(self) -> None:
+        for program in self._programs:
+            self._run(program)
+        if self._proxy is None:
+            eventually(self._plane.serving_key.exists, START_SECONDS)
+            self._proxy = FaultProxy(self._port, self._plane.server, self._plane.ca_file, self._plane.serving_key)
+        eventually(self._serves, START_SECONDS)
+        for program in self._plane.controllers():
+            self._run(program)
+        self._wait_until_furnished("default")
+
+    def close(self) -> None:
+        super().close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+    def fault(self, *rules: dict[str, Any]) -> None:
+        assert self._proxy is not None
+        self._proxy.script(rules)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """The controllers go too: they would wait ever longer before they came back, and every test with them."""
+        self._end(CONTROLLER_MANAGER, how)
+        self._end(APISERVER, how)
+
+    def compact(self) -> None:
+        """etcd forgets, and so does the API server's cache when it starts anew."""
+        etcd = f"http://{LOOPBACK}:{self._plane.etcd_port}/v3"
+        revision = httpx.post(f"{etcd}/maintenance/status", json={}).raise_for_status().json()["header"]["revision"]
+        request = {"revision": revision, "physical": True}
+        httpx.post(f"{etcd}/kv/compaction", json=request).raise_for_status()
+        self.kill()
+        self.start()
+
+    def manager_connection(self) -> Connection:
+        return self._speaking_as(identities.MANAGER)
+
+    def agent_connection(self, node_name: str) -> Connection:
+        """The Node has to exist."""
+        return self._speaking_as(identities.AGENT, node_name)
+
+    def _speaking_as(self, service_account: str, node_name: str | None = None) -> Connection:
+        token = identities.token(self.client(), service_account, node_name)
+        return replace(self.connection, credentials=StaticToken(token))
+
+
+def write_kubeconfig(path: Path, connection: Connection) -> Path:
+    """A kubeconfig for a process that is to use the connection, whose credentials have to be a token."""
+    token = (connection.credentials.authorization() or "").removeprefix("Bearer ")
+    kubeconfig.write(path, connection.server, token, Path(connection.ca_file) if connection.ca_file else None)
+    return path
+
+
+def started(kind: str, directory: Path) -> ApiServer:
+    """The API server that --cluster names."""
+    return RealApiServer(directory) if kind == REAL else EmbeddedApiServer(directory)
 
 
 def rule(action: str, path: str = "", *, method: str = "", times: int = 1, **more: object) -> dict[str, Any]:

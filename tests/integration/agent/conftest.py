@@ -1,4 +1,4 @@
-"""Real cgroups with real processes in them, and a real API server."""
+"""Real cgroups with real processes in them."""
 
 import contextlib
 import os
@@ -14,7 +14,6 @@ from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Layout
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
 from shared.names import KubeQoS
-from tests.support.apiserver import ApiServer
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "memory")
@@ -101,12 +100,3 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
         yield made
     finally:
         made.close()
-
-
-@pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
-    try:
-        yield server
-    finally:
-        server.kill()

@@ -1,5 +1,6 @@
 """The whole agent against a real API server: reports appear, survive outages, and claim nothing unknown."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -24,11 +25,13 @@ from shared.api.core import Pod
 from shared.api.nodemetric import NodeMetric, NodeMetricStatus
 from shared.clock import SystemClock
 from shared.kube.client import Client
-from shared.kube.resources import NODEMETRICS, NODES, PODS
+from shared.kube.errors import AlreadyExists
+from shared.kube.resources import NODEMETRICS, NODES, PODS, Resource
 from tests.support import eventually
-from tests.support.apiserver import TOKEN, ApiServer, rule
+from tests.support.apiserver import ApiServer, rule, write_kubeconfig
 
 GIB = 2**30
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 
 
 class Steady:
@@ -77,8 +80,11 @@ class Node:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"{self.name}-{name}", "namespace": "default", **metadata},
-            "spec": {"nodeName": self.name, "priority": 9000, "containers": [container]},
+            "spec": {"nodeName": self.name, "priorityClassName": "koord-prod", "containers": [container]},
         }
+        prod = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "value": 9000}
+        with contextlib.suppress(AlreadyExists):
+            self.client.create(PRIORITY_CLASSES, prod | {"metadata": {"name": "koord-prod"}})
         self.client.create(PODS, body, "default")
 
     @property
@@ -96,7 +102,7 @@ class Node:
 
 
 @pytest.fixture
-def node(api_server: ApiServer, tmp_path: Path) -> Iterator[Node]:
+def node(server: ApiServer, tmp_path: Path) -> Iterator[Node]:
     agents: list[Agent] = []
 
     def start(of: Node, **changes: Any) -> Agent:
@@ -110,12 +116,14 @@ def node(api_server: ApiServer, tmp_path: Path) -> Iterator[Node]:
             checkpoint_interval_seconds=1.0,
         )
         settings = msgspec.structs.replace(settings, **changes)
-        agent = Agent(settings, api_server.client(), Steady(), SystemClock(), CollectorRegistry())
+        agent = Agent(
+            settings, server.client(server.agent_connection(of.name)), Steady(), SystemClock(), CollectorRegistry()
+        )
         agent.start()
         agents.append(agent)
         return agent
 
-    yield Node(api_server.client(), tmp_path, start)
+    yield Node(server.client(), tmp_path, start)
     for agent in agents:
         agent.close()
 
@@ -214,13 +222,13 @@ def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy", 10, 0.1)
 
 
-def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node, api_server: ApiServer) -> None:
+def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node, server: ApiServer) -> None:
     node.add_node_metric()
     agent = node.agent()
     eventually(lambda: node.status.update_time, 15, 0.1)
     path = f"nodemetrics/{node.name}/status"
     busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retryAfter=4, times=1)
-    api_server.fault(busy)
+    server.fault(busy)
     eventually(lambda: "report_failures_total 1.0" in get(agent, "metrics").text, 5, 0.05)
     turned_away, sent = time.monotonic(), get(agent, "api/v1/report").json()["time"]
     eventually(lambda: get(agent, "api/v1/report").json()["time"] != sent, 15, 0.05)
@@ -228,18 +236,18 @@ def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node
 
 
 def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_comes_first(
-    node: Node, api_server: ApiServer, caplog: pytest.LogCaptureFixture
+    node: Node, server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="shared.kube")
     node.add_pod("web")
     node.add_node_metric()
     agent = node.agent()
     eventually(lambda: node.status.update_time, 15, 0.1)
-    api_server.kill(signal.SIGKILL)
+    server.kill(signal.SIGKILL)
     samples = get(agent, "api/v1/prediction").json()["samples"]
     eventually(lambda: get(agent, "api/v1/prediction").json()["samples"] >= samples + 2)
     assert get(agent, "healthz").status_code == 200
-    api_server.start()
+    server.start()
     back = time.time()
     eventually(lambda: durations.instant(node.status.update_time or "") >= int(back), 30, 0.1)
 
@@ -270,14 +278,8 @@ def test_a_deleted_pod_leaves_report_and_request(node: Node) -> None:
     eventually(lambda: len(node.status.pods_metric or ()) == 1, 10, 0.1)
 
 
-def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node, api_server: ApiServer) -> None:
-    kubeconfig = node.state_dir / "kubeconfig"
-    kubeconfig.write_text(
-        f"""{{apiVersion: v1, kind: Config, current-context: c,
-        clusters: [{{name: c, cluster: {{server: "{api_server.url}"}}}}],
-        users: [{{name: u, user: {{token: {TOKEN}}}}}],
-        contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"""
-    )
+def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node, server: ApiServer) -> None:
+    kubeconfig = write_kubeconfig(node.state_dir / "kubeconfig", server.agent_connection(node.name))
     command = [sys.executable, "-m", "agent", "--kubeconfig", str(kubeconfig), "--node-name", node.name]
     command += ["--listen", "127.0.0.1:0", "--state-dir", str(node.state_dir)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

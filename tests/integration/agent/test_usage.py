@@ -18,6 +18,8 @@ from tests.integration.agent.conftest import BURN, CGROUP_ROOT, Machine, PodGrou
 from tests.support import eventually
 from tests.unit.agent.pods import pod
 
+pytestmark = pytest.mark.embedded_only("nothing here asks a server")
+
 UID = "0f1e2d3c-aaaa-bbbb-cccc-0123456789ab"
 MEBIBYTE = 2**20
 CPU_COUNT = os.cpu_count() or 1

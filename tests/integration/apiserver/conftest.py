@@ -1,7 +1,5 @@
 import json
 import os
-import shutil
-import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.apiserver import TOKEN, ApiServer
+from deploy.local.control_plane import MissingBinary, binary
+from tests.support.apiserver import ApiServer
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -23,8 +22,8 @@ APPLY = "application/apply-patch+yaml"
 class Api:
     """Plain HTTP calls, answers decoded."""
 
-    def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10)
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
 
     def call(self, method: str, path: str, body: Any = None, media_type: str = "application/json") -> httpx.Response:
         content = body if isinstance(body, str | bytes | None) else json.dumps(body)
@@ -59,20 +58,13 @@ Connect = Callable[[ApiServer], Api]
 Kubectl = Callable[..., str]
 
 
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    process = ApiServer(tmp_path_factory.mktemp("apiserver"))
-    yield process
-    process.kill(signal.SIGTERM)
-
-
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     """Makes clients that are closed when the test ends."""
     clients: list[Api] = []
 
     def connected(server: ApiServer) -> Api:
-        clients.append(Api(server.url))
+        clients.append(Api(server.http(timeout=10)))
         return clients[-1]
 
     yield connected
@@ -82,17 +74,13 @@ def connect() -> Iterator[Connect]:
 
 @pytest.fixture
 def api(server: ApiServer, connect: Connect) -> Api:
-    client = connect(server)
-    client.ok("DELETE", "/_faults")
-    return client
+    return connect(server)
 
 
 @pytest.fixture
-def namespace(api: Api) -> str:
+def namespace(server: ApiServer) -> str:
     """The path of a namespace of the test's own."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    return f"/api/v1/namespaces/{name}"
+    return f"/api/v1/namespaces/{server.add_namespace()}"
 
 
 @pytest.fixture
@@ -103,25 +91,16 @@ def unique() -> str:
 @pytest.fixture
 def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
     """Runs the real kubectl and gives its output; a failure carries what it said."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
-    address = server.url.replace("http://", f"http://kubectl:{TOKEN}@")
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": address}}],
-        "users": [{"name": "test", "user": {"token": TOKEN}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    environment = os.environ | {"KUBECONFIG": str(path), "HOME": str(tmp_path)}
+    try:
+        program = str(binary("kubectl"))
+    except MissingBinary as missing:
+        pytest.skip(str(missing))
+    environment = os.environ | {"KUBECONFIG": str(server.kubeconfig), "HOME": str(tmp_path)}
 
     def run(command: str, stdin: Any = None, *, fails: bool = False) -> str:
         given = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         done = subprocess.run(
-            ["kubectl", *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=30
+            [program, *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=30
         )
         assert (done.returncode != 0) is fails, f"kubectl {command}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -132,6 +111,10 @@ def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     container = {"name": "c", "image": "busybox:1"}
     return {"metadata": {"name": name, "labels": {"app": name}}, "spec": {"containers": [container], **spec}}
+
+
+def node_metric(name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}, **fields}
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

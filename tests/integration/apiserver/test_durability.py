@@ -11,35 +11,43 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.apiserver.conftest import Connect, config_map
+from tests.integration.apiserver.conftest import Connect, config_map, node_metric
 from tests.support import eventually
-from tests.support.apiserver import ROOT, ApiServer
+from tests.support.apiserver import ROOT, ApiServer, EmbeddedApiServer
 
 CM = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
+def maps(namespace: str) -> str:
+    """The path of the ConfigMaps of a namespace of the test's own."""
+    return f"{namespace}/configmaps"
+
+
+@pytest.fixture
 def own(tmp_path: Path) -> Iterator[ApiServer]:
-    """A server of the test's own, to be killed."""
-    server = ApiServer(tmp_path)
+    """A server of the test's own, whose files and process it may harm."""
+    server = EmbeddedApiServer(tmp_path)
     yield server
-    server.kill(signal.SIGTERM)
+    server.close()
 
 
-def test_kill_loses_nothing_acknowledged_and_versions_never_go_back(own: ApiServer, connect: Connect) -> None:
+def test_kill_loses_nothing_acknowledged_and_versions_never_go_back(
+    server: ApiServer, maps: str, connect: Connect
+) -> None:
     acknowledged: dict[str, int] = {}
 
     def write(worker: int) -> None:
-        api = connect(own)
+        api = connect(server)
         for index in range(10_000):
             name = f"w{worker}-{index}"
             try:
-                made = api.ok("POST", CM, config_map(name))
+                made = api.ok("POST", maps, config_map(name))
                 if index % 3 == 0:
-                    api.ok("DELETE", f"{CM}/{name}")
+                    api.ok("DELETE", f"{maps}/{name}")
                     continue
                 if index % 3 == 1:
-                    made = api.patch(f"{CM}/{name}", {"data": {"x": str(index)}})
+                    made = api.patch(f"{maps}/{name}", {"data": {"x": str(index)}})
             except httpx.HTTPError:
                 return
             acknowledged[name] = int(made["metadata"]["resourceVersion"])
@@ -48,46 +56,49 @@ def test_kill_loses_nothing_acknowledged_and_versions_never_go_back(own: ApiServ
     for thread in threads:
         thread.start()
     eventually(lambda: len(acknowledged) > 150)
-    own.kill(signal.SIGKILL)
+    server.kill(signal.SIGKILL)
     for thread in threads:
         thread.join()
-    own.start()
-    api = connect(own)
-    listed = api.ok("GET", CM)
+    server.start()
+    api = connect(server)
+    listed = api.ok("GET", maps)
     found = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
     assert {name: version for name, version in acknowledged.items() if found.get(name, 0) < version} == {}
-    next_version = int(api.ok("POST", CM, config_map("after"))["metadata"]["resourceVersion"])
+    next_version = int(api.ok("POST", maps, config_map("after"))["metadata"]["resourceVersion"])
     assert next_version > int(listed["metadata"]["resourceVersion"]) >= max(acknowledged.values())
 
 
-def test_a_version_spent_on_a_deletion_is_not_used_again(own: ApiServer, connect: Connect) -> None:
-    api = connect(own)
-    api.ok("POST", CM, config_map("a"))
-    api.ok("DELETE", f"{CM}/a")
-    before = int(api.ok("GET", CM)["metadata"]["resourceVersion"])
-    own.kill()
-    own.start()
-    assert int(connect(own).ok("GET", CM)["metadata"]["resourceVersion"]) >= before
+def test_a_version_spent_on_a_deletion_is_not_used_again(server: ApiServer, maps: str, connect: Connect) -> None:
+    api = connect(server)
+    api.ok("POST", maps, config_map("a"))
+    api.ok("DELETE", f"{maps}/a")
+    before = int(api.ok("GET", maps)["metadata"]["resourceVersion"])
+    server.kill()
+    server.start()
+    assert int(connect(server).ok("GET", maps)["metadata"]["resourceVersion"]) >= before
 
 
-def test_custom_kinds_and_their_objects_are_there_after_a_restart(own: ApiServer, connect: Connect) -> None:
+def test_custom_kinds_and_their_objects_are_there_after_a_restart(
+    server: ApiServer, unique: str, connect: Connect
+) -> None:
     metrics = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
-    made = connect(own).ok("POST", metrics, {"metadata": {"name": "a"}})
-    own.kill()
-    own.start()
-    assert connect(own).ok("GET", f"{metrics}/a") == made
+    made = connect(server).ok("POST", metrics, node_metric(unique))
+    server.kill()
+    server.start()
+    assert connect(server).ok("GET", f"{metrics}/{unique}") == made
 
 
-def test_a_watch_from_before_a_restart_is_told_to_list_again(own: ApiServer, connect: Connect) -> None:
-    api = connect(own)
-    old = api.ok("POST", CM, config_map("a"))["metadata"]["resourceVersion"]
-    api.ok("POST", CM, config_map("b"))
-    own.kill()
-    own.start()
-    with connect(own).watch(CM, resourceVersion=old) as events:
+def test_a_watch_from_before_a_restart_is_told_to_list_again(server: ApiServer, maps: str, connect: Connect) -> None:
+    api = connect(server)
+    old = api.ok("POST", maps, config_map("a"))["metadata"]["resourceVersion"]
+    api.ok("POST", maps, config_map("b"))
+    server.kill()
+    server.start()
+    with connect(server).watch(maps, resourceVersion=old) as events:
         assert next(events)["object"]["code"] == 410
 
 
+@pytest.mark.embedded_only("it lets the disk of this one process fail; etcd's is etcd's business")
 def test_a_write_that_the_disk_refuses_fails_and_leaves_nothing_behind(own: ApiServer, connect: Connect) -> None:
     api, port = connect(own), int(own.url.rpartition(":")[2])
     server = next(
@@ -105,12 +116,14 @@ def test_a_write_that_the_disk_refuses_fails_and_leaves_nothing_behind(own: ApiS
     assert api.patch(f"{CM}/a", {"data": {"y": "3"}})["data"] == {"x": "1", "y": "3"}
 
 
+@pytest.mark.embedded_only("kube-apiserver lets its watches go on while it shuts down")
 def test_sigterm_ends_open_watches_at_once(own: ApiServer, connect: Connect) -> None:
-    with connect(own).watch(CM, resourceVersion="0", allowWatchBookmarks="true") as events:
+    with connect(own).watch("/api/v1/secrets", resourceVersion="0", allowWatchBookmarks="true") as events:
         own.kill(signal.SIGTERM)
         assert list(events) == []
 
 
+@pytest.mark.embedded_only("etcd does not start from a damaged file, and says how to restore a snapshot")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -129,12 +142,12 @@ def test_a_file_that_cannot_be_trusted_is_set_aside_and_kept(
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     own.start()
+    assert connect(own).gone(f"{CM}/a")
     listed = connect(own).ok("GET", CM)
-    assert listed["items"] == []
     assert int(listed["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
     (kept,) = tmp_path.glob("data/store.db.set-aside-*")
     assert kept.read_bytes() == damaged
-    assert "cannot be used" in (tmp_path / "log").read_text()
+    assert "cannot be used" in (tmp_path / "apiserver.log").read_text()
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -142,8 +155,9 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
 
 
+@pytest.mark.embedded_only("it is about the embedded server's command line")
 def test_what_cannot_be_served_is_said_in_one_line(own: ApiServer, tmp_path: Path) -> None:
-    token = str(tmp_path / "token")
+    token, nowhere = str(tmp_path / "token"), str(tmp_path / "nowhere")
     port = own.url.rpartition(":")[2]
     cases = [
         (["--listen", "0.0.0.0:0", "--data-dir", "d", "--token-file", token], "only loopback addresses are served"),
@@ -155,9 +169,9 @@ def test_what_cannot_be_served_is_said_in_one_line(own: ApiServer, tmp_path: Pat
             ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--token-file", token],
             "another API server",
         ),
-        (["--listen", "127.0.0.1:0", "--data-dir", "d", "--token-file", "/nonexistent"], "No such file"),
+        (["--listen", "127.0.0.1:0", "--data-dir", "d", "--token-file", nowhere], "No such file"),
         (
-            ["--listen", "127.0.0.1:0", "--data-dir", "d", "--token-file", token, "--crd-dir", "/nonexistent"],
+            ["--listen", "127.0.0.1:0", "--data-dir", "d", "--token-file", token, "--crd-dir", nowhere],
             "no such directory",
         ),
     ]

@@ -84,11 +84,11 @@ def test_a_namespace_takes_its_content_along(api: Api, namespace: str) -> None:
     assert "deletionGracePeriodSeconds" not in terminating["metadata"]
     status = api.fails(403, "POST", f"{namespace}/configmaps", config_map("late"))
     assert status["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-    eventually(lambda: api.gone(f"{namespace}/configmaps/a"))
-    assert not api.gone(namespace)  # its pod is still with the kubelet
     eventually(lambda: "deletionTimestamp" in api.ok("GET", f"{namespace}/pods/bound")["metadata"])
+    api.ok("GET", f"{namespace}/configmaps/a")  # what a pod that is still with its kubelet may be using stays
     api.ok("DELETE", f"{namespace}/pods/bound", {"gracePeriodSeconds": 0})
-    eventually(lambda: api.gone(namespace))
+    eventually(lambda: api.gone(namespace), 30)
+    assert api.gone(f"{namespace}/configmaps/a")
 
 
 MISBOUND: list[tuple[str, Any, int, str]] = [  # body, code, message
@@ -100,7 +100,12 @@ MISBOUND: list[tuple[str, Any, int, str]] = [  # body, code, message
         500,
         "target.kind: Unsupported value",
     ),
-    ("another pod", {"metadata": {"name": "a", "uid": "b"}, "target": {"name": "n"}}, 409, 'on pods "a": Precondition'),
+    (
+        "another pod",
+        {"metadata": {"name": "a", "uid": "b"}, "target": {"name": "n"}},
+        409,
+        "Precondition failed: UID in precondition: b",
+    ),
 ]
 
 
@@ -157,6 +162,14 @@ def test_a_budget_counts_ready_pods(
     api.ok("POST", budgets, {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec}})
     for index in range(4):
         run(api, namespace, f"p{index}", ready=index < ready)
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web")["spec"]}
+    wanted = {"replicas": 4, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    sets = namespace.replace("/api/v1", "/apis/apps/v1") + "/replicasets"
+    controller = api.ok("POST", sets, {"metadata": {"name": "web"}, "spec": wanted})
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": controller["metadata"]["uid"]}
+    adopted = {"metadata": {"ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}]}}
+    for index in range(4):
+        api.patch(f"{namespace}/pods/p{index}", adopted, STRATEGIC)  # what its controller, if there is one, does too
     allowed, desired, total = expected
 
     def agrees() -> bool:
@@ -220,6 +233,7 @@ def kubelet_port() -> Iterator[int]:
     server.server_close()
 
 
+@pytest.mark.embedded_only("kube-apiserver speaks TLS with kubelets, as the whole cluster's own tests do")
 def test_logs_come_from_the_kubelet_of_the_pods_node(api: Api, namespace: str, unique: str, kubelet_port: int) -> None:
     endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}}}
     api.ok("POST", "/api/v1/nodes", {"metadata": {"name": unique}, "status": endpoints})
@@ -233,6 +247,7 @@ def test_logs_come_from_the_kubelet_of_the_pods_node(api: Api, namespace: str, u
     api.ok("DELETE", f"/api/v1/nodes/{unique}")
 
 
+@pytest.mark.embedded_only("it turns the clock of the embedded server's own controllers")
 def test_old_events_and_the_pods_of_vanished_nodes_are_swept(tmp_path: Path) -> None:
     async def swept() -> list[list[str]]:
         kinds = Registry()

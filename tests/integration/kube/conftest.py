@@ -1,9 +1,6 @@
-import uuid
-
 import pytest
 
 from shared.kube.client import Client
-from shared.kube.resources import NAMESPACES
 from tests.support.apiserver import ApiServer
 from tests.unit.kube.conftest import start
 
@@ -16,8 +13,6 @@ def client(server: ApiServer) -> Client:
 
 
 @pytest.fixture
-def namespace(client: Client) -> str:
+def namespace(server: ApiServer) -> str:
     """A namespace of the test's own."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return name
+    return server.add_namespace()

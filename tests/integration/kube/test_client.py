@@ -1,4 +1,5 @@
-import itertools
+import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +8,10 @@ from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric, NodeMetricStatus
 from shared.kube import errors
 from shared.kube.client import Client, Patch
-from shared.kube.config import Connection, StaticToken
+from shared.kube.config import StaticToken
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODDISRUPTIONBUDGETS, PODS, Resource
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
-
-_numbers = itertools.count()
 
 
 def configmap(name: str, **data: str) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def configmap(name: str, **data: str) -> dict[str, Any]:
 
 
 def new_node(client: Client, **metadata: object) -> str:
-    name = f"node-{next(_numbers)}"
+    name = f"node-{uuid.uuid4().hex[:8]}"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name} | metadata})
     return name
 
@@ -60,7 +59,7 @@ def test_a_list_in_pages_is_complete_and_filtered(client: Client, namespace: str
         body = configmap(f"c{number}")
         body["metadata"]["labels"] = {"odd": str(number % 2)}
         client.create(CONFIGMAPS, body, namespace)
-    listing = client.list(CONFIGMAPS, namespace, into=ConfigMap, limit=2)
+    listing = client.list(CONFIGMAPS, namespace, into=ConfigMap, label_selector="odd", limit=2)
     assert [item.metadata.name for item in listing.items] == [f"c{n}" for n in range(7)]
     odd = client.list(CONFIGMAPS, namespace, into=ConfigMap, label_selector="odd=1", limit=2)
     assert [item.metadata.name for item in odd.items] == ["c1", "c3", "c5"]
@@ -71,9 +70,9 @@ def test_a_list_in_pages_is_complete_and_filtered(client: Client, namespace: str
 def test_a_list_that_expires_between_two_pages_is_read_again(server: ApiServer, client: Client, namespace: str) -> None:
     for number in range(5):
         client.create(CONFIGMAPS, configmap(f"c{number}"), namespace)
+    everything = client.list(CONFIGMAPS, namespace).items
     server.fault(rule("status", "continue=", status=410))
-    listing = client.list(CONFIGMAPS, namespace, limit=2)
-    assert len(listing.items) == 5
+    assert client.list(CONFIGMAPS, namespace, limit=2).items == everything
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def _gone_or_going(client: Client, namespace: str, name: str) -> bool:
 
 def test_a_wrong_token_is_unauthorized(server: ApiServer) -> None:
     with pytest.raises(errors.Unauthorized):
-        Client(Connection(server.url, StaticToken("wrong")), "test").list(NODES)
+        server.client(replace(server.connection, credentials=StaticToken("wrong"))).list(NODES)
 
 
 def test_an_unknown_resource_is_not_found(client: Client) -> None:

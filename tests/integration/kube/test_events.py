@@ -2,6 +2,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import pytest
+
 from shared.kube.client import Client
 from shared.kube.events import WARNING, ObjectRef, Recorder
 from shared.kube.resources import EVENTS
@@ -11,40 +13,45 @@ from tests.support.apiserver import ApiServer, rule
 Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
 
 
-def test_an_event_and_its_repetitions_are_one_object(client: Client, namespace: str, start: Start) -> None:
-    recorder = Recorder(client, "headroom-agent", "host-1")
+@pytest.fixture
+def recorder(server: ApiServer) -> Recorder:
+    """One of the manager's."""
+    return Recorder(server.client(server.manager_connection()), "headroom-manager", "host-1")
+
+
+def test_an_event_and_its_repetitions_are_one_object(
+    client: Client, recorder: Recorder, install_namespace: str, start: Start
+) -> None:
     start(recorder.run)
-    pod = ObjectRef("v1", "Pod", "p", namespace, "u1")
+    pod = ObjectRef("v1", "Pod", "p", install_namespace, "u1")
     for _ in range(3):
         recorder.event(pod, WARNING, "PodRefused", "requests are not a quantity")
 
     def events() -> list[dict[str, Any]]:
-        return client.list(EVENTS, namespace, field_selector="involvedObject.name=p").items
+        return client.list(EVENTS, install_namespace, field_selector="involvedObject.name=p").items
 
     eventually(lambda: [event["count"] for event in events()] == [3])
     (event,) = events()
     assert (event["type"], event["reason"]) == ("Warning", "PodRefused")
     assert event["involvedObject"]["uid"] == "u1"
-    assert event["source"] == {"component": "headroom-agent", "host": "host-1"}
+    assert event["source"] == {"component": "headroom-manager", "host": "host-1"}
 
 
-def test_events_about_a_node_are_in_the_default_namespace(client: Client, start: Start) -> None:
-    recorder = Recorder(client, "headroom-agent", "host-1")
+def test_events_about_a_node_are_in_the_default_namespace(client: Client, recorder: Recorder, start: Start) -> None:
     start(recorder.run)
     recorder.event(ObjectRef("v1", "Node", "a-node", uid="u"), WARNING, "MidReset", "stale")
     eventually(lambda: client.list(EVENTS, "default", field_selector="involvedObject.name=a-node").items)
 
 
 def test_an_event_outlasts_faults_of_the_server(
-    server: ApiServer, client: Client, namespace: str, start: Start
+    server: ApiServer, client: Client, recorder: Recorder, install_namespace: str, start: Start
 ) -> None:
     server.fault(
         rule("close", "events", method="POST"),
         rule("status", "events", method="POST", status=503),
         rule("truncate", "events", method="POST"),  # it is written, and the answer is lost
     )
-    recorder = Recorder(client, "headroom-agent", "host-1")
     start(recorder.run)
-    recorder.event(ObjectRef("v1", "Pod", "p", namespace), WARNING, "Late", "m")
-    recorder.event(ObjectRef("v1", "Pod", "p", namespace), WARNING, "Late", "m")
-    eventually(lambda: [event["count"] for event in client.list(EVENTS, namespace).items] == [2])
+    recorder.event(ObjectRef("v1", "Pod", "p", install_namespace), WARNING, "Late", "m")
+    recorder.event(ObjectRef("v1", "Pod", "p", install_namespace), WARNING, "Late", "m")
+    eventually(lambda: [event["count"] for event in client.list(EVENTS, install_namespace).items] == [2])

@@ -2,6 +2,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from manager.main import LEASE_NAME
 from shared.clock import SystemClock
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.kube.resources import LEASES
@@ -14,7 +15,7 @@ TIMES = LeaseTimes(lease_seconds=1, renew_deadline_seconds=0.7, retry_seconds=0.
 
 
 class Candidates:
-    """Electors in threads of their own, and a witness who looks all the time."""
+    """Managers that want to lead, in threads of their own, and a witness who looks all the time."""
 
     def __init__(self, server: ApiServer, namespace: str, start: Start, count: int) -> None:
         self.electors: list[LeaderElector] = []
@@ -23,8 +24,8 @@ class Candidates:
         self.turns = 0
         self.overlaps: list[list[int]] = []
         for number in range(count):
-            client = server.client()
-            elector = LeaderElector(client, namespace, "l", f"candidate-{number}", SystemClock(), times=TIMES)
+            client = server.client(server.manager_connection())
+            elector = LeaderElector(client, namespace, LEASE_NAME, f"candidate-{number}", SystemClock(), times=TIMES)
             self.electors.append(elector)
             self.stops.append(start(self._body(number, elector)))
         start(self._witness)
@@ -49,9 +50,9 @@ class Candidates:
 
 
 def test_under_contention_and_faults_there_are_never_two_leaders(
-    server: ApiServer, namespace: str, start: Start
+    server: ApiServer, install_namespace: str, start: Start
 ) -> None:
-    candidates = Candidates(server, namespace, start, 3)
+    candidates = Candidates(server, install_namespace, start, 3)
     eventually(candidates.leading)
     faults = [
         rule("close", "leases", times=0),
@@ -62,28 +63,28 @@ def test_under_contention_and_faults_there_are_never_two_leaders(
     for fault in faults:
         # Long enough for a leader to run out of its time, then a chance for somebody.
         server.fault(fault)
-        eventually(lambda: not candidates.leading())
+        eventually(lambda: not candidates.leading() and not candidates.working)
         server.heal()
         eventually(candidates.leading)
     assert candidates.overlaps == []
     assert candidates.turns >= len(faults)
 
 
-def test_the_next_one_leads_when_the_leader_stops(server: ApiServer, namespace: str, start: Start) -> None:
-    candidates = Candidates(server, namespace, start, 2)
+def test_the_next_one_leads_when_the_leader_stops(server: ApiServer, install_namespace: str, start: Start) -> None:
+    candidates = Candidates(server, install_namespace, start, 2)
     (first,) = eventually(candidates.leading)
     eventually(lambda: candidates.working == {first})
     candidates.stops[first].set()
     eventually(lambda: candidates.leading() == [1 - first])
     eventually(lambda: candidates.working == {1 - first})
     assert candidates.overlaps == []
-    lease = server.client().get(LEASES, "l", namespace)
+    lease = server.client().get(LEASES, LEASE_NAME, install_namespace)
     assert lease["spec"]["holderIdentity"] == f"candidate-{1 - first}"
     assert lease["spec"]["leaseTransitions"] >= 1
 
 
-def test_a_lease_outlives_the_server(server: ApiServer, namespace: str, start: Start) -> None:
-    candidates = Candidates(server, namespace, start, 2)
+def test_a_lease_outlives_the_server(server: ApiServer, install_namespace: str, start: Start) -> None:
+    candidates = Candidates(server, install_namespace, start, 2)
     eventually(candidates.leading)
     server.kill()
     eventually(lambda: not candidates.leading())

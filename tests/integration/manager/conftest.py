@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,23 +14,31 @@ from manager.settings import ManagerSettings
 from shared import durations, names, quantity
 from shared.clock import Clock, SystemClock
 from shared.kube.client import Client
-from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, NAMESPACES, NODEMETRICS, NODES
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES
 from shared.quantity import Resources
 from tests.support import eventually
-from tests.support.apiserver import TOKEN, ApiServer
+from tests.support.apiserver import ApiServer
 
 StartManager = Callable[..., Manager]
 
 
 class Cluster:
-    """What users, kubelets and agents do, and what can be seen of it. Its ConfigMap is in a namespace of its own."""
+    """What users, kubelets and agents do, and what can be seen of it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
-        self.namespace = f"t-{uuid.uuid4().hex[:8]}"
-        client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+        self.namespace = namespace
+
+    def clear(self) -> None:
+        """Takes away what a manager works on, and what it said."""
+        for resource in (NODES, NODEMETRICS):
+            for item in self.client.list(resource).items:
+                with contextlib.suppress(NotFound):
+                    self.client.delete(resource, item["metadata"]["name"])
+        for event in self.events():
+            with contextlib.suppress(NotFound):
+                self.client.delete(EVENTS, event["metadata"]["name"], event["metadata"]["namespace"])
 
     def configure(self, text: str | None = None, **strategy: object) -> None:
         """Writes the ConfigMap."""
@@ -75,6 +82,12 @@ class Cluster:
         self.wait_for_metric(name)
         self.report(name, at=at)
 
+    def events(self, reason: str = "") -> list[dict[str, Any]]:
+        """What the manager said, of that reason or of any."""
+        found = self.client.list(EVENTS).items
+        own = [event for event in found if event.get("source", {}).get("component") == "headroom-manager"]
+        return [event for event in own if reason in ("", event["reason"])]
+
     def mid(self, name: str) -> Resources | None:
         """What is on offer to Mid, on which capacity and allocatable must agree."""
         status = self.client.get(NODES, name)["status"]
@@ -88,18 +101,17 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(server: ApiServer) -> Iterator[Cluster]:
-    cluster = Cluster(server.client())
+def cluster(server: ApiServer, install_namespace: str) -> Iterator[Cluster]:
+    """A cluster without nodes."""
+    cluster = Cluster(server.client(), install_namespace)
+    cluster.clear()
     yield cluster
-    for resource in (NODES, NODEMETRICS):
-        for item in cluster.client.list(resource).items:
-            with contextlib.suppress(NotFound):
-                cluster.client.delete(resource, item["metadata"]["name"])
+    cluster.clear()
 
 
 @pytest.fixture
 def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]:
-    """Starts managers that look for their ConfigMap in the cluster's namespace, and ends them with the test."""
+    """Starts managers as the chart installs them, and ends them with the test."""
     started: list[Manager] = []
 
     def start(clock: Clock | None = None, **settings: Any) -> Manager:
@@ -112,7 +124,7 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
         }
         clock = clock or SystemClock()
         registry = CollectorRegistry()
-        client = Client(Connection(server.url, StaticToken(TOKEN)), "manager", registry=registry)
+        client = Client(server.manager_connection(), "manager", registry=registry)
         started.append(Manager(ManagerSettings(**chosen), client, clock, registry))
         started[-1].start()
         return started[-1]

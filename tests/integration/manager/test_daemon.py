@@ -13,24 +13,14 @@ import pytest
 from shared.kube.resources import LEASES
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
-from tests.support.apiserver import ROOT, TOKEN, ApiServer
+from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
 
 COMMAND = [sys.executable, "-m", "manager"]
 
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> str:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {"token": TOKEN}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(document))
-    return str(path)
+    return str(write_kubeconfig(tmp_path / "kubeconfig", server.manager_connection()))
 
 
 def test_the_process_works_until_sigterm_and_gives_its_lease_up(

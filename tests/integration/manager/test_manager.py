@@ -8,7 +8,7 @@ import pytest
 from shared import names
 from shared.clock import ManualClock
 from shared.kube.errors import Invalid
-from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
 from tests.support import eventually
@@ -62,7 +62,7 @@ def test_mid_follows_reports_and_goes_when_time_alone_makes_the_last_one_stale(
     explained = fetch(manager, "/api/v1/nodes/n1").json()
     assert explained["resources"]["cpu"]["bound"] == "stale"
     assert explained["last_write"]["cpu_milli"] is None
-    events = eventually(lambda: [e for e in cluster.client.list(EVENTS).items if e["reason"] == "MidResourceReset"])
+    events = eventually(lambda: cluster.events("MidResourceReset"))
     assert "degradedByMidResource" in events[0]["message"]
     assert events[0]["type"] == "Warning"
 
@@ -115,12 +115,9 @@ def test_a_broken_configuration_leaves_the_last_good_one_and_is_reported(
     cluster.configure(text)
     eventually(lambda: counted(manager, "config_last_reload_success") == 0)
     assert named in fetch(manager, "/api/v1/status").json()["config_problem"]
-
-    def events() -> list[str]:
-        found = cluster.client.list(EVENTS, cluster.namespace).items
-        return [e["message"] for e in found if e["reason"] == "ColocationCfgUnmarshalFailed"]
-
-    assert named in eventually(events)[0]
+    (event,) = eventually(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
+    assert named in event["message"]
+    assert event["metadata"]["namespace"] == cluster.namespace
     cluster.add_reporting_node("n2", at=time.time())
     eventually(lambda: cluster.mid("n2") == Resources(1000, GIB))
     assert cluster.mid("n1") == Resources(1000, GIB)
@@ -137,9 +134,7 @@ def test_a_bad_annotation_concerns_its_node_alone(cluster: Cluster, start_manage
     cluster.add_reporting_node("n1", at=time.time(), annotations=bad)
     cluster.add_reporting_node("n2", at=time.time(), annotations=good)
     eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (OFFERED, Resources(400, GIB)))
-    events = eventually(
-        lambda: [e for e in cluster.client.list(EVENTS).items if e["reason"] == "ColocationStrategyInvalid"]
-    )
+    events = eventually(lambda: cluster.events("ColocationStrategyInvalid"))
     assert [event["involvedObject"]["name"] for event in events] == ["n1"]
     assert "midCPUThresholdPercent: 900" in events[0]["message"]
 
@@ -244,7 +239,7 @@ def test_a_dry_run_decides_and_writes_nothing(cluster: Cluster, start_manager: S
     eventually(lambda: counted(manager, "config_last_reload_success") == 0)
     assert cluster.mid("n1") is None
     assert not cluster.has_metric("n2")
-    assert cluster.client.list(EVENTS, cluster.namespace).items == []
+    assert cluster.events() == []
 
 
 def test_only_the_leader_writes_and_a_follower_takes_over(cluster: Cluster, start_manager: StartManager) -> None:

@@ -1,0 +1,29 @@
+"""Which API server the suites run on."""
+
+import pytest
+
+from tests.support.apiserver import EMBEDDED, REAL
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster",
+        choices=(EMBEDDED, REAL),
+        default=EMBEDDED,
+        help="the embedded API server, or a real control plane from KUBEBUILDER_ASSETS or PATH",
+    )
+
+
+@pytest.fixture(scope="session")
+def cluster_kind(request: pytest.FixtureRequest) -> str:
+    """The API server that this run is on."""
+    return str(request.config.getoption("--cluster"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a real server, what only the embedded one has is left out, for the reason its mark gives."""
+    if config.getoption("--cluster") == EMBEDDED:
+        return
+    for item in items:
+        if mark := item.get_closest_marker("embedded_only"):
+            item.add_marker(pytest.mark.skip(reason=f"only on the embedded API server: {mark.args[0]}"))
