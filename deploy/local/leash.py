@@ -1,6 +1,7 @@
 """Runs a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID TARGET ARGS`.
 
-TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays).
+TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays) and is
+killed outright: whoever waits for its own server to answer before it ends would wait for ever once all are told at once.
 
 A parent killed with -9 cannot tell its children, so the kernel does (Linux), or the child looks for itself.
 """
@@ -17,27 +18,28 @@ PR_SET_PDEATHSIG = 1
 LOOK_SECONDS = 1.0
 
 
-def tie_to(parent_pid: int) -> None:
-    """From now on this process gets SIGTERM when its parent ends."""
+def tie_to(parent_pid: int, how: signal.Signals = signal.SIGTERM) -> None:
+    """From now on this process gets a signal when its parent ends."""
     if sys.platform == "linux":
         # The signal comes when the *thread* that started us ends, so that thread has to live as long as its process.
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, how)
     else:
-        threading.Thread(target=_watch, args=(parent_pid,), name="leash", daemon=True).start()
+        threading.Thread(target=_watch, args=(parent_pid, how), name="leash", daemon=True).start()
     if os.getppid() != parent_pid:  # it ended before the tie held
         sys.exit(1)
 
 
-def _watch(parent_pid: int) -> None:
+def _watch(parent_pid: int, how: signal.Signals) -> None:
     while os.getppid() == parent_pid:
         time.sleep(LOOK_SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), how)
 
 
 if __name__ == "__main__":
     parent, target, *arguments = sys.argv[1:]
-    tie_to(int(parent))
-    if os.sep in target:
+    is_executable = os.sep in target
+    tie_to(int(parent), signal.SIGKILL if is_executable else signal.SIGTERM)
+    if is_executable:
         os.execv(target, [target, *arguments])
     sys.argv = [target, *arguments]
     runpy.run_module(target, run_name="__main__", alter_sys=True)

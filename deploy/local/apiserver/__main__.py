@@ -25,7 +25,7 @@ from deploy.local.apiserver.database import DataInUse
 from deploy.local.apiserver.kinds import CRD_GROUP
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import Registry
-from deploy.local.apiserver.store import Store
+from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import How, Writes
 
 logger = logging.getLogger("deploy.local.apiserver")
@@ -33,6 +33,15 @@ logger = logging.getLogger("deploy.local.apiserver")
 GARBAGE_SECONDS = 10.0
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+_API_SERVICE: JsonObject = {
+    "metadata": {
+        "name": "kubernetes", "namespace": "default",
+        "labels": {"component": "apiserver", "provider": "kubernetes"},
+    },
+    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+}  # fmt: skip
 
 
 class UsageError(Exception):
@@ -106,6 +115,7 @@ def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence
     for name, value in _PRIORITY_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value}
         _ensure(store, kinds, writes, ("scheduling.k8s.io/v1", "PriorityClass"), body)
+    _ensure(store, kinds, writes, ("v1", "Service"), _API_SERVICE)
     for definition in definitions:
         _ensure(store, kinds, writes, (f"{CRD_GROUP}/v1", "CustomResourceDefinition"), definition, update=True)
 
@@ -115,13 +125,14 @@ def _ensure(
 ) -> None:
     kind = kinds.of_object(*named)
     assert kind is not None, named
-    obj = check_object(body, kind, "")
+    namespace = body["metadata"].get("namespace", "")
+    obj = check_object(body, kind, namespace)
     name = obj["metadata"]["name"]
-    existing = store.latest(kind.resource, name)
+    existing = store.latest(kind.resource, object_key(namespace, name))
     if existing is None:
-        writes.create(kind, "", obj, How())
+        writes.create(kind, namespace, obj, How())
     elif update:
-        writes.update(kind, "", name, lambda old: old | {"spec": obj["spec"]}, How())
+        writes.update(kind, namespace, name, lambda old: old | {"spec": obj["spec"]}, How())
 
 
 def publish_address(address: str, ready_file: Path | None) -> None:

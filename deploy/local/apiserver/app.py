@@ -7,20 +7,24 @@ import base64
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deploy.local.apiserver import bodies, discovery, openapi, requests, status
+from deploy.local.apiserver.events import EventsView
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
-from deploy.local.apiserver.kinds import CRD_GROUP
+from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
 from deploy.local.apiserver.listing import Lister
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
+from deploy.local.apiserver.reviews import Reviews
+from deploy.local.apiserver.scale import ScaleSubresource
 from deploy.local.apiserver.store import Change, Store
 from deploy.local.apiserver.subresources import PodSubresources
 from deploy.local.apiserver.watch import Hub
@@ -34,6 +38,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 _CRDS = f"{CRD_GROUP}/customresourcedefinitions"
+_REVIEWS = {(kind.group, kind.version, kind.plural): kind for kind in REVIEWS}
+_AGGREGATED = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_BODY_BYTES = 3 * 1024 * 1024
 TICK_SECONDS = 0.5
 
 
@@ -61,6 +68,11 @@ class Application:
         self._lister = Lister(store)
         self._handlers = Handlers(store, self.writes, self._hub, self._lister)
         self._pods = PodSubresources(store, self.writes, kinds)
+        core_events = kinds.of_resource("/events")
+        assert core_events is not None
+        self._events = EventsView(self._handlers, self.writes, core_events)
+        self._scale = ScaleSubresource(store, self.writes)
+        self._reviews = Reviews(store, token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._faults = Faults()
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,7 +107,7 @@ class Application:
             path=scope["path"],
             query=requests.parse_query(scope["query_string"]),
             headers=dict(scope["headers"]),
-            body=await _read_body(receive),
+            body=await read_body(receive),
         )
         try:
             answer, rule = await self._guarded(request, scope["query_string"])
@@ -105,7 +117,7 @@ class Application:
                 await _send_stream(send, receive, answer, rule)
         except Disconnect:
             scope["state"]["transport"].close()
-            await _disconnected(receive)
+            await disconnected(receive)
 
     async def _guarded(self, request: Request, raw_query: bytes) -> tuple[Response | Stream, Rule | None]:
         rule = None
@@ -115,6 +127,8 @@ class Application:
                 rule = self._faults.strike(request.method, f"{request.path}?{raw_query.decode('latin-1')}")
             if rule is not None:
                 await _act_before(rule)
+            if len(request.body) > _BODY_BYTES:
+                raise status.too_large(_BODY_BYTES)
             return await self._route(request), rule
         except status.StatusError as error:
             return failure(error), rule
@@ -135,20 +149,28 @@ class Application:
         target = requests.parse_path(request.path)
         if target is None:
             return self._route_other(request)
-        if target.resource == "selfsubjectaccessreviews" and request.method == "POST":
-            return json_response(_allowed(bodies.parse(request)), 201)
+        review = _REVIEWS.get((target.group, target.version, target.resource))
+        if review is not None:
+            return self._reviews.review(request, target, review)
         if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
             return await self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
         if kind is None or not _serves(kind.status, kind.subresources, target):
             return self._not_served(target)
-        if target.subresource in ("binding", "eviction", "log"):
-            return await self._pods.handle(request, target)
+        if kind.stored_in is not None:
+            return await self._events.handle(request, target, kind)
+        match target.subresource:
+            case "binding" | "eviction" | "log":
+                return await self._pods.handle(request, target)
+            case "scale":
+                return await self._scale.handle(request, target, kind)
+            case "token":
+                return self._reviews.token(request, target)
         return await self._handlers.handle(request, target, kind)
 
     def _not_served(self, target: Target) -> Response:
         """A Status where built-in kinds are, plain text where nothing or only custom kinds would be."""
-        if any((k.group, k.version) == (target.group, target.version) and not k.custom for k in self._kinds.kinds()):
+        if any(k.group == target.group and not k.custom for k in self._kinds.kinds()):
             raise status.no_such_resource()
         return text_response("404 page not found\n", 404)
 
@@ -165,6 +187,9 @@ class Application:
                 self._hub.compact(self._store.version)
                 self._lister.forget()
                 return json_response({"resourceVersion": str(self._store.version)})
+            case "GET", ["api" | "apis" as root] if discovery.wants_aggregated(request.header(b"accept")):
+                everything = discovery.aggregated(list(self._kinds.kinds()), core=root == "api")
+                return replace(json_response(everything), content_type=_AGGREGATED, headers=((b"vary", b"Accept"),))
             case "GET", _:
                 found = self._discover(parts, request.header(b"host"))
                 if found is not None:
@@ -221,12 +246,8 @@ def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> 
     return wanted in subresources or (wanted == "status" and has_status)
 
 
-def _allowed(review: JsonObject) -> JsonObject:
-    """Whoever holds the token may do everything."""
-    return review | {"metadata": {}, "status": {"allowed": True, "reason": "the token's holder owns this cluster"}}
-
-
-async def _read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """The whole body of a request."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
@@ -262,7 +283,7 @@ async def _send_stream(send: Send, receive: Receive, stream: Stream, rule: Rule 
     """Sends chunks until they end or the client goes."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
     sender = asyncio.create_task(_pump(send, stream))
-    gone = asyncio.create_task(_disconnected(receive))
+    gone = asyncio.create_task(disconnected(receive))
     limit = rule.seconds if rule is not None and rule.action == "drop-watch" else None
     try:
         await asyncio.wait((sender, gone), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -283,6 +304,7 @@ async def _pump(send: Send, stream: Stream) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

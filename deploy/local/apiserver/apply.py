@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 from deploy.local.apiserver import fieldsets, status
 from deploy.local.apiserver.fieldsets import Fields
-from deploy.local.apiserver.kinds import ListRules, Path
-from deploy.local.apiserver.objects import Json, JsonObject
+from deploy.local.apiserver.merging import ListRules, Path
+from deploy.local.apiserver.objects import Json, JsonObject, decode
+
+_KUBECTL = "kubectl"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Entry:
             "manager": self.writer.manager,
             "operation": self.writer.operation,
             "apiVersion": self.writer.api_version,
-            "time": self.writer.time,
+            **({"time": self.writer.time} if self.writer.time else {}),
             "fieldsType": "FieldsV1",
             "fieldsV1": self.fields,
         }
@@ -60,27 +63,50 @@ def entries_of(obj: JsonObject) -> list[Entry]:
     return found
 
 
+def _rank(entry: Entry) -> tuple[str, ...]:
+    by = entry.writer
+    return (by.operation, by.time, by.manager, by.api_version, by.subresource)
+
+
 def _store_entries(obj: JsonObject, entries: Sequence[Entry]) -> None:
-    kept = [entry.to_object() for entry in entries if entry.fields is not None]
+    kept = [entry.to_object() for entry in sorted(entries, key=_rank) if entry.fields is not None]
     if kept:
         obj["metadata"]["managedFields"] = kept
     else:
         obj["metadata"].pop("managedFields", None)
 
 
-def track(old: JsonObject | None, new: JsonObject, writer: Writer, rules: ListRules) -> None:
+def track(old: JsonObject, new: JsonObject, writer: Writer, rules: ListRules) -> None:
     """Records an ordinary write in `new`: what it changed is the writer's now, what it removed is nobody's.
 
     An object whose managedFields a client has emptied stays untracked until it is applied.
     """
-    reset = new["metadata"].get("managedFields") == [{}]
-    if reset or (old is not None and not old["metadata"].get("managedFields")):
+    if _is_reset(new) or not old["metadata"].get("managedFields"):
         new["metadata"].pop("managedFields", None)
         return
     # What the request itself says about ownership wins: that is how tools migrate it.
-    entries = entries_of(new) or (entries_of(old) if old is not None else [])
-    gained, lost = fieldsets.compare(fieldsets.ownable(old or {}), fieldsets.ownable(new), rules)
+    entries = entries_of(new) or entries_of(old)
+    gained, lost = _changes(old, new, rules)
     _store_entries(new, _reassigned(entries, writer, gained, lost))
+
+
+def track_new(blank: JsonObject, new: JsonObject, written: JsonObject, writer: Writer, rules: ListRules) -> None:
+    """Records the creation of `new`: what was `written` beyond a blank object of the kind is the writer's."""
+    if _is_reset(new):
+        new["metadata"].pop("managedFields", None)
+        return
+    gained, _ = _changes(blank, written, rules)
+    _store_entries(new, _reassigned(entries_of(new), writer, gained, None))
+
+
+def _changes(old: JsonObject, new: JsonObject, rules: ListRules) -> tuple[Fields | None, Fields | None]:
+    """What an object gained and lost; its metadata as such are always there."""
+    always: JsonObject = {"metadata": {}}
+    return fieldsets.compare(always | fieldsets.ownable(old), always | fieldsets.ownable(new), rules)
+
+
+def _is_reset(obj: JsonObject) -> bool:
+    return bool(obj["metadata"].get("managedFields") == [{}])
 
 
 def _reassigned(entries: Sequence[Entry], writer: Writer, gained: Fields | None, lost: Fields | None) -> list[Entry]:
@@ -102,7 +128,7 @@ def apply(live: JsonObject | None, applied: JsonObject, writer: Writer, rules: L
     wanted = fieldsets.ownable(applied)
     own = fieldsets.fields_of(wanted, rules) if wanted else None
     merged: JsonObject = merge_applied(current, _merging(applied, wanted), rules)
-    changes, _ = fieldsets.compare(fieldsets.ownable(current), fieldsets.ownable(merged), rules)
+    changes, _ = _changes(current, merged, rules)
     entries = entries_of(current)
     if live is not None and not entries:
         entries = [_before_first_apply(live, writer, rules)]
@@ -110,13 +136,29 @@ def apply(live: JsonObject | None, applied: JsonObject, writer: Writer, rules: L
     others = [entry for entry in entries if entry is not mine]
     overlaps = [(entry, fieldsets.intersection(changes, entry.fields)) for entry in others]
     if not force and any(overlap is not None for _, overlap in overlaps):
-        raise _conflict(overlaps)
+        applied_before = _applied_by_client(current, rules) if writer.manager == _KUBECTL else None
+        conflicts = [(entry, fieldsets.difference(overlap, applied_before)) for entry, overlap in overlaps]
+        if any(overlap is not None for _, overlap in conflicts):
+            raise _conflict(conflicts)
     others = [replace(entry, fields=fieldsets.difference(entry.fields, overlap)) for entry, overlap in overlaps]
     if mine is not None:
         merged = _without_abandoned(merged, mine, own, others, rules)
-    unchanged = mine is not None and mine.fields == own
-    _store_entries(merged, [*others, Entry(mine.writer if mine and unchanged else writer, own)])
+    if live is not None and fieldsets.ownable(live) == fieldsets.ownable(merged):
+        # Who says what is so already has not written at any time.
+        writer = replace(writer, time=mine.writer.time if mine is not None else "")
+    _store_entries(merged, [*others, Entry(writer, own)])
     return merged
+
+
+def _applied_by_client(live: JsonObject, rules: ListRules) -> Fields | None:
+    """What kubectl has applied on its own side and is so still: it may take it over when it applies on the server's."""
+    text = (live["metadata"].get("annotations") or {}).get(_LAST_APPLIED, "")
+    try:
+        applied = fieldsets.ownable(decode(text.encode()))
+    except (AttributeError, ValueError):
+        return None  # somebody else's text is no configuration
+    changed, _ = fieldsets.compare(fieldsets.ownable(live), applied, rules)
+    return fieldsets.difference(fieldsets.fields_of(applied, rules), changed)
 
 
 def _merging(applied: JsonObject, wanted: JsonObject) -> JsonObject:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from deploy.local.apiserver import metadata, quantities, selectors, status
-from deploy.local.apiserver.objects import JsonObject, copy, dig
+from deploy.local.apiserver import metadata, podspec, status, workloads
+from deploy.local.apiserver.objects import JsonObject, copy, dig, timestamp
+from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.status import FieldError
-from shared import quantity
 
 _POD_IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -25,153 +26,35 @@ _PROVIDER_RULE = 'node updates may not change providerID except from "" to valid
 _NAMESPACES_OF_CLUSTER_EVENTS = ("default", "kube-system")
 _EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 _SELECTOR_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-_TOLERATING = ("Equal", "Exists")
-_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-_EVICTING_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-
-
-def _setdefaults(target: JsonObject, **defaults: object) -> None:
-    for key, value in defaults.items():
-        if target.get(key) is None:
-            target[key] = value
-
-
-def _canonical_resources(holder: JsonObject, *names: str) -> None:
-    for name in names:
-        if holder.get(name):
-            holder[name] = {key: quantities.canonical(value) for key, value in holder[name].items()}
-
-
-def _default_pod_spec(spec: JsonObject) -> None:
-    _setdefaults(
-        spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler",
-        terminationGracePeriodSeconds=30, securityContext={}, enableServiceLinks=True,
-    )  # fmt: skip
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        latest = ":" not in (container.get("image") or "").rpartition("/")[2]
-        latest = latest or str(container.get("image")).endswith(":latest")
-        _setdefaults(
-            container, resources={}, terminationMessagePath="/dev/termination-log",
-            terminationMessagePolicy="File", imagePullPolicy="Always" if latest else "IfNotPresent",
-        )  # fmt: skip
-        for port in container.get("ports") or ():
-            _setdefaults(port, protocol="TCP")
-        resources = container["resources"]
-        _canonical_resources(resources, "limits", "requests")
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-    _canonical_resources(spec, "overhead")
-    for volume in spec.get("volumes") or ():
-        if len(volume) == 1:
-            volume["emptyDir"] = {}
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_DATA_BYTES = 1024 * 1024
+_CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_TLS_KEYS = ("tls.crt", "tls.key")
+_GATED: JsonObject = {
+    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}  # fmt: skip
 
 
 def _default_pod(pod: JsonObject) -> None:
-    spec = pod.setdefault("spec", {})
-    _default_pod_spec(spec)
-    _setdefaults(spec, serviceAccountName="default", preemptionPolicy="PreemptLowerPriority", priority=0)
-    spec["serviceAccount"] = spec["serviceAccountName"]
-    tolerations = spec.setdefault("tolerations", []) or []
-    for key in _EVICTING_TAINTS:
-        if not any(_tolerates_eviction(toleration, key) for toleration in tolerations):
-            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    spec["tolerations"] = tolerations
-    state = pod.setdefault("status", {})
-    _setdefaults(state, phase="Pending", qosClass=qos_class(spec))
-    for condition in state.get("conditions") or ():
-        _setdefaults(condition, lastProbeTime=None, lastTransitionTime=None)
-
-
-def _tolerates_eviction(toleration: JsonObject, key: str) -> bool:
-    return toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
-
-
-def qos_class(spec: JsonObject) -> str:
-    """Guaranteed, Burstable or BestEffort, by the containers' cpu and memory."""
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    guaranteed, any_set = True, False
-    for container in containers:
-        limits = dig(container, "resources", "limits") or {}
-        requests = dig(container, "resources", "requests") or {}
-        for name in ("cpu", "memory"):
-            request, limit = requests.get(name), limits.get(name)
-            any_set = any_set or bool(request and request != "0") or bool(limit and limit != "0")
-            guaranteed = guaranteed and limit is not None and request == limit
-    if not any_set:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _pod_spec_errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    if not spec.get("containers"):
-        yield status.required(f"{path}.containers")
-    names: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or ()):
-            where = f"{path}.{field}[{index}]"
-            name = container.get("name")
-            if not name:
-                yield status.required(f"{where}.name")
-            elif name in names:
-                yield status.duplicate(f"{where}.name", name)
-            else:
-                names.add(name)
-                yield from metadata.name_errors(name, "label", f"{where}.name")
-            if not container.get("image"):
-                yield status.required(f"{where}.image")
-            yield from _resource_errors(container.get("resources") or {}, f"{where}.resources")
-    for index, toleration in enumerate(spec.get("tolerations") or ()):
-        if toleration.get("operator") not in (None, "", *_TOLERATING):
-            where = f"{path}.tolerations[{index}].operator"
-            yield status.unsupported(where, toleration["operator"], _TOLERATING)
-    allowed = ("Always", "OnFailure", "Never")
-    if spec.get("restartPolicy") not in allowed:
-        yield status.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), allowed)
-
-
-def _resource_errors(resources: JsonObject, where: str) -> Iterator[FieldError]:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
-            yield from _resource_name_errors(name, f"{where}.{field}[{name}]")
-            yield from _amount_errors(name, amount, f"{where}.{field}[{name}]")
-    for name, amount in requests.items():
-        if name not in limits:
-            if _extended(name):
-                yield status.required(f"{where}.limits", "Limit must be set for non overcommitable resources")
-            continue
-        request, limit = quantity.milli(amount), quantity.milli(limits[name])
-        if request > limit:
-            detail = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield status.invalid_value(f"{where}.requests", amount, detail)
-        elif request < limit and _extended(name):
-            detail = f"must be equal to {name} limit of {limits[name]}"
-            yield status.invalid_value(f"{where}.requests", amount, detail)
-
-
-def _extended(resource: str) -> bool:
-    """Whether a resource is of nobody's domain that Kubernetes knows: it cannot be overcommitted or divided."""
-    return "/" in resource and "kubernetes.io/" not in resource
-
-
-def _resource_name_errors(name: str, where: str) -> Iterator[FieldError]:
-    yield from metadata.qualified_name_errors(name, where)
-    if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
-        yield status.invalid_value(where, name, "must be a standard resource type or fully qualified")
-        yield status.invalid_value(where, name, "must be a standard resource for containers")
-
-
-def _amount_errors(name: str, amount: str, where: str) -> Iterator[FieldError]:
-    milli = quantity.milli(amount)
-    if milli < 0:
-        yield status.invalid_value(where, amount, "must be greater than or equal to 0")
-    elif _extended(name) and milli % 1000:
-        yield status.invalid_value(where, amount, "must be an integer")
+    spec = pod["spec"]
+    podspec.default(spec)
+    podspec.admit(spec)
+    state = pod["status"]
+    setdefaults(state, phase="Pending", qosClass=podspec.qos_class(spec))
+    if state.get("podIP") and not state.get("podIPs"):
+        state["podIPs"] = [{"ip": state["podIP"]}]
+    if spec.get("schedulingGates") and not state.get("conditions"):
+        moment = timestamp(time.time())
+        state["conditions"] = [_GATED | {"lastProbeTime": None, "lastTransitionTime": moment}]
 
 
 def _pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     if old is None:
-        yield from _pod_spec_errors(pod["spec"], "spec")
+        yield from podspec.errors(pod["spec"], "spec")
         return
     for field in ("containers", "initContainers"):
         if len(pod["spec"].get(field) or ()) != len(old["spec"].get(field) or ()):
@@ -188,7 +71,7 @@ def _pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]
 def _fixed_pod_spec(spec: JsonObject, old: JsonObject) -> JsonObject:
     """The part of a pod's spec that an update has to leave alone."""
     fixed: JsonObject = copy(spec)
-    for container in [*(fixed.get("containers") or ()), *(fixed.get("initContainers") or ())]:
+    for container in podspec.containers_of(fixed):
         container.pop("image", None)
     fixed.pop("activeDeadlineSeconds", None)
     before, after = old.get("tolerations") or [], fixed.pop("tolerations", None) or []
@@ -197,13 +80,9 @@ def _fixed_pod_spec(spec: JsonObject, old: JsonObject) -> JsonObject:
 
 
 def _default_node(node: JsonObject) -> None:
-    node.setdefault("spec", {})
-    node_status = node.setdefault("status", {})
+    node_status = node["status"]
     if node_status.get("capacity") and not node_status.get("allocatable"):
         node_status["allocatable"] = dict(node_status["capacity"])
-    _canonical_resources(node_status, "capacity", "allocatable")
-    for condition in node_status.get("conditions") or ():
-        _setdefaults(condition, lastHeartbeatTime=None, lastTransitionTime=None)
 
 
 def _node_errors(node: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -218,7 +97,7 @@ def _node_errors(node: JsonObject, old: JsonObject | None) -> Iterator[FieldErro
         seen.add((key, taint.get("effect")))
     for field in ("capacity", "allocatable"):
         for name, amount in (dig(node, "status", field) or {}).items():
-            yield from _amount_errors(name, amount, f"status.{field}.{name}")
+            yield from podspec.amount_errors(name, amount, f"status.{field}.{name}")
     provider, before = node["spec"].get("providerID"), dig(old or {}, "spec", "providerID")
     if before and provider != before:
         yield status.forbidden_field("spec.providerID", _PROVIDER_RULE)
@@ -231,11 +110,11 @@ def _default_namespace(namespace: JsonObject) -> None:
     name = namespace["metadata"]["name"]
     labels = namespace["metadata"].get("labels") or {}
     namespace["metadata"]["labels"] = labels | {"kubernetes.io/metadata.name": name}
-    _setdefaults(namespace.setdefault("status", {}), phase="Active")
+    setdefaults(namespace.setdefault("status", {}), phase="Active")
 
 
 def _default_secret(secret: JsonObject) -> None:
-    _setdefaults(secret, type="Opaque")
+    setdefaults(secret, type="Opaque")
     plain = secret.pop("stringData", None) or {}
     if plain:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
@@ -246,26 +125,47 @@ def _config_map_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[Fiel
     for field in ("data", "binaryData"):
         for key in obj.get(field) or {}:
             if not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
-                detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-                yield status.invalid_value(f"{field}[{key}]", key, detail)
+                yield status.invalid_value(f"{field}[{key}]", key, _CONFIG_KEY_RULE)
     for key in (obj.get("data") or {}).keys() & (obj.get("binaryData") or {}).keys():
         yield status.invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
     for field in ("immutable", "data", "binaryData"):
         if old and old.get("immutable") and obj.get(field) != old.get(field):
             yield status.forbidden_field(field, "field is immutable when `immutable` is set")
+    plain = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
+    if plain + sum(len(value) * 3 // 4 for value in (obj.get("binaryData") or {}).values()) > _DATA_BYTES:
+        detail = f"Too long: may not be more than {_DATA_BYTES} bytes"
+        yield FieldError("[]" if obj["kind"] == "ConfigMap" else "data", "FieldValueTooLong", detail)
 
 
-def _default_event(event: JsonObject) -> None:
-    _setdefaults(
-        event, eventTime=None, firstTimestamp=None, lastTimestamp=None,
-        source={}, reportingComponent="", reportingInstance="",
-    )  # fmt: skip
+def _secret_errors(secret: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    yield from _config_map_errors(secret, old)
+    for key in _TLS_KEYS if secret["type"] == "kubernetes.io/tls" else ():
+        if key not in (secret.get("data") or {}):
+            yield status.required(f"data[{key}]")
+    if old is not None and secret["type"] != old.get("type"):
+        yield status.immutable("type", secret["type"])
 
 
 def _event_errors(event: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     about, own = dig(event, "involvedObject", "namespace") or "", event["metadata"]["namespace"]
-    if about != own and (about or own not in _NAMESPACES_OF_CLUSTER_EVENTS):
+    if event.get("eventTime"):
+        yield from new_style_errors(event, "reportingComponent")
+    elif about != own and (about or own not in _NAMESPACES_OF_CLUSTER_EVENTS):
         yield status.invalid_value("involvedObject.namespace", about, "does not match event.namespace")
+
+
+def new_style_errors(event: JsonObject, controller_field: str) -> Iterator[FieldError]:
+    """What an event that says when it happened to the microsecond has to say beside."""
+    controller = event.get("reportingComponent") or ""
+    if not controller:
+        yield status.required(controller_field)
+    yield from metadata.qualified_name_errors(controller, controller_field)
+    for name, longest in (("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)):
+        text = event.get(name) or ""
+        if not text and name != "message":
+            yield status.required(name)
+        elif len(text) > longest:
+            yield status.invalid_value(name, "", f"can have at most {longest} characters")
 
 
 def _lease_errors(lease: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -279,7 +179,9 @@ def _lease_errors(lease: JsonObject, old: JsonObject | None) -> Iterator[FieldEr
 def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        yield status.invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+        names = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+        shown = {name[0].upper() + name[1:]: spec.get(name) for name in names}  # as Go names them
+        yield status.invalid_value("spec", shown, "minAvailable and maxUnavailable cannot be both set")
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy not in (None, *_EVICTION_POLICIES):
         yield status.unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES)
@@ -299,52 +201,67 @@ def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[Field
 
 def _default_budget(budget: JsonObject) -> None:
     counts = budget.setdefault("status", {})
-    _setdefaults(counts, disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
-
-
-def _default_workload(obj: JsonObject) -> None:
-    spec = obj.setdefault("spec", {})
-    if obj["kind"] != "DaemonSet":
-        _setdefaults(spec, replicas=1)
-    template = spec.get("template")
-    if template:
-        _default_pod_spec(template.setdefault("spec", {}))
-    obj.setdefault("status", {})
-
-
-def _workload_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    spec = obj["spec"]
-    selector = selectors.from_object(spec.get("selector"))
-    labels = dig(spec, "template", "metadata", "labels") or {}
-    if not selector:
-        yield status.required("spec.selector")
-    elif not selector.matches(labels):
-        detail = "`selector` does not match template `labels`"
-        yield status.invalid_value("spec.template.metadata.labels", labels, detail)
-    if old is not None and spec.get("selector") != old["spec"].get("selector"):
-        yield status.immutable("spec.selector", spec.get("selector"))
-    if isinstance(spec.get("template"), dict):
-        yield from _pod_spec_errors(spec["template"].get("spec") or {}, "spec.template.spec")
+    setdefaults(counts, disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
 
 
 def _default_service(service: JsonObject) -> None:
-    spec = service.setdefault("spec", {})
-    _setdefaults(spec, type="ClusterIP", sessionAffinity="None", clusterIP="None")
+    spec = service["spec"]
+    setdefaults(spec, type="ClusterIP", sessionAffinity="None")
     for port in spec.get("ports") or ():
-        _setdefaults(port, protocol="TCP", targetPort=port.get("port"))
-    _setdefaults(service.setdefault("status", {}), loadBalancer={})
+        setdefaults(port, protocol="TCP")
+        if port["targetPort"] in (0, ""):
+            port["targetPort"] = port["port"]
+    if spec["type"] == "ExternalName":
+        return
+    setdefaults(spec, internalTrafficPolicy="Cluster")
+    if spec["type"] != "ClusterIP":
+        setdefaults(spec, externalTrafficPolicy="Cluster")
+    if address := spec.get("clusterIP"):
+        setdefaults(spec, clusterIPs=[address])
+    if spec.get("clusterIP") == "None" and not spec.get("selector"):
+        setdefaults(spec, ipFamilies=["IPv4", "IPv6"], ipFamilyPolicy="RequireDualStack")
+    setdefaults(spec, ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
 
 
-def _default_job(job: JsonObject) -> None:
-    spec = job.setdefault("spec", {})
-    _setdefaults(spec, parallelism=1, completions=1, backoffLimit=6, suspend=False, completionMode="NonIndexed")
-    if spec.get("template"):
-        _default_pod_spec(spec["template"].setdefault("spec", {}))
-    job.setdefault("status", {})
+def _service_errors(service: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    spec = service["spec"]
+    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec["type"] != "ExternalName":
+        yield status.required("spec.ports")
+    if spec["type"] not in _SERVICE_TYPES:
+        yield status.unsupported("spec.type", spec["type"], _SERVICE_TYPES)
+    for index, port in enumerate(spec.get("ports") or ()):
+        where = f"spec.ports[{index}]"
+        if not port.get("name") and len(spec["ports"]) > 1:
+            yield status.required(f"{where}.name")
+        if not 0 < port["port"] < 65536:
+            yield status.invalid_value(f"{where}.port", port["port"], "must be between 1 and 65535, inclusive")
+    before = dig(old or {}, "spec", "clusterIP")
+    if before and spec.get("clusterIP") != before and spec["type"] != "ExternalName":
+        detail = "may not change once set"
+        yield status.invalid_value("spec.clusterIPs[0]", [spec.get("clusterIP")], detail)
+
+
+def _default_network_policy(policy: JsonObject) -> None:
+    for rule in [*(policy["spec"].get("ingress") or ()), *(policy["spec"].get("egress") or ())]:
+        for port in rule.get("ports") or ():
+            setdefaults(port, protocol="TCP")
+
+
+def _default_admission_policy(policy: JsonObject) -> None:
+    setdefaults(policy["spec"], failurePolicy="Fail")
+    if (matched := policy["spec"].get("matchConstraints")) is not None:
+        setdefaults(matched, matchPolicy="Equivalent", namespaceSelector={}, objectSelector={})
+        for rule in [*(matched.get("resourceRules") or ()), *(matched.get("excludeResourceRules") or ())]:
+            setdefaults(rule, scope="*")
+
+
+def _default_claim(claim: JsonObject) -> None:
+    setdefaults(claim["spec"], volumeMode="Filesystem")
+    setdefaults(claim["status"], phase="Pending")
 
 
 def _default_priority_class(obj: JsonObject) -> None:
-    _setdefaults(obj, preemptionPolicy="PreemptLowerPriority")
+    setdefaults(obj, preemptionPolicy="PreemptLowerPriority")
 
 
 def _priority_class_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -368,22 +285,24 @@ class Rules:
     errors: Callable[[JsonObject, JsonObject | None], Iterator[FieldError]] = _no_errors
 
 
-_WORKLOAD = Rules(_default_workload, _workload_errors)
 RULES: Mapping[str, Rules] = {
     "Pod": Rules(_default_pod, _pod_errors),
     "Node": Rules(_default_node, _node_errors),
     "Namespace": Rules(_default_namespace),
     "ConfigMap": Rules(errors=_config_map_errors),
-    "Secret": Rules(_default_secret, _config_map_errors),
-    "Event": Rules(_default_event, _event_errors),
+    "Secret": Rules(_default_secret, _secret_errors),
+    "Event": Rules(errors=_event_errors),
     "Lease": Rules(errors=_lease_errors),
     "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
-    "Deployment": _WORKLOAD,
-    "ReplicaSet": _WORKLOAD,
-    "StatefulSet": _WORKLOAD,
-    "DaemonSet": _WORKLOAD,
-    "Job": Rules(_default_job),
-    "Service": Rules(_default_service),
+    "Deployment": Rules(workloads.DEFAULTS["Deployment"], workloads.errors),
+    "ReplicaSet": Rules(workloads.DEFAULTS["ReplicaSet"], workloads.errors),
+    "StatefulSet": Rules(workloads.DEFAULTS["StatefulSet"], workloads.errors),
+    "DaemonSet": Rules(workloads.DEFAULTS["DaemonSet"], workloads.errors),
+    "Job": Rules(workloads.default_job, workloads.job_errors),
+    "Service": Rules(_default_service, _service_errors),
+    "PersistentVolumeClaim": Rules(_default_claim),
+    "NetworkPolicy": Rules(_default_network_policy),
+    "ValidatingAdmissionPolicy": Rules(_default_admission_policy),
     "PriorityClass": Rules(_default_priority_class, _priority_class_errors),
 }
 NO_RULES = Rules()

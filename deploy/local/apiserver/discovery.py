@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
 
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import REVIEWS, SCALE, TOKEN_REQUEST, Kind
 from deploy.local.apiserver.objects import JsonObject
 
-KUBERNETES_MINOR = "34"
+KUBERNETES_MINOR = "36"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_SUBRESOURCE_VERBS = {"status": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"]}
-_SUBRESOURCE_KINDS = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
-# Served by their own handlers, created only, never stored.
-REVIEWS = (("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),)
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_SUBRESOURCE_VERBS = {
+    "status": ["get", "patch", "update"], "scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
+}  # fmt: skip
+_SUBRESOURCE_KINDS = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "scale": (SCALE.group, SCALE.version, SCALE.kind),
+    "token": (TOKEN_REQUEST.group, TOKEN_REQUEST.version, TOKEN_REQUEST.kind),
+}
 
 
 def version() -> JsonObject:
@@ -34,10 +42,9 @@ def api_versions(address: str) -> JsonObject:
 def group_versions(kinds: Iterable[Kind]) -> dict[str, list[str]]:
     """Versions by group, without the core group."""
     found: dict[str, list[str]] = {}
-    pairs = [(kind.group, kind.version) for kind in kinds if kind.group]
-    for group, version_ in [*pairs, *((group, version_) for group, version_, _, _ in REVIEWS)]:
-        if version_ not in found.setdefault(group, []):
-            found[group].append(version_)
+    for kind in (*kinds, *REVIEWS):
+        if kind.group and kind.version not in found.setdefault(kind.group, []):
+            found[kind.group].append(kind.version)
     return found
 
 
@@ -55,6 +62,46 @@ def api_group(name: str, versions: list[str]) -> JsonObject:
     return {"kind": "APIGroup", "apiVersion": "v1"} | group(name, versions)
 
 
+def wants_aggregated(accept: str) -> bool:
+    """Whether a client would rather have everything in one answer."""
+    for media_range in accept.split(","):
+        parts = {part.strip() for part in media_range.split(";")}
+        if {"application/json", "g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= parts:
+            return True
+    return False
+
+
+def aggregated(kinds: Sequence[Kind], *, core: bool) -> JsonObject:
+    """All resources at once: of the core group, or of all others."""
+    groups = {"": ["v1"]} if core else group_versions(kinds)
+    items = [
+        {
+            "metadata": {"name": name} if name else {},
+            "versions": [
+                {"version": version_, "resources": _discovered(name, version_, kinds), "freshness": "Current"}
+                for version_ in versions
+            ],
+        }
+        for name, versions in groups.items()
+    ]
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _discovered(group_name: str, version_: str, kinds: Sequence[Kind]) -> list[JsonObject]:
+    found: dict[str, JsonObject] = {}
+    for entry in (resource_list(group_name, version_, kinds) or {"resources": []})["resources"]:
+        name, _, subresource = entry["name"].partition("/")
+        kind = {"group": entry.get("group", ""), "version": entry.get("version", ""), "kind": entry["kind"]}
+        said = {"responseKind": kind, "verbs": entry["verbs"]}
+        if subresource:
+            found[name].setdefault("subresources", []).append({"subresource": subresource} | said)
+            continue
+        scope = "Namespaced" if entry["namespaced"] else "Cluster"
+        found[name] = {"resource": name, "scope": scope, "singularResource": entry["singularName"]} | said
+        found[name] |= {key: entry[key] for key in ("shortNames", "categories") if key in entry}
+    return list(found.values())
+
+
 def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> JsonObject | None:
     """The resources of a group version; None if there is no such."""
     resources: list[JsonObject] = []
@@ -62,12 +109,8 @@ def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> Json
         if (kind.group, kind.version) == (group_name, version_):
             resources.append(_resource(kind))
             resources.extend(_subresources(kind))
-    for review_group, review_version, review_kind, plural in REVIEWS:
-        if (review_group, review_version) == (group_name, version_):
-            resources.append(
-                {"name": plural, "singularName": review_kind.lower(), "namespaced": False, "kind": review_kind,
-                 "verbs": ["create"]}
-            )  # fmt: skip
+    reviews = [kind for kind in REVIEWS if (kind.group, kind.version) == (group_name, version_)]
+    resources += [_resource(kind) | {"verbs": ["create"]} for kind in reviews]
     if not resources:
         return None
     name = f"{group_name}/{version_}" if group_name else version_
@@ -77,12 +120,15 @@ def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> Json
 def _resource(kind: Kind) -> JsonObject:
     entry: JsonObject = {
         "name": kind.plural, "singularName": kind.singular_name, "namespaced": kind.namespaced,
-        "kind": kind.kind, "verbs": _VERBS,
+        "kind": kind.kind, "verbs": _CUSTOM_VERBS if kind.custom else _VERBS,
     }  # fmt: skip
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
+    if kind.custom:
+        digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+        entry["storageVersionHash"] = base64.b64encode(digest[:8]).decode()
     return entry
 
 

@@ -71,17 +71,14 @@ def _expected(spec: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> tup
 
 
 def _controlled(pods: Sequence[JsonObject], scale: Scale) -> int:
-    """The sum of the replicas of the pods' controllers; pods without a known one count themselves."""
+    """The sum of the replicas of the pods' controllers; pods without one do not count."""
     replicas: dict[str, int] = {}
-    alone = 0
     for pod in pods:
         owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
         wanted = scale(pod) if owner is not None else None
-        if owner is None or wanted is None:
-            alone += 1
-        else:
+        if owner is not None and wanted is not None:
             replicas[owner["uid"]] = wanted
-    return sum(replicas.values()) + alone
+    return sum(replicas.values())
 
 
 def _share(amount: Json, total: int) -> int:

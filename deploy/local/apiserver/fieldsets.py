@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.local.apiserver.kinds import ListRule, ListRules, Path
+from deploy.local.apiserver.merging import ListRule, ListRules, Path
 from deploy.local.apiserver.objects import Json, JsonObject, decode, encode
 
 Fields = dict[str, "Fields"]
 
 _KEY_DEFAULTS = {"protocol": "TCP"}
-# Structs that Kubernetes declares atomic: they have one owner as a whole.
-_ATOMIC = frozenset(
-    {
-        "selector", "nodeSelector", "involvedObject", "configMapKeyRef", "secretKeyRef", "fieldRef",
-        "resourceFieldRef", "targetRef", "claimRef",
-    }
-)  # fmt: skip
-_OWNED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_OWNED_METADATA = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
 
 
 def ownable(obj: JsonObject) -> JsonObject:
@@ -46,14 +39,18 @@ def item_key(item: Json, rule: ListRule) -> str | None:
 def items_by_key(value: Json, path: Path, rules: ListRules) -> dict[str, Json] | None:
     """A mergeable container's children by element name; None for what is owned as a whole."""
     if isinstance(value, dict):
-        if path and path[-1] in _ATOMIC:
-            return None
-        return {f"f:{key}": item for key, item in value.items()}
+        return None if _is_atomic(path, rules) else {f"f:{key}": item for key, item in value.items()}
     rule = rules(path) if isinstance(value, list) and path else None
     if rule is None or not (rule.map_keys or rule.is_set):
         return None
     found = {item_key(item, rule): item for item in value}
     return None if None in found else {key: item for key, item in found.items() if key is not None}
+
+
+def _is_atomic(path: Path, rules: ListRules) -> bool:
+    """Whether an object has one owner as a whole."""
+    rule = rules(path) if path else None
+    return rule is not None and rule.atomic
 
 
 def child_path(path: Path, element: str) -> Path:
@@ -70,13 +67,13 @@ def fields_of(value: Json, rules: ListRules, path: Path = ()) -> Fields:
 
 def compare(old: Json, new: Json, rules: ListRules, path: Path = ()) -> tuple[Fields | None, Fields | None]:
     """What `new` gained (fields that `old` lacks or holds with another value) and what it lost."""
-    if not isinstance(old, dict) or not isinstance(new, dict) or (path and path[-1] in _ATOMIC):
+    if not isinstance(old, dict) or not isinstance(new, dict) or _is_atomic(path, rules):
         return _compare_items(old, new, rules, path)
     gained: Fields = {}
     lost: Fields = {}
     for key, item in new.items():
         if key not in old:
-            gained[f"f:{key}"] = fields_of(item, rules, (*path, key))
+            gained[f"f:{key}"] = whole(item, rules, (*path, key))
         elif (before := old[key]) is not item and before != item:
             if isinstance(item, str) and isinstance(before, str):
                 gained[f"f:{key}"] = {}
@@ -88,7 +85,7 @@ def compare(old: Json, new: Json, rules: ListRules, path: Path = ()) -> tuple[Fi
                 lost[f"f:{key}"] = less
     for key in old:
         if key not in new:
-            lost[f"f:{key}"] = fields_of(old[key], rules, (*path, key))
+            lost[f"f:{key}"] = whole(old[key], rules, (*path, key))
     return gained or None, lost or None
 
 
@@ -98,10 +95,14 @@ def _compare_items(old: Json, new: Json, rules: ListRules, path: Path) -> tuple[
         return None, None
     before, after = items_by_key(old, path, rules), items_by_key(new, path, rules)
     if before is None or after is None or type(old) is not type(new):
-        return fields_of(new, rules, path), None
-    gained = {key: _item_fields(key, item, rules, path) for key, item in after.items() if key not in before}
-    lost = {key: _item_fields(key, item, rules, path) for key, item in before.items() if key not in after}
+        return {key: below for key, below in whole(new, rules, path).items() if key != "."}, None
+    gained = {key: _whole_item(key, item, rules, path) for key, item in after.items() if key not in before}
+    lost = {key: _whole_item(key, item, rules, path) for key, item in before.items() if key not in after}
     for key in after.keys() & before.keys():
+        if _is_leaf(key, rules, path):
+            if before[key] != after[key]:
+                gained[key] = {}
+            continue
         more, less = compare(before[key], after[key], rules, child_path(path, key))
         if more is not None:
             gained[key] = more
@@ -110,8 +111,28 @@ def _compare_items(old: Json, new: Json, rules: ListRules, path: Path) -> tuple[
     return gained or None, lost or None
 
 
+def whole(value: Json, rules: ListRules, path: Path = ()) -> Fields:
+    """Every field of a value that was not there, or is gone: containers are members beside what they contain."""
+    children = items_by_key(value, path, rules)
+    if not children:
+        return {}
+    return {".": {}, **{element: _whole_item(element, item, rules, path) for element, item in children.items()}}
+
+
+def _whole_item(element: str, item: Json, rules: ListRules, path: Path) -> Fields:
+    return {} if _is_leaf(element, rules, path) else whole(item, rules, child_path(path, element))
+
+
+def _is_leaf(element: str, rules: ListRules, path: Path) -> bool:
+    """Whether a list's item has one owner as a whole."""
+    if element.startswith("f:"):
+        return False
+    rule = rules(path)
+    return element.startswith("v:") or (rule is not None and rule.atomic_items)
+
+
 def _item_fields(element: str, item: Json, rules: ListRules, path: Path) -> Fields:
-    if element.startswith("v:"):
+    if _is_leaf(element, rules, path):
         return {}
     below = fields_of(item, rules, child_path(path, element))
     return {".": {}, **below} if element.startswith("k:") and below else below

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
-from deploy.local.apiserver import apply, bodies, metadata, patching, selectors, status
+from deploy.local.apiserver import apply, bodies, metadata, patching, selectors, status, structs
 from deploy.local.apiserver.kinds import Kind, field_label_error, field_labels
-from deploy.local.apiserver.listing import Lister
-from deploy.local.apiserver.objects import JsonObject, timestamp
+from deploy.local.apiserver.listing import Lister, Moment, undone
+from deploy.local.apiserver.objects import Json, JsonObject, timestamp
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import (
     Response,
@@ -55,6 +56,8 @@ class Handlers:
                     return await self._delete(request, target, kind)
             case "DELETE", False:
                 return await self._delete_collection(request, target, kind)
+            case "POST", True if kind.custom:
+                raise status.not_supported("create", kind.group, kind.plural)
         raise status.method_not_allowed()
 
     def _get(self, request: Request, target: Target, kind: Kind) -> Response:
@@ -75,22 +78,31 @@ class Handlers:
         wanted = _filter(request, target, kind)
         _check_list_options(request)
         version = self._check_version(request)
+        past = None
         if request.query.get("resourceVersionMatch") == "Exact" and version != self._store.version:
-            raise status.expired("The resourceVersion for the provided list is too old.")
+            past = self._past(kind, version)
         page = self._lister.page(
-            kind.resource, wanted, max(0, request.number("limit")), request.query.get("continue", "")
+            kind.resource, wanted, max(0, request.number("limit")), request.query.get("continue", ""), past
         )
         meta: JsonObject = {"resourceVersion": str(page.version)}
         if page.next_token:
             meta["continue"] = page.next_token
             if page.remaining is not None:
                 meta["remainingItemCount"] = page.remaining
-        return form_of(request, kind).many(page.records, meta)
+        return form_of(request, kind, of_list=True).many(page.records, meta)
+
+    def _past(self, kind: Kind, version: int) -> Moment:
+        """A kind's objects as they were. Raises StatusError (410)."""
+        try:
+            changes = self._hub.history(kind.resource).since(version)
+        except status.StatusError:
+            raise status.expired("The resourceVersion for the provided list is too old.") from None
+        return undone(self._store.ordered(kind.resource), changes, version)
 
     def _watch(self, request: Request, target: Target, kind: Kind) -> Stream:
         wanted = _filter(request, target, kind)
         _check_watch_options(request)
-        form = form_of(request, kind)
+        form = form_of(request, kind, of_list=None)
         watcher = Watcher(kind, wanted, form.one if form.shown_as else None, request.flag("allowWatchBookmarks"))
         version = _version_of(request)
         initial = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else version == 0
@@ -114,15 +126,16 @@ class Handlers:
                 watcher.offer(change)
 
     async def _create(self, request: Request, target: Target, kind: Kind) -> Response:
-        obj = bodies.parse_object(request, kind, target.namespace)
-        how = _how(request, target)
+        obj, repeated = bodies.parse_object(request, kind, target.namespace)
+        how = how_of(request, target, repeated)
         return await self._answer(request, kind, self._writes.create(kind, target.namespace, obj, how))
 
     async def _replace(self, request: Request, target: Target, kind: Kind) -> Response:
-        obj = bodies.parse_object(request, kind, target.namespace)
+        obj, repeated = bodies.parse_object(request, kind, target.namespace)
         metadata.check_name(obj["metadata"].get("name"), target.name)
-        how = _how(request, target)
-        if kind.create_on_update and self._missing(kind, target) and not obj["metadata"].get("resourceVersion"):
+        how = how_of(request, target, repeated)
+        if kind.create_on_update and self._missing(kind, target):
+            obj["metadata"].pop("resourceVersion", None)
             return await self._answer(request, kind, self._writes.create(kind, target.namespace, obj, how))
         outcome = self._writes.update(kind, target.namespace, target.name, lambda _: obj, how, replacing=True)
         return await self._answer(request, kind, outcome)
@@ -131,26 +144,38 @@ class Handlers:
         return self._store.latest(kind.resource, object_key(target.namespace, target.name)) is None
 
     async def _patch(self, request: Request, target: Target, kind: Kind) -> Response:
-        how = _how(request, target)
+        how = how_of(request, target)
         if request.content_type == APPLY:
             return await self._answer(request, kind, self._apply(request, target, kind, how))
         if request.flag("force"):
             error = status.forbidden_field("force", "may not be specified for non-apply patch")
             raise status.invalid_options("PatchOptions", error)
-        mutate = _mutation(request, kind)
-        outcome = self._writes.update(kind, target.namespace, target.name, mutate, replace(how, patched=True))
+        mutate, patch = mutation(request, kind)
+        shown = patching.go_text(patch) if request.content_type == STRATEGIC else ""
+        how = replace(how, patched=True, shown_patch=shown, repeated=bodies.repeated_fields(request, patch))
+        outcome = self._writes.update(kind, target.namespace, target.name, mutate, how)
         return await self._answer(request, kind, outcome)
 
     def _apply(self, request: Request, target: Target, kind: Kind, how: How) -> Outcome:
         if not request.query.get("fieldManager"):
             error = status.required("fieldManager", "is required for apply patch")
             raise status.invalid_options("PatchOptions", error)
-        applied = bodies.parse_applied(request, kind, target.namespace)
+        applied, repeated = bodies.parse_applied(request, kind, target.namespace)
+        if repeated and how.field_validation == "Strict":
+            raise status.bad_request(
+                f"error strict decoding YAML: error converting YAML to JSON: {status.repeated_in_yaml(repeated)}"
+            )
         if applied["metadata"].get("managedFields"):
             raise status.bad_request("metadata.managedFields must be nil")
-        metadata.check_name(applied["metadata"].setdefault("name", target.name), target.name)
+        metadata.check_name(applied["metadata"].get("name"), target.name)
+        if not kind.custom and (why := structs.undeclared(kind.struct, applied)):
+            key = f"{applied['metadata'].get('namespace', '')}/{target.name}"
+            raise status.not_applicable(kind.group, kind.version, kind.kind, key, why)
+        if kind.schema is not None and (unknown := kind.schema.check(applied).unknown):
+            key, why = f"/{target.name}", f".{unknown[0]}: field not declared in schema"
+            raise status.not_applicable(kind.group, kind.version, kind.kind, key, why)
         _reset_fields(kind, applied, target.subresource)
-        how = replace(how, operation="Apply")
+        how = replace(how, operation="Apply", repeated=repeated)
         writer = apply.Writer(how.manager, "Apply", kind.api_version, timestamp(time.time()), how.subresource)
 
         def mutate(live: JsonObject | None) -> JsonObject:
@@ -169,7 +194,7 @@ class Handlers:
 
     async def _delete(self, request: Request, target: Target, kind: Kind) -> Response:
         options = bodies.parse_deletion(request)
-        how = replace(_how(request, target), dry_run=bodies.dry_run_of_deletion(request))
+        how = replace(how_of(request, target), dry_run=bodies.dry_run_of_deletion(request))
         outcome = self._writes.delete(kind, target.namespace, target.name, options, how)
         if outcome.done is not None:
             await outcome.done
@@ -179,8 +204,10 @@ class Handlers:
 
     async def _delete_collection(self, request: Request, target: Target, kind: Kind) -> Response:
         options = bodies.parse_deletion(request)
-        how = replace(_how(request, target), dry_run=bodies.dry_run_of_deletion(request))
-        wanted = _filter(request, target, kind)
+        how = replace(how_of(request, target), dry_run=bodies.dry_run_of_deletion(request))
+        if kind.resource == "/namespaces":
+            raise status.method_not_allowed()
+        wanted, version = _filter(request, target, kind), self._store.version
         gone: list[Record] = []
         outcomes: list[Outcome] = []
         for record in self._lister.page(kind.resource, wanted, 0, "").records:
@@ -190,7 +217,7 @@ class Handlers:
         for outcome in outcomes:
             if outcome.done is not None:
                 await outcome.done
-        return form_of(request, kind).many(gone, {"resourceVersion": str(self._store.version)})
+        return form_of(request, kind, of_list=True).many(gone, {"resourceVersion": str(version)})
 
     async def _answer(self, request: Request, kind: Kind, outcome: Outcome) -> Response:
         """The object after a write, once the write is durable."""
@@ -200,12 +227,13 @@ class Handlers:
         return form_of(request, kind).value(outcome.value, 201 if outcome.created else 200, headers)
 
 
-def _how(request: Request, target: Target) -> How:
+def how_of(request: Request, target: Target, repeated: Sequence[str] = ()) -> How:
     return How(
         manager=request.field_manager,
         subresource=target.subresource,
         dry_run=request.dry_run,
         field_validation=request.field_validation,
+        repeated=repeated,
     )
 
 
@@ -266,26 +294,34 @@ def _check_watch_options(request: Request) -> None:
         errors.append(_match_error("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
     if initial and match != "NotOlderThan":
         errors.append(_match_error("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+        if match:
+            errors.append(status.unsupported("resourceVersionMatch", match, ("NotOlderThan",)))
     if errors:
         raise status.invalid_options("ListOptions", *errors)
 
 
-def _mutation(request: Request, kind: Kind) -> Mutate:
-    """The patch of a request as a function of the live object. Raises StatusError (400, 415)."""
+def mutation(request: Request, kind: Kind) -> tuple[Mutate, Json]:
+    """The patch of a request as a function of the live object, and as it is. Raises StatusError (400, 415)."""
     accepted = [JSON_PATCH, MERGE, *([] if kind.custom else [STRATEGIC]), APPLY]
     media_type = request.content_type
     if media_type not in (JSON_PATCH, MERGE, STRATEGIC):
         raise status.unsupported_media_type("415: Unsupported Media Type", details={})
     if media_type not in accepted:
         raise status.unsupported_media_type(status.unknown_format(accepted))
-    patch = bodies.parse(request)
+    prefix = "" if media_type == STRATEGIC else "error decoding patch: "
+    try:
+        patch = bodies.parse(request)
+    except bodies.Unreadable as error:
+        raise status.bad_request(f"{prefix}{error.why}") from None
+    if media_type == JSON_PATCH and not isinstance(patch, list):
+        raise status.bad_request(f"{prefix}{bodies.not_into(patch, '[]handlers.jsonPatchOp')}")
     if media_type == JSON_PATCH:
-        return lambda live: patching.json_patch(live, patch)
+        return lambda live: patching.json_patch(live, patch), patch
     if not isinstance(patch, dict):
-        raise status.bad_request("error decoding patch: a patch of this type is a JSON object")
+        raise status.bad_request(f"{prefix}{bodies.not_into(patch, 'map[string]interface {}')}")
     if media_type == STRATEGIC:
-        return lambda live: patching.strategic(live, patch, kind.list_rule)
-    return lambda live: _merged(live, patch)
+        return lambda live: patching.strategic(live, patch, kind.list_rule), patch
+    return lambda live: _merged(live, patch), patch
 
 
 def _merged(live: JsonObject, patch: JsonObject) -> JsonObject:
@@ -298,6 +334,9 @@ def _reset_fields(kind: Kind, applied: JsonObject, subresource: str) -> None:
     if subresource == "status":
         for key in [key for key in applied if key not in ("apiVersion", "kind", "metadata", "status")]:
             del applied[key]
+        if kind.custom:
+            named = ("name", "resourceVersion", "uid")
+            applied["metadata"] = {key: applied["metadata"][key] for key in named if key in applied["metadata"]}
     elif kind.status:
         applied.pop("status", None)
 

@@ -47,6 +47,7 @@ class Janitor:
             "check-owners": self._check_owners,
             "drop-dependents": self._drop_dependents,
             "namespace": self._empty_namespace,
+            "furnish": self._furnish,
             "definition": self._drop_custom_objects,
             "budgets": self._update_budgets,
         }
@@ -78,6 +79,8 @@ class Janitor:
             self._later("check-owners", *where)
         if not change.deleted and b'"deletionTimestamp"' in record.value:
             self._later("namespace" if record.resource == "/namespaces" else "finish", *where)
+        if record.resource == "/namespaces" and previous is None and not change.deleted:
+            self._later("furnish", record.name)
         if record.resource in ("/pods", _BUDGETS):
             self._later("budgets", record.namespace)
 
@@ -98,6 +101,8 @@ class Janitor:
             self._later("finish", *self._owner(reference, record.namespace))
         if record.namespace and self._store.get("/namespaces", record.namespace):
             self._later("namespace", "/namespaces", record.namespace)
+            if record.resource in ("/serviceaccounts", "/configmaps"):
+                self._later("furnish", record.namespace)
         if record.resource == "apiextensions.k8s.io/customresourcedefinitions":
             self._later("definition", f"{obj['spec']['group']}/{obj['spec']['names']['plural']}")
 
@@ -144,13 +149,17 @@ class Janitor:
         return [record for record in found if record is not None]
 
     def _check_owners(self, resource: str, key: str) -> None:
-        """Deletes a dependent all of whose owners are gone."""
+        """Deletes a dependent all of whose owners are gone; of some, it forgets those."""
         record = self._store.get(resource, key)
         if record is None:
             return
         references = list(owner_references(record.load()))
-        if references and not any(self._exists(reference, record.namespace) for reference in references):
+        gone = [reference for reference in references if not self._exists(reference, record.namespace)]
+        if references and len(gone) == len(references):
             self._delete(record)
+            return
+        for reference in gone:
+            self._disown(record, reference["uid"])
 
     def _exists(self, reference: JsonObject, namespace: str) -> bool:
         resource, key = self._owner(reference, namespace)
@@ -200,11 +209,17 @@ class Janitor:
             for record in self._store.ordered(other.resource)
             if record.namespace == name
         ]
-        for record in content:
+        pods = [record for record in content if record.resource == "/pods"]
+        for record in pods or content:  # what pods may be using outlives them
             if b'"deletionTimestamp"' not in record.value:
                 self._delete(record)
         if not content:
             self._update(kind, namespace, lambda old: old | {"spec": {}}, How(subresource="finalize"))
+
+    def _furnish(self, namespace: str, _: str) -> None:
+        record = self._store.get("/namespaces", namespace)
+        if record is not None and b'"deletionTimestamp"' not in record.value:
+            self._writes.furnish(namespace)
 
     def _drop_custom_objects(self, resource: str, _: str) -> None:
         """Removes the objects of a kind that is no longer defined, with nobody left to finalize them."""

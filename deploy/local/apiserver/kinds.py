@@ -1,65 +1,21 @@
-"""The kinds the server knows, as data: names, scope, subresources, selectable fields and list merge rules.
+"""The kinds the server knows, as data: names, scope, subresources, selectable fields.
 
-What is said of the built-in kinds (short names, patch merge keys, list-map keys, unconditional updates) is what
-Kubernetes publishes in its API types; custom kinds get the same description from their definition.
+What is said of the built-in kinds (short names, unconditional updates) is what Kubernetes publishes in its API types;
+custom kinds get the same description from their definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+from deploy.local.apiserver import structs
+from deploy.local.apiserver.merging import ListRule, Path
+from deploy.local.apiserver.objects import JsonObject
 
 if TYPE_CHECKING:
     from deploy.local.apiserver.schema import Schema
-
-Path = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ListRule:
-    """How a list (or an object) merges: by which key in a strategic patch, by which keys when applied."""
-
-    merge_key: str = ""
-    map_keys: tuple[str, ...] = ()
-    is_set: bool = False
-    retain_keys: bool = False
-    replace: bool = False
-
-
-ListRules = Callable[[Path], ListRule | None]
-
-
-def _keyed(*keys: str, retain_keys: bool = False) -> ListRule:
-    return ListRule(merge_key=keys[0], map_keys=keys, retain_keys=retain_keys)
-
-
-# Keyed by the field's name: within the built-in kinds a name means one thing, but for the overrides below.
-_LIST_RULES: Mapping[str, ListRule] = {
-    "addresses": _keyed("type"),
-    "allocatedResourcesStatus": _keyed("name"),
-    "claims": ListRule(map_keys=("name",)),
-    "conditions": _keyed("type"),
-    "containers": _keyed("name"),
-    "env": _keyed("name"),
-    "ephemeralContainers": _keyed("name"),
-    "finalizers": ListRule(is_set=True),
-    "hostAliases": _keyed("ip"),
-    "hostIPs": ListRule(merge_key="ip"),
-    "imagePullSecrets": _keyed("name"),
-    "initContainers": _keyed("name"),
-    "ownerReferences": _keyed("uid"),
-    "podCIDRs": ListRule(is_set=True),
-    "podIPs": _keyed("ip"),
-    "ports": _keyed("containerPort", "protocol"),
-    "resourceClaims": _keyed("name", retain_keys=True),
-    "schedulingGates": _keyed("name"),
-    "secrets": _keyed("name"),
-    "topologySpreadConstraints": _keyed("topologyKey", "whenUnsatisfiable"),
-    "volumeDevices": _keyed("devicePath"),
-    "volumeMounts": _keyed("mountPath"),
-    "volumes": _keyed("name", retain_keys=True),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +32,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One served kind. `status`: has the status subresource; `generation`: spec changes are counted."""
+    """One served kind.
+
+    `status`: has the status subresource; `generation`: spec changes are counted; `stored_in`: the group whose kind it
+    is another version of.
+    """
 
     group: str
     version: str
@@ -94,7 +54,7 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     name_format: str = "subdomain"
-    rules: Mapping[str, ListRule] = field(default_factory=dict)
+    stored_in: str | None = None
     columns: tuple[Column, ...] = ()
     schema: Schema | None = None
 
@@ -105,7 +65,7 @@ class Kind:
     @property
     def resource(self) -> str:
         """The key of the kind's collection, free of the version."""
-        return f"{self.group}/{self.plural}"
+        return f"{self.group if self.stored_in is None else self.stored_in}/{self.plural}"
 
     @property
     def singular_name(self) -> str:
@@ -115,11 +75,23 @@ class Kind:
     def custom(self) -> bool:
         return self.schema is not None
 
+    @property
+    def struct(self) -> str:
+        """The Go type of a built-in kind."""
+        return f"{self.group.partition('.')[0] or 'core'}/{self.version}.{self.kind}"
+
     def list_rule(self, path: Path) -> ListRule | None:
         """The merge rule at an index-free path of field names."""
-        if self.schema is not None and path[0] != "metadata":
-            return self.schema.list_rules.get(path)
-        return self.rules.get(path[-1]) or _LIST_RULES.get(path[-1])
+        if path[0] == "metadata":
+            return structs.list_rule(structs.META, path[1:])
+        return self.schema.list_rules.get(path) if self.schema is not None else structs.list_rule(self.struct, path)
+
+
+@cache
+def blank(kind: Kind) -> JsonObject:
+    """What an object of a kind is that says nothing."""
+    nothing: JsonObject = {"metadata": {}}
+    return nothing if kind.custom else structs.decode(kind.struct, nothing).obj
 
 
 _METADATA_FIELDS = ("metadata.name", "metadata.namespace")
@@ -132,9 +104,10 @@ _EVENT_FIELDS = (
     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
     "reason", "reportingComponent", "source", "type",
 )  # fmt: skip
-_SERVICE_RULES = {"ports": _keyed("port", "protocol")}
-_PDB_RULES = {"selector": ListRule(replace=True)}
-_DEPLOYMENT_RULES = {"strategy": ListRule(retain_keys=True)}
+_NEW_EVENT_FIELDS = (
+    "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+    "regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type",
+)  # fmt: skip
 CRD_GROUP = "apiextensions.k8s.io"
 
 BUILT_IN: tuple[Kind, ...] = (
@@ -147,36 +120,74 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "ConfigMap", "configmaps", short_names=("cm",)),
     Kind("", "v1", "Secret", "secrets", selectable=("type",)),
     Kind("", "v1", "Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS, create_on_update=True),
-    Kind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), returns_deleted=True),
+    Kind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",),
+         returns_deleted=True),
     Kind("", "v1", "Service", "services", short_names=("svc",), categories=("all",), status=True,
-         returns_deleted=True, name_format="label", rules=_SERVICE_RULES),
+         returns_deleted=True, name_format="label"),
     Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short_names=("pv",), status=True,
          returns_deleted=True),
     Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True,
          returns_deleted=True),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", unconditional_update=False, create_on_update=True),
     Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True,
-         generation=True, unconditional_update=False, rules=_PDB_RULES),
+         generation=True, unconditional_update=False),
     Kind("apps", "v1", "Deployment", "deployments", short_names=("deploy",), categories=("all",), status=True,
-         generation=True, rules=_DEPLOYMENT_RULES),
+         generation=True, subresources=("scale",)),
     Kind("apps", "v1", "ReplicaSet", "replicasets", short_names=("rs",), categories=("all",), status=True,
-         generation=True, selectable=("status.replicas",)),
+         generation=True, subresources=("scale",), selectable=("status.replicas",)),
     Kind("apps", "v1", "DaemonSet", "daemonsets", short_names=("ds",), categories=("all",), status=True,
          generation=True),
     Kind("apps", "v1", "StatefulSet", "statefulsets", short_names=("sts",), categories=("all",), status=True,
-         generation=True),
+         generation=True, subresources=("scale",)),
     Kind("batch", "v1", "Job", "jobs", categories=("all",), status=True, generation=True,
          selectable=("status.successful",)),
-    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",)),
+    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",),
+         generation=True),
+    # Kept so that charts install; nobody is kept from anything by them.
+    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", name_format="path"),
+    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", name_format="path"),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, name_format="path"),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+         name_format="path"),
+    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
+    Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies",
+         namespaced=False, categories=("api-extensions",), status=True, generation=True),
+    Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding",
+         "validatingadmissionpolicybindings", namespaced=False, categories=("api-extensions",), generation=True),
+    Kind("events.k8s.io", "v1", "Event", "events", short_names=("ev",), selectable=_NEW_EVENT_FIELDS,
+         create_on_update=True, stored_in=""),
     Kind(CRD_GROUP, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
          short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          unconditional_update=False),
 )  # fmt: skip
 
 
+SCALE = Kind("autoscaling", "v1", "Scale", "scales")
+TOKEN_REQUEST = Kind("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
+# Answered, never stored: questions about who is allowed what.
+REVIEWS: tuple[Kind, ...] = (
+    Kind("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
+    Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
+    Kind("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
+    Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False),
+    Kind("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
+    Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+)
+
+
+def mismatch(kind: Kind, api_version: str, name: str) -> str:
+    """Why an object of another version or kind is none of this built-in kind."""
+    version = api_version.rpartition("/")[2]
+    if any((other.api_version, other.kind) == (api_version, name) for other in BUILT_IN):
+        package = kind.group.partition(".")[0] or "core"
+        return f"converting ({version}.{name}) to ({package}.{kind.kind}): unknown conversion"
+    return f'no kind "{name}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+
+
 def field_labels(kind: Kind) -> tuple[str, ...]:
     """The fields that a field selector may name."""
-    return _METADATA_FIELDS + kind.selectable
+    own = _METADATA_FIELDS if kind.namespaced or not kind.selectable else _METADATA_FIELDS[:1]
+    return own + kind.selectable
 
 
 def field_label_error(kind: Kind, label: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from bisect import bisect_left
 from collections import OrderedDict
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 import msgspec
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.store import Record, Store
+from deploy.local.apiserver.store import Change, Record, Store
 from deploy.local.apiserver.watch import Filter
 
 TOKEN_SECONDS = 300.0
+_TOKEN_VERSION = "meta.k8s.io/v1"
 _KEPT_SNAPSHOTS = 64
 _INCONSISTENT = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -29,18 +31,27 @@ class Token(msgspec.Struct, frozen=True):
     """A continue token: where to go on, in which moment; -1 means in the present."""
 
     v: str
-    rv: int
-    start: str
+    rv: int = 0
+    start: str = ""
 
     def encode(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
 
 
 def parse_token(text: str) -> Token:
+    bad = re.search(r"[^\w-]", text, re.ASCII)
+    why = f"illegal base64 data at input byte {bad.start() if bad else len(text)}"
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
-    except (ValueError, msgspec.MsgspecError):
-        raise status.bad_request(f"continue key is not valid: {text!r}") from None
+        if bad is None:
+            token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+            if token.v == _TOKEN_VERSION:
+                return token
+            why = f"server does not recognize this encoded version {token.v}"
+    except msgspec.MsgspecError as error:
+        why = str(error)
+    except ValueError:
+        pass
+    raise status.bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,14 @@ class Page:
     remaining: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All records of a resource, ordered by key, as they were at a version."""
+
+    records: Sequence[Record]
+    version: int
+
+
 class Lister:
     """Pages over the store, and the moments that open tokens refer to."""
 
@@ -60,9 +79,11 @@ class Lister:
         self._store = store
         self._snapshots: OrderedDict[tuple[str, int], tuple[float, Sequence[Record]]] = OrderedDict()
 
-    def page(self, resource: str, wanted: Filter, limit: int, token: str) -> Page:
-        """At most `limit` matching records (0: all). Raises StatusError (400, 410)."""
-        if token:
+    def page(self, resource: str, wanted: Filter, limit: int, token: str, past: Moment | None = None) -> Page:
+        """At most `limit` matching records (0: all), now or as they were. Raises StatusError (400, 410)."""
+        if past is not None:
+            records, version, start = past.records, past.version, ""
+        elif token:
             records, version, start = self._resume(resource, parse_token(token))
         else:
             records, version, start = self._store.ordered(resource), self._store.version, ""
@@ -76,12 +97,12 @@ class Lister:
     ) -> Page:
         found: list[Record] = []
         for index in span:
-            if len(found) == limit and wanted.matches(records[index]):
+            if len(found) == limit:
                 self._snapshots[resource, version] = (time.monotonic(), records)
                 while len(self._snapshots) > _KEPT_SNAPSHOTS:
                     self._snapshots.popitem(last=False)
                 selecting = bool(wanted.labels or wanted.fields)
-                token = Token("meta.k8s.io/v1", version, records[index].key).encode()
+                token = Token(_TOKEN_VERSION, version, records[index].key).encode()
                 return Page(found, version, token, None if selecting else span.stop - index)
             if wanted.matches(records[index]):
                 found.append(records[index])
@@ -99,6 +120,17 @@ class Lister:
     def forget(self) -> None:
         """Expires every open token."""
         self._snapshots.clear()
+
+
+def undone(records: Sequence[Record], changes: Sequence[Change], version: int) -> Moment:
+    """The records before the changes that brought them about, oldest first."""
+    then = {record.key: record for record in records}
+    for change in reversed(changes):
+        if change.previous is not None:
+            then[change.record.key] = change.previous
+        else:
+            then.pop(change.record.key, None)
+    return Moment([then[key] for key in sorted(then)], version)
 
 
 def _bounds(records: Sequence[Record], namespace: str, start: str) -> tuple[int, int]:

@@ -19,24 +19,18 @@ _LABEL_RULE = (
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-_QUALIFIED_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
-    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _UNQUALIFIED_FINALIZER = "name is neither a standard finalizer name nor is it fully qualified"
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _SET_BY_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def name_errors(name: str, name_format: str, field: str = "metadata.name") -> Iterator[FieldError]:
-    """Why a name is not one, for formats `subdomain` and `label`."""
-    if name_format == "label":
+    """Why a name is not one, for formats `subdomain`, `label` and `path`."""
+    if name_format == "path":
+        if "/" in name or "%" in name or name in (".", ".."):
+            wrong = next((sign for sign in "/%" if sign in name), "")
+            yield status.invalid_value(field, name, f"may not contain '{wrong}'" if wrong else f"may not be '{name}'")
+    elif name_format == "label":
         if not selectors.LABEL_NAME.fullmatch(name):
             yield status.invalid_value(field, name, "must not contain dots" if "." in name else _LABEL_RULE)
     elif len(name) > 253:
@@ -47,27 +41,25 @@ def name_errors(name: str, name_format: str, field: str = "metadata.name") -> It
 
 def qualified_name_errors(name: str, field: str) -> Iterator[FieldError]:
     """Why a text is no qualified name: `name` or `prefix/name`."""
-    if selectors.valid_label_key(name):
-        return
-    prefix, slash, rest = name.rpartition("/")
-    if slash and not selectors.SUBDOMAIN.fullmatch(prefix):
-        yield status.invalid_value(field, name, f"prefix part {_SUBDOMAIN_RULE}")
-    elif len(rest) > 63:
-        yield status.invalid_value(field, name, "name part must be no more than 63 bytes")
-    else:
-        yield status.invalid_value(field, name, _QUALIFIED_RULE)
+    for problem in selectors.key_problems(name):
+        yield status.invalid_value(field, name, problem)
 
 
 def errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> Iterator[FieldError]:
     """Everything wrong with the metadata of a new state of an object."""
     meta = obj["metadata"]
+    if old is None and (prefix := meta.get("generateName")):
+        # A dash at the end is one in the middle of the name.
+        for error in name_errors(prefix.removesuffix("-") + "a" * prefix.endswith("-"), kind.name_format):
+            yield status.invalid_value(
+                "metadata.generateName", prefix, error.detail.partition(": ")[2].partition(": ")[2]
+            )
     if old is None and kind.kind != "Event":
         yield from name_errors(meta["name"], kind.name_format)
     for key, value in (meta.get("labels") or {}).items():
         yield from qualified_name_errors(key, "metadata.labels")
-        if not selectors.valid_label_value(value):
-            detail = "must be no more than 63 bytes" if len(value) > 63 else _VALUE_RULE
-            yield status.invalid_value("metadata.labels", value, detail)
+        if problem := selectors.value_problem(value):
+            yield status.invalid_value("metadata.labels", value, problem)
     for key in meta.get("annotations") or {}:
         if not selectors.valid_label_key(key.lower()):
             yield from qualified_name_errors(key, "metadata.annotations")
@@ -100,6 +92,14 @@ def _finalizer_errors(kind: Kind, meta: JsonObject) -> Iterator[FieldError]:
         yield from qualified_name_errors(name, "metadata.finalizers")
         if not kind.custom and "/" not in name and name not in _STANDARD_FINALIZERS:
             yield status.invalid_value(f"metadata.finalizers[{index}]", name, _UNQUALIFIED_FINALIZER)
+
+
+def warnings(kind: Kind, obj: JsonObject) -> Iterator[str]:
+    """What a custom object's metadata had better not say."""
+    for name in obj["metadata"].get("finalizers") or () if kind.custom else ():
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            why = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+            yield f'metadata.finalizers: "{name}": {why}'
 
 
 def _late_finalizer_errors(before: JsonObject, meta: JsonObject) -> Iterator[FieldError]:
@@ -135,7 +135,7 @@ def check_identity(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: 
         meta["namespace"] = before["namespace"]
     uid = meta.get("uid")
     if uid not in (None, "", before["uid"]) and replacing:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
+        why = status.storage_conflict(kind.group, kind.plural, before, uid)
         raise status.conflict(kind.group, kind.plural, name, why)
     fixed = [key for key in ("uid", *_SET_BY_DELETION) if meta.get(key) not in (None, "", before.get(key))]
     if fixed:

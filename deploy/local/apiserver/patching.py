@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import ListRule, ListRules, Path
+from deploy.local.apiserver.merging import ListRule, ListRules, Path
 from deploy.local.apiserver.objects import Json, JsonObject, copy
 
 _ORDER = "$setElementOrder/"
@@ -26,6 +26,17 @@ def merge(target: Json, patch: Json) -> Json:
         else:
             result[key] = merge(result.get(key), value)
     return result
+
+
+def go_text(value: Json) -> str:
+    """A value as Go prints it: map[a:1 b:[x y]]."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_text, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "<nil>" if value is None else str(value)
 
 
 class PatchFailed(Exception):
@@ -136,6 +147,8 @@ def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Pat
         return {}
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive not in (None, "merge"):
+        raise status.StatusError(500, "", f"unknown patch type: {directive} in map: {go_text(patch)}")
     retained = patch.get(_RETAIN)
     result = {key: value for key, value in target.items() if retained is None or key in retained}
     for key, value in patch.items():
@@ -180,7 +193,7 @@ def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: 
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or merge_key not in item:
-            raise status.StatusError(500, "", f"map: {item} does not contain declared merge key: {merge_key}")
+            raise status.StatusError(500, "", f"map: {go_text(item)} does not contain declared merge key: {merge_key}")
         at = next((i for i, old in enumerate(result) if old.get(merge_key) == item[merge_key]), None)
         if item.get("$patch") == "delete":
             result = [old for old in result if old.get(merge_key) != item[merge_key]]

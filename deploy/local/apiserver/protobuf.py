@@ -1,109 +1,29 @@
-"""The protobuf bodies that kubectl insists on: some small built-in kinds, read into JSON.
+"""The protobuf bodies that kubectl insists on, read into JSON.
 
-kubectl sends what it creates through typed clients (`create namespace`, `drain`, `auth can-i`) as protobuf and does
-not fall back to JSON. Field numbers are those Kubernetes publishes in its generated.proto files.
+kubectl sends what it creates through typed clients (`create deployment`, `drain`, `auth can-i`) as protobuf and does
+not fall back to JSON. Field numbers are those of the Go types (see structs).
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
 
-from deploy.local.apiserver.objects import Json, JsonObject
+from deploy.local.apiserver import structs
+from deploy.local.apiserver.objects import Json, JsonObject, decode
+from deploy.local.apiserver.structs import Member
 
 MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-Message = Mapping[int, "Field"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# By number: a field's name and type, or the fields of a struct that JSON shows as part of the one around it.
+Message = Mapping[int, "tuple[str, Member] | Message"]
 
 
 class Unreadable(Exception):
     """Not the protobuf of a kind that is read here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field: its JSON name and type: string, bytes, bool, int, message, int-or-string; lists and maps thereof."""
-
-    name: str
-    type: str = "string"
-    message: Message | None = None
-    repeated: bool = False
-
-
-def _message(name: str, message: Message) -> Field:
-    return Field(name, "message", message)
-
-
-_METADATA = _message(
-    "metadata",
-    {
-        1: Field("name"),
-        2: Field("generateName"),
-        3: Field("namespace"),
-        5: Field("uid"),
-        6: Field("resourceVersion"),
-        11: Field("labels", "string-map"),
-        12: Field("annotations", "string-map"),
-        14: Field("finalizers", repeated=True),
-    },
-)
-_PRECONDITIONS = _message("preconditions", {1: Field("uid"), 2: Field("resourceVersion")})
-_DELETE_OPTIONS = {
-    1: Field("gracePeriodSeconds", "int"),
-    2: _PRECONDITIONS,
-    4: Field("propagationPolicy"),
-    5: Field("dryRun", repeated=True),
-}
-_ATTRIBUTES = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
-_KINDS: Mapping[str, Message] = {
-    "Namespace": {1: _METADATA},
-    "ServiceAccount": {1: _METADATA},
-    "ConfigMap": {
-        1: _METADATA,
-        2: Field("data", "string-map"),
-        3: Field("binaryData", "bytes-map"),
-        4: Field("immutable", "bool"),
-    },
-    "Secret": {
-        1: _METADATA,
-        2: Field("data", "bytes-map"),
-        3: Field("type"),
-        4: Field("stringData", "string-map"),
-        5: Field("immutable", "bool"),
-    },
-    "PriorityClass": {
-        1: _METADATA,
-        2: Field("value", "int"),
-        3: Field("globalDefault", "bool"),
-        4: Field("description"),
-        5: Field("preemptionPolicy"),
-    },
-    "PodDisruptionBudget": {
-        1: _METADATA,
-        2: _message(
-            "spec",
-            {
-                1: Field("minAvailable", "int-or-string"),
-                2: _message("selector", {1: Field("matchLabels", "string-map")}),
-                3: Field("maxUnavailable", "int-or-string"),
-            },
-        ),
-    },
-    "Eviction": {1: _METADATA, 2: _message("deleteOptions", _DELETE_OPTIONS)},
-    "DeleteOptions": _DELETE_OPTIONS,
-    "SelfSubjectAccessReview": {
-        1: _METADATA,
-        2: _message(
-            "spec",
-            {
-                1: _message("resourceAttributes", {i: Field(name) for i, name in enumerate(_ATTRIBUTES, 1)}),
-                2: _message("nonResourceAttributes", {1: Field("path"), 2: Field("verb")}),
-            },
-        ),
-    },
-}
 
 
 def read(body: bytes) -> JsonObject:
@@ -114,11 +34,35 @@ def read(body: bytes) -> JsonObject:
         envelope = dict(_fields(body[len(MAGIC) :]))
         names = dict(_fields(_as_bytes(envelope[1])))
         api_version, kind = _as_bytes(names[1]).decode(), _as_bytes(names[2]).decode()
-        if kind not in _KINDS:
-            raise Unreadable(f"{kind} is taken as JSON or YAML only")
-        return {"apiVersion": api_version, "kind": kind} | _object(_as_bytes(envelope.get(2, b"")), _KINDS[kind])
-    except (IndexError, KeyError, ValueError, TypeError) as error:
+        message = _message_of(api_version, kind)
+        content = _object(_as_bytes(envelope.get(2, b"")), message)
+    except (IndexError, KeyError, ValueError, TypeError, OverflowError) as error:
         raise Unreadable(f"it is broken: {error!r}") from error
+    return {"apiVersion": api_version, "kind": kind} | content
+
+
+def _message_of(api_version: str, kind: str) -> Message:
+    """Raises Unreadable."""
+    group, _, version = api_version.rpartition("/")
+    package = "meta" if kind == "DeleteOptions" else group.partition(".")[0] or "core"
+    try:
+        return _message(f"{package}/{version}.{kind}")
+    except (KeyError, AssertionError):
+        raise Unreadable(f"{kind} is taken as JSON or YAML only") from None
+
+
+@cache
+def _message(struct: str) -> Message:
+    message: dict[int, tuple[str, Member] | Message] = {}
+    for name, member in structs.members(struct).items():
+        at: dict[int, tuple[str, Member] | Message] = message
+        for number in member.numbers[:-1]:
+            inner = at.setdefault(number, {})
+            assert isinstance(inner, dict), name
+            at = inner
+        if member.numbers:
+            at[member.numbers[-1]] = (name, member)
+    return message
 
 
 def _as_bytes(value: int | bytes) -> bytes:
@@ -163,33 +107,62 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _object(data: bytes, message: Message) -> JsonObject:
     result: JsonObject = {}
     for number, raw in _fields(data):
-        field = message.get(number)
-        if field is None:
-            continue
-        value = _value(raw, field)
-        if field.repeated:
-            result.setdefault(field.name, []).append(value)
-        elif field.type.endswith("-map"):
-            result.setdefault(field.name, {}).update(value)
-        elif value not in ("", {}):  # the zero values that Go writes out
-            result[field.name] = value
+        found = message.get(number)
+        if isinstance(found, Mapping):
+            result.update(_object(_as_bytes(raw), found))
+        elif found is not None:
+            name, member = found
+            _add(result, name, structs.resolved(member.type.lstrip("*")), raw)
     return result
 
 
-def _value(raw: int | bytes, field: Field) -> Json:
-    match field.type:
+def _add(result: JsonObject, name: str, go: str, raw: int | bytes) -> None:
+    if go.startswith("map["):
+        entry = dict(_fields(_as_bytes(raw)))
+        key = _as_bytes(entry.get(1, b"")).decode()
+        result.setdefault(name, {})[key] = _value(entry.get(2, b""), structs.resolved(structs.element(go)))
+    elif go.startswith("[]") and go != "[]byte":
+        result.setdefault(name, []).append(_value(raw, structs.resolved(structs.element(go).lstrip("*"))))
+    else:
+        value = _value(raw, go)
+        if value is not None:
+            result[name] = value
+
+
+def _value(raw: int | bytes, go: str) -> Json:
+    if structs.is_struct(go):
+        return _object(_as_bytes(raw), _message(go))
+    match go:
         case "bool":
             return bool(raw)
-        case "int":
-            return raw if isinstance(raw, int) and raw < 2**63 else int(str(raw)) - 2**64
-        case "message":
-            return _object(_as_bytes(raw), field.message or {})
-        case "int-or-string":
-            parts = dict(_fields(_as_bytes(raw)))
-            return _as_bytes(parts[3]).decode() if parts.get(1) else parts.get(2, 0)
-        case "string-map" | "bytes-map":
-            entry = dict(_fields(_as_bytes(raw)))
-            value = _as_bytes(entry.get(2, b""))
-            shown = value.decode() if field.type == "string-map" else base64.b64encode(value).decode()
-            return {_as_bytes(entry.get(1, b"")).decode(): shown}
-    return _as_bytes(raw).decode()
+        case "int32" | "int64" | "int":
+            return _signed(raw)
+        case "[]byte":
+            return base64.b64encode(_as_bytes(raw)).decode()
+        case "string" | "pkg/types.UID":
+            return _as_bytes(raw).decode()
+    parts = dict(_fields(_as_bytes(raw)))
+    match go:
+        case "api/resource.Quantity":
+            return _as_bytes(parts.get(1, b"")).decode() or "0"
+        case "meta/v1.Time" | "meta/v1.MicroTime":
+            return _time(parts, fraction=go.endswith("MicroTime"))
+        case "util/intstr.IntOrString":
+            return _as_bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
+        case "meta/v1.FieldsV1" | "pkg/runtime.RawExtension":
+            return decode(_as_bytes(parts[1])) if parts.get(1) else None
+    raise ValueError(f"a {go}")
+
+
+def _signed(raw: int | bytes) -> int:
+    if isinstance(raw, bytes):
+        raise ValueError("bytes where a number belongs")
+    return raw if raw < 2**63 else raw - 2**64
+
+
+def _time(parts: Mapping[int, int | bytes], *, fraction: bool) -> str | None:
+    """None for the moment that Go calls zero."""
+    if not parts:
+        return None
+    moment = _EPOCH + timedelta(seconds=_signed(parts.get(1, 0)), microseconds=_signed(parts.get(2, 0)) // 1000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if fraction else "%Y-%m-%dT%H:%M:%SZ")

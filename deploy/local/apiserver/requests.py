@@ -75,6 +75,11 @@ class Request:
             detail = f"Too long: may not be more than {_MANAGER_LENGTH} bytes"
             error = status.FieldError("fieldManager", "FieldValueTooLong", detail)
             raise status.invalid_options(_OPTIONS[self.method], error)
+        for at, letter in enumerate(self.query.get("fieldManager", "")):
+            if not letter.isprintable():
+                detail = f"invalid character U+{ord(letter):04X} (at position {at})"
+                error = status.invalid_value("fieldManager", self.query["fieldManager"], detail)
+                raise status.invalid_options(_OPTIONS[self.method], error)
         return self.query.get("fieldManager") or self.header(b"user-agent").partition("/")[0] or "unknown"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from deploy.local.apiserver import tables
+import yaml
+
+from deploy.local.apiserver import status, tables
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 from deploy.local.apiserver.requests import Request
@@ -13,6 +16,9 @@ from deploy.local.apiserver.status import StatusError
 from deploy.local.apiserver.store import Record
 
 Headers = tuple[tuple[bytes, bytes], ...]
+
+
+_JSON, _YAML, _PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,44 +66,102 @@ class Form:
     kind: Kind
     shown_as: str = ""
     include_object: str = "Metadata"
+    media_type: str = _JSON
+    version: str = "v1"
 
     def one(self, obj: JsonObject) -> JsonObject:
         if self.shown_as == "Table":
             version = obj["metadata"].get("resourceVersion", "")
-            return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
-        return tables.partial(obj)
+            return self._versioned(tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object))
+        return self._versioned(tables.partial(obj))
 
     def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> Response:
         if not self.shown_as:
-            return Response(value, code, headers=headers)
-        return Response(encode(self.one(decode(value))), code, headers=headers)
+            return self._written(Response(value, code, headers=headers))
+        return self._written(Response(encode(self.one(decode(value))), code, headers=headers))
 
     def many(self, records: Sequence[Record], list_meta: JsonObject) -> Response:
         if not self.shown_as:
-            return Response(_spliced(self.kind, records, list_meta))
+            list_meta = {"continue": "", **list_meta} if self.kind.custom else list_meta
+            return self._written(Response(_spliced(self.kind, records, list_meta)))
         objects = [record.load() for record in records]
         if self.shown_as == "Table":
-            return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
+            table = tables.table(self.kind, objects, list_meta, self.include_object)
+            return self._written(json_response(self._versioned(table)))
         head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta}
-        return json_response(head | {"items": [tables.partial(obj) for obj in objects]})
+        items = {"items": [tables.partial(obj) for obj in objects]}
+        return self._written(json_response(self._versioned(head | items)))
+
+    def _versioned(self, obj: JsonObject) -> JsonObject:
+        return obj | {"apiVersion": f"meta.k8s.io/{self.version}"}
+
+    def _written(self, response: Response) -> Response:
+        if self.media_type == _JSON:
+            return response
+        text = yaml.safe_dump(decode(response.body), allow_unicode=True)
+        return replace(response, body=text.encode(), content_type=_YAML.encode())
 
 
-def form_of(request: Request, kind: Kind) -> Form:
-    """The first of the Accept header's forms that is served."""
+def form_of(request: Request, kind: Kind, *, of_list: bool | None = False) -> Form:
+    """The first of the Accept header's forms that is served; a watch (None) is of both kinds.
+
+    Raises StatusError (400, 406).
+    """
     accept = request.header(b"accept")
-    if "as=" not in accept:
+    if accept in ("", "*/*", _JSON):
         return Form(kind)
-    for media_range in accept.split(","):
-        parts = [part.strip() for part in media_range.split(";")]
-        if not parts[0].startswith("application/json") and parts[0] != "*/*":
+    for media_range in _by_preference(accept):
+        media_type, *parameters = (part.strip() for part in media_range.split(";"))
+        options = dict(parameter.partition("=")[::2] for parameter in parameters)
+        media_type = {"*/*": _JSON, "application/*": _JSON}.get(media_type, media_type)
+        if media_type not in (_JSON, _YAML):
             continue
-        if "as=Table" in parts and "v=v1" in parts:
-            return Form(kind, "Table", request.query.get("includeObject", "Metadata"))
-        if "as=PartialObjectMetadata" in parts or "as=PartialObjectMetadataList" in parts:
-            return Form(kind, "Partial")
-        if not any(part.startswith("as=") for part in parts):
-            return Form(kind)
-    return Form(kind)
+        form = Form(kind, media_type=media_type)
+        if "as" not in options:
+            return form
+        if options.get("g") != "meta.k8s.io" or options.get("v") not in ("v1", "v1beta1"):
+            continue
+        form = replace(form, version=options["v"])
+        match options["as"]:
+            case "Table":
+                return replace(form, shown_as="Table", include_object=_included(request))
+            case "PartialObjectMetadata" | "PartialObjectMetadataList" as wanted:
+                if of_list is not None and of_list != wanted.endswith("List"):
+                    raise _not_partial(kind, wanted, of_list)
+                return replace(form, shown_as="Partial")
+    if _PROTOBUF in accept and "as=" not in accept:
+        return Form(kind)  # who takes nothing else is told in JSON, too
+    if "as=" in accept:
+        raise status.not_acceptable(f"only the following media types are accepted: {_JSON}, {_YAML}, {_PROTOBUF}")
+    streams = f"{_JSON};stream=watch, {_PROTOBUF};stream=watch"
+    served = f"{_JSON}, {_YAML}, {_PROTOBUF}, {streams}"
+    raise status.not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {served}", {})
+
+
+def _by_preference(accept: str) -> list[str]:
+    """The header's media ranges, those of a higher quality first."""
+
+    def quality(media_range: str) -> float:
+        found = re.search(r";\s*q=([0-9.]+)", media_range)
+        return float(found[1]) if found else 1.0
+
+    return sorted(accept.split(","), key=quality, reverse=True)
+
+
+def _included(request: Request) -> str:
+    asked = request.query.get("includeObject") or "Metadata"
+    if asked not in ("Metadata", "Object", "None"):
+        rule = "must be 'Metadata', 'Object', 'None', or empty"
+        error = status.invalid_value("includeObject", asked, rule)
+        raise status.bad_request(f"Unable to convert to Table as requested: {error}")
+    return asked
+
+
+def _not_partial(kind: Kind, wanted: str, of_list: bool) -> StatusError:
+    package = kind.group.partition(".")[0] or "core"
+    requested = f"*{package}.{kind.kind}{'List' * of_list}"
+    is_what = f"is a list ({requested})" if of_list else f"is not a list ({requested})"
+    return status.not_acceptable(f"you requested {wanted}, but the requested object {is_what}")
 
 
 def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:

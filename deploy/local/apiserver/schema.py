@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import ListRule, Path
+from deploy.local.apiserver.merging import ListRule, Path
 from deploy.local.apiserver.objects import Json, JsonObject, copy
 from deploy.local.apiserver.status import FieldError
 
@@ -61,6 +61,7 @@ class Schema:
         unknown: list[str] = []
         prune(obj, self.raw, "", unknown, root=True)
         apply_defaults(obj, self.raw)
+        unknown.sort()
         return Checked(obj, [*validate(obj, self.raw, "", root=True), *self._duplicates(obj)], unknown)
 
     def _is_in_order(self, obj: JsonObject) -> bool:
@@ -85,6 +86,8 @@ def _list_rules(schema: JsonObject, path: Path) -> Iterator[tuple[Path, ListRule
             yield path, ListRule(map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()))
         case "set":
             yield path, ListRule(is_set=True)
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        yield path, ListRule(atomic=True)
     for name, child in (schema.get("properties") or {}).items():
         yield from _list_rules(child, (*path, name))
     if isinstance(schema.get("items"), dict):
@@ -132,7 +135,7 @@ def prune(value: Json, schema: JsonObject, path: str, unknown: list[str], *, roo
 
 
 def apply_defaults(value: Json, schema: JsonObject) -> None:
-    """Fills in defaults in place; null where it is not allowed counts as absent if there is a default."""
+    """Fills in defaults in place; a field that is null where it is not allowed counts as absent."""
     if isinstance(value, list):
         for item in value:
             apply_defaults(item, schema.get("items") or {})
@@ -140,12 +143,18 @@ def apply_defaults(value: Json, schema: JsonObject) -> None:
         return
     extra = schema.get("additionalProperties")
     properties = schema.get("properties") or {}
+    for key in [key for key, given in value.items() if given is None]:
+        child = properties.get(key, extra)
+        if isinstance(child, dict) and not child.get("nullable"):
+            del value[key]
     for key, child in properties.items():
-        absent = key not in value or (value[key] is None and not child.get("nullable"))
-        if absent and "default" in child:
+        if key not in value and "default" in child:
             value[key] = copy(child["default"])
         if key in value:
-            apply_defaults(value[key], child)
+            given = value[key]
+            if child.get("type") == "integer" and isinstance(given, float) and given.is_integer():
+                value[key] = int(given)
+            apply_defaults(given, child)
     if isinstance(extra, dict):
         for key in value.keys() - properties.keys():
             apply_defaults(value[key], extra)
@@ -158,9 +167,20 @@ def validate(value: Json, schema: JsonObject, path: str, *, root: bool = False) 
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield _wrong_type(path, value, "integer,string")
+            if "anyOf" in schema:
+                why = f'"{path}" must validate at least one schema (anyOf)'
+                yield status.FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {why}')
+                yield _wrong_type(path, value, schema["anyOf"][0].get("type", ""))
             return
     elif (wanted := schema.get("type")) and not _has_type(value, wanted):
-        yield _wrong_type(path, value, wanted)
+        if _number(value) and (form := schema.get("format")):
+            name = "int64" if isinstance(value, int) else "float64"
+            yield status.type_invalid(path, name, f'{path} in body must be of type {form}: "{name}"')
+            if wanted == "integer":
+                why = f"Checked value must be of type integer with format {form} in {path}"
+                yield status.FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {why}')
+        else:
+            yield _wrong_type(path, value, wanted)
         return
     yield from _violations(value, schema, path)
     if isinstance(value, dict):

@@ -61,6 +61,10 @@ class FieldError:
     def __str__(self) -> str:
         return f"{self.field}: {self.detail}"
 
+    def below(self, part: str) -> FieldError:
+        """The error as the API words it where it checks that part of an object alone."""
+        return FieldError(self.field, self.reason, self.detail.replace(f": {part}.", ": ", 1))
+
     def cause(self) -> JsonObject:
         return {"reason": self.reason, "message": self.detail, "field": self.field}
 
@@ -113,14 +117,23 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(group, resource, name))
 
 
-def already_exists(group: str, resource: str, name: str) -> StatusError:
+def already_exists(group: str, resource: str, name: str, *, going: bool = False) -> StatusError:
     message = f'{qualified(group, resource)} "{name}" already exists'
+    message = f"object is being deleted: {message}" if going else message
     return StatusError(409, "AlreadyExists", message, details=_details(group, resource, name))
 
 
 def conflict(group: str, resource: str, name: str, why: str = RESOURCE_VERSION_CONFLICT) -> StatusError:
     message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(group, resource, name))
+
+
+def storage_conflict(group: str, resource: str, meta: JsonObject, uid: str) -> str:
+    """Why an object is not the one of a uid, in the words of the API's storage."""
+    folder = f"{group}/{resource}" if "." in group and not group.endswith(".k8s.io") else resource
+    key = "/".join(filter(None, ("/registry", folder, meta.get("namespace"), meta["name"])))
+    why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+    return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
 
 
 def apply_conflict(causes: Sequence[JsonObject], message: str) -> StatusError:
@@ -134,7 +147,8 @@ def forbidden(group: str, resource: str, name: str, why: str, causes: Sequence[J
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    listed = str(errors[0]) if len(errors) == 1 else "[" + ", ".join(map(str, errors)) + "]"
+    texts = list(dict.fromkeys(map(str, errors)))
+    listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details = _details(group, kind, name) | {"causes": [error.cause() for error in errors]}
     message = f'{qualified(group, kind)} "{name}" is invalid: {listed}'
     return StatusError(422, "Invalid", message, details=details)
@@ -142,6 +156,16 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
 
 def invalid_options(options_kind: str, *errors: FieldError) -> StatusError:
     return invalid("meta.k8s.io", options_kind, "", errors)
+
+
+def repeated_in_yaml(repeated: Sequence[str]) -> str:
+    """What the API says of keys that come twice in YAML."""
+    return "yaml: unmarshal errors:\n  " + "\n  ".join(repeated)
+
+
+def not_applicable(group: str, version: str, kind: str, key: str, why: str) -> StatusError:
+    """A configuration that is none of its kind."""
+    return StatusError(500, "", f"failed to create typed patch object ({key}; {group}/{version}, Kind={kind}): {why}")
 
 
 def bad_request(message: str) -> StatusError:
@@ -157,6 +181,14 @@ def foreign_namespace() -> StatusError:
     return bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
+def too_large(limit: int) -> StatusError:
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def not_acceptable(message: str, details: JsonObject | None = None) -> StatusError:
+    return StatusError(406, "NotAcceptable", message, details=details)
+
+
 def no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
 
@@ -168,6 +200,11 @@ def unauthorized() -> StatusError:
 def method_not_allowed() -> StatusError:
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, details={})
+
+
+def not_supported(verb: str, group: str, resource: str) -> StatusError:
+    message = f'{verb} is not supported on resources of kind "{qualified(group, resource)}"'
+    return StatusError(405, "MethodNotAllowed", message, details=_details(group, resource))
 
 
 def unsupported_media_type(message: str, details: JsonObject | None = None) -> StatusError:

@@ -52,12 +52,12 @@ class PodSubresources:
         def assign(pod: JsonObject) -> JsonObject:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
 
-        how = How(request.field_manager, subresource="binding", dry_run=request.dry_run)
+        how = How(request.field_manager, operation="", subresource="binding", dry_run=request.dry_run)
         await _settled(self._writes.update(self._pods, target.namespace, name, assign, how))
         return json_response(_SUCCESS, 201)
 
     async def _evict(self, request: Request, target: Target) -> Response:
-        eviction = bodies.parse(request) if request.body.strip() else {}
+        eviction = _eviction(request)
         options = dig(eviction, "deleteOptions") or {}
         record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
@@ -72,7 +72,7 @@ class PodSubresources:
             await self._spend_budget(target, pod, dry_run)
         how = How(request.field_manager, dry_run=dry_run)
         if not dry_run:
-            said = replace(how, subresource="status")
+            said = replace(how, operation="", subresource="status")
             await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
         deletion = Deletion(options.get("gracePeriodSeconds"), uid)
         await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, how))
@@ -115,6 +115,20 @@ class PodSubresources:
         return await _opened(int(port), path)
 
 
+def _eviction(request: Request) -> JsonObject:
+    """Raises StatusError (400, 415)."""
+    try:
+        eviction = bodies.parse(request)
+    except bodies.Unreadable as error:
+        raise error.of_type("Eviction") from None
+    version = dig(eviction, "apiVersion") or "policy/v1"
+    if version not in ("policy/v1", "policy/v1beta1"):
+        short = version.rpartition("/")[2]
+        why = f'no kind "Eviction" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise status.bad_request(f'Eviction in version "{short}" cannot be handled as a Eviction: {why}')
+    return eviction if isinstance(eviction, dict) else {}
+
+
 def _kind(kinds: Registry, group: str, version: str, plural: str) -> Kind:
     kind = kinds.find(group, version, plural)
     assert kind is not None, plural
@@ -129,8 +143,7 @@ async def _settled(outcome: Outcome) -> None:
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
     """The pod on its node. Raises StatusError (409) when it has one or is going."""
     if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {pod['metadata']['uid']}"
-        raise status.conflict("", "pods", name, why)
+        raise status.conflict("", "pods", name, status.storage_conflict("", "pods", pod["metadata"], meta["uid"]))
     if pod["metadata"].get("deletionTimestamp"):
         raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if current := pod["spec"].get("nodeName"):
@@ -179,7 +192,10 @@ def _spent(budget: JsonObject, pod: str, moment: str) -> JsonObject:
     allowed = current.get("disruptionsAllowed", 0)
     if allowed <= 0:
         healthy, needed = current.get("currentHealthy", 0), current.get("desiredHealthy", 0)
-        raise _violation(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently")
+        why = f"needs {needed} healthy pods and has {healthy} currently"
+        if healthy > needed:
+            why = "does not allow evicting pods currently"
+        raise _violation(f"The disruption budget {name} {why}")
     disrupted = (current.get("disruptedPods") or {}) | {pod: moment}
     return budget | {"status": current | {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
 

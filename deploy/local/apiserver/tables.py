@@ -13,6 +13,7 @@ Cell = Callable[[JsonObject], Json]
 PrinterColumn = tuple[str, str, int, Cell]  # name, type, priority (1: wide only), value
 
 _NONE = "<none>"
+_ENDED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
 
 
 def age(text: Json, now: float | None = None) -> str:
@@ -94,6 +95,9 @@ def _pod_status(pod: JsonObject) -> str:
     reason = dig(pod, "status", "reason") or dig(pod, "status", "phase") or "Unknown"
     for state in (status.get("state") or {} for status in dig(pod, "status", "containerStatuses") or ()):
         waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
+        if terminated and not terminated.get("reason"):
+            signal = terminated.get("signal")
+            reason = f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
         reason = waiting.get("reason") or terminated.get("reason") or reason
     return str(reason)
 
@@ -114,8 +118,8 @@ def _readiness_gates(pod: JsonObject) -> str:
 
 
 def _event_last_seen(event: JsonObject) -> str:
-    seen = dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return age(seen or dig(event, "metadata", "creationTimestamp"))
+    first = event.get("firstTimestamp") or event.get("eventTime")
+    return age(dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or first)
 
 
 def _event_object(event: JsonObject) -> str:
@@ -155,6 +159,79 @@ def _service_ports(service: JsonObject) -> str:
     return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or _NONE
 
 
+def _external_addresses(service: JsonObject) -> str:
+    spec: JsonObject = service.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return str(spec.get("externalName", ""))
+    given = dig(service, "status", "loadBalancer", "ingress") or ()
+    addresses = [item.get("ip") or item.get("hostname") or "" for item in given] + list(spec.get("externalIPs") or ())
+    return ",".join(addresses) or ("<pending>" if spec.get("type") == "LoadBalancer" else _NONE)
+
+
+def _job_status(job: JsonObject) -> str:
+    for name, shown in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
+        if _condition(job, name) == "True":
+            return shown
+    return "Terminating" if dig(job, "metadata", "deletionTimestamp") else "Running"
+
+
+def _job_completions(job: JsonObject) -> str:
+    done, wanted = dig(job, "status", "succeeded") or 0, dig(job, "spec", "completions")
+    parallel = dig(job, "spec", "parallelism") or 0
+    if wanted is not None:
+        return f"{done}/{wanted}"
+    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def _job_duration(job: JsonObject) -> str:
+    begun, ended = dig(job, "status", "startTime"), dig(job, "status", "completionTime")
+    if not begun:
+        return ""
+    return age(begun, unix_seconds(ended) if ended else None)
+
+
+def _access_modes(part: str) -> Cell:
+    short = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+    return lambda obj: ",".join(short.get(mode, "") for mode in dig(obj, part, "accessModes") or ())
+
+
+def _volume_phase(obj: JsonObject) -> str:
+    gone = dig(obj, "metadata", "deletionTimestamp")
+    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
+
+
+def _volume_claim(volume: JsonObject) -> str:
+    claim = dig(volume, "spec", "claimRef")
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
+
+
+def _bound_role(binding: JsonObject) -> str:
+    role: JsonObject = binding.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
+
+
+def _subjects(kind: str) -> Cell:
+    def cell(binding: JsonObject) -> str:
+        found = [item for item in binding.get("subjects") or () if item.get("kind") == kind]
+        return ", ".join(
+            f"{item['namespace']}/{item['name']}" if "namespace" in item else item["name"] for item in found
+        )
+
+    return cell
+
+
+def _param_kind(policy: JsonObject) -> str:
+    kind = dig(policy, "spec", "paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
+
+
+def _param_ref(binding: JsonObject) -> str:
+    reference = dig(binding, "spec", "paramRef")
+    if not reference:
+        return "<unset>"
+    return "/".join(filter(None, (reference.get("namespace"), reference.get("name")))) or "<selector>"
+
+
 def _containers(field: str) -> Cell:
     def cell(obj: JsonObject) -> str:
         found = dig(obj, "spec", "template", "spec", "containers") or ()
@@ -171,6 +248,10 @@ _IMAGES: tuple[PrinterColumn, ...] = (
     ("Images", "string", 1, _containers("image")),
     _SELECTOR,
 )
+_BINDING: tuple[PrinterColumn, ...] = (
+    _NAME, ("Role", "string", 0, _bound_role), _AGE, ("Users", "string", 1, _subjects("User")),
+    ("Groups", "string", 1, _subjects("Group")), ("ServiceAccounts", "string", 1, _subjects("ServiceAccount")),
+)  # fmt: skip
 _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Node": (
         _NAME, ("Status", "string", 0, _node_status), ("Roles", "string", 0, _node_roles), _AGE,
@@ -190,21 +271,21 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     ),
     "Namespace": (_NAME, ("Status", "string", 0, _at("status", "phase")), _AGE),
     "ConfigMap": (_NAME, ("Data", "string", 0, _keys("data", "binaryData")), _AGE),
-    "Secret": (_NAME, ("Type", "string", 0, _at("type")), ("Data", "integer", 0, _keys("data")), _AGE),
-    "ServiceAccount": (_NAME, ("Secrets", "string", 0, lambda obj: len(obj.get("secrets") or ())), _AGE),
+    "Secret": (_NAME, ("Type", "string", 0, _at("type")), ("Data", "string", 0, _keys("data")), _AGE),
+    "ServiceAccount": (_NAME, _AGE),
     "Event": (
         ("Last Seen", "string", 0, _event_last_seen), ("Type", "string", 0, _at("type", default="")),
         ("Reason", "string", 0, _at("reason", default="")), ("Object", "string", 0, _event_object),
         ("Subobject", "string", 1, _at("involvedObject", "fieldPath", default="")),
         ("Source", "string", 1, _event_source), ("Message", "string", 0, _at("message", default="")),
-        ("First Seen", "string", 1, lambda event: age(event.get("firstTimestamp"))),
+        ("First Seen", "string", 1, lambda event: age(event.get("firstTimestamp") or event.get("eventTime"))),
         ("Count", "string", 1, _at("count", default=1)),
         ("Name", "string", 1, _at("metadata", "name")),
     ),
     "Lease": (_NAME, ("Holder", "string", 0, _at("spec", "holderIdentity", default="")), _AGE),
     "Service": (
         _NAME, ("Type", "string", 0, _at("spec", "type")), ("Cluster-IP", "string", 0, _at("spec", "clusterIP")),
-        ("Ports", "string", 0, _service_ports),
+        ("External-IP", "string", 0, _external_addresses), ("Port(s)", "string", 0, _service_ports),
         _AGE, _SELECTOR,
     ),
     "PodDisruptionBudget": (
@@ -230,6 +311,38 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         ("Up-to-date", "integer", 0, _count("status", "updatedNumberScheduled")),
         ("Available", "integer", 0, _count("status", "numberAvailable")),
         ("Node Selector", "string", 0, _selector("spec", "template", "spec", "nodeSelector")), _AGE, *_IMAGES,
+    ),
+    "Job": (
+        _NAME, ("Status", "string", 0, _job_status), ("Completions", "string", 0, _job_completions),
+        ("Duration", "string", 0, _job_duration), _AGE, *_IMAGES,
+    ),
+    "PersistentVolume": (
+        _NAME, ("Capacity", "string", 0, _at("spec", "capacity", "storage", default="")),
+        ("Access Modes", "string", 0, _access_modes("spec")),
+        ("Reclaim Policy", "string", 0, _at("spec", "persistentVolumeReclaimPolicy", default="")),
+        ("Status", "string", 0, _volume_phase), ("Claim", "string", 0, _volume_claim),
+        ("StorageClass", "string", 0, _at("spec", "storageClassName", default="")),
+        ("VolumeAttributesClass", "string", 0, _at("spec", "volumeAttributesClassName", default="<unset>")),
+        ("Reason", "string", 0, _at("status", "reason", default="")), _AGE,
+        ("VolumeMode", "string", 1, _at("spec", "volumeMode", default="<unset>")),
+    ),
+    "PersistentVolumeClaim": (
+        _NAME, ("Status", "string", 0, _volume_phase), ("Volume", "string", 0, _at("spec", "volumeName", default="")),
+        ("Capacity", "string", 0, _at("status", "capacity", "storage", default="")),
+        ("Access Modes", "string", 0, _access_modes("status")),
+        ("StorageClass", "string", 0, _at("spec", "storageClassName", default="")),
+        ("VolumeAttributesClass", "string", 0, _at("spec", "volumeAttributesClassName", default="<unset>")), _AGE,
+        ("VolumeMode", "string", 1, _at("spec", "volumeMode", default="<unset>")),
+    ),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "NetworkPolicy": (_NAME, ("Pod-Selector", "string", 0, _selector("spec", "podSelector")), _AGE),
+    "ValidatingAdmissionPolicy": (
+        _NAME, ("Validations", "integer", 0, lambda obj: len(dig(obj, "spec", "validations") or ())),
+        ("ParamKind", "string", 0, _param_kind), _AGE,
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        _NAME, ("PolicyName", "string", 0, _at("spec", "policyName")), ("ParamRef", "string", 0, _param_ref), _AGE,
     ),
     "PriorityClass": (
         _NAME, ("Value", "integer", 0, _count("value")),
@@ -266,13 +379,23 @@ def table(
         for name, type_, wide, _ in columns
     ]
     rows = [
-        {"cells": [cell(obj) for _, _, _, cell in columns], "object": _row_object(obj, include_object)}
+        {"cells": [cell(obj) for _, _, _, cell in columns], **_row_conditions(kind, obj)}
+        | {"object": _row_object(obj, include_object)}
         for obj in objects
     ]
     return {
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
         "columnDefinitions": definitions, "rows": rows,
     }  # fmt: skip
+
+
+def _row_conditions(kind: Kind, obj: JsonObject) -> JsonObject:
+    """What a row says of a pod that has ended."""
+    message = _ENDED.get(dig(obj, "status", "phase")) if kind.kind == "Pod" else None
+    if message is None:
+        return {}
+    reason = dig(obj, "status", "phase")
+    return {"conditions": [{"type": "Completed", "status": "True", "reason": reason, "message": message}]}
 
 
 def _row_object(obj: JsonObject, include_object: str) -> JsonObject | None:

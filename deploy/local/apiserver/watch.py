@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import Kind, blank
 from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.selectors import Selector
 from deploy.local.apiserver.store import Change, Record
 
 HISTORY_EVENTS = 10_000
 HISTORY_BYTES = 48 * 1024 * 1024
-BOOKMARK_SECONDS = 15.0
+BOOKMARK_SECONDS = 60.0
+LAST_BOOKMARK_SECONDS = 2.0  # before a watch ends
 BACKLOG_LINES = 20_000
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -90,21 +91,26 @@ class Watcher:
         self._wake: asyncio.Future[None] | None = None
         self._expires = math.inf
         self._next_bookmark = math.inf
+        self._columns_told = False
         self.closed = False
 
     def begin(self, now: float, timeout_seconds: float | None) -> None:
         """Starts its clocks, in monotonic seconds."""
-        self._next_bookmark = now + BOOKMARK_SECONDS
         if timeout_seconds is not None:
             self._expires = now + timeout_seconds
+        self._next_bookmark = self._bookmark_after(now)
+
+    def _bookmark_after(self, now: float) -> float:
+        """Bookmarks come every minute, and shortly before the end."""
+        last = self._expires - LAST_BOOKMARK_SECONDS
+        return last if now < last < now + BOOKMARK_SECONDS else now + BOOKMARK_SECONDS
 
     def tick(self, now: float, version: int) -> None:
         """Sends a bookmark when one is due, and ends when the time is up."""
-        expired = now >= self._expires
-        if expired or now >= self._next_bookmark:
-            self._next_bookmark = now + BOOKMARK_SECONDS
+        if now >= self._next_bookmark:
+            self._next_bookmark = self._bookmark_after(now)
             self.bookmark(version)
-        if expired:
+        if now >= self._expires:
             self.close()
 
     def offer(self, change: Change) -> None:
@@ -128,6 +134,10 @@ class Watcher:
 
     def _encode(self, event: str, obj: JsonObject) -> bytes:
         shown = obj if self._render is None else self._render(obj)
+        if "columnDefinitions" in shown:
+            if self._columns_told:
+                shown = shown | {"columnDefinitions": None}
+            self._columns_told = True
         return encode({"type": event, "object": shown}) + b"\n"
 
     def add(self, record: Record) -> None:
@@ -143,7 +153,8 @@ class Watcher:
         meta: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
-        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        identity = {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
+        obj = blank(self._kind) | identity | {"metadata": meta}
         self._push(self._encode("BOOKMARK", obj))
 
     def error(self, failure: status.StatusError) -> None:

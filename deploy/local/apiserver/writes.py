@@ -5,16 +5,18 @@ Everything here runs inside one turn of the event loop; what it decides is durab
 
 from __future__ import annotations
 
+import ipaddress
 import random
+import re
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.local.apiserver import apply, builtin, metadata, registry, shapes, status
-from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import JsonObject, copy, dig, encode, timestamp, unix_seconds
+from deploy.local.apiserver import apply, builtin, metadata, registry, status, structs
+from deploy.local.apiserver.kinds import Kind, blank, mismatch
+from deploy.local.apiserver.objects import JsonObject, dig, encode, timestamp, unix_seconds
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Record, Store, object_key
@@ -26,7 +28,20 @@ _SERVER_OWNED = (
 )  # fmt: skip
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
+_FURNITURE: Mapping[tuple[str, str], JsonObject] = {
+    ("/serviceaccounts", "default"): {},
+    ("/configmaps", "kube-root-ca.crt"): {"data": {"ca.crt": ""}},
+}
+_SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
+_PRIORITY_CLASSES = "scheduling.k8s.io/priorityclasses"
+# What the server gives a new object's spec, its writer does not own.
+_ADMITTED: Mapping[str, Sequence[str]] = {
+    "/pods": ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations"),
+    "/namespaces": ("finalizers",),
+}
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_NOT_INTO = re.compile(r"json: cannot unmarshal (\S+(?: \d\S*)?) into Go struct field \S+ of type (\S+)")
+_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
 
@@ -40,6 +55,8 @@ class How:
     dry_run: bool = False
     field_validation: str = "Warn"
     patched: bool = False
+    shown_patch: str = ""
+    repeated: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +95,42 @@ class Writes:
         name = self._new_name(kind, namespace, meta)
         if meta.pop("resourceVersion", "") not in ("", "0"):
             raise status.StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        # What is no object of its kind is refused before anything is asked about it.
+        decoded = (
+            structs.decode_metadata(kind.kind, obj, alone=True) if kind.custom else structs.decode(kind.struct, obj)
+        )
+        if decoded.problem:
+            raise _undecodable(kind, obj, how, decoded.problem)
+        sent = set(obj["spec"]) if isinstance(obj.get("spec"), dict) else set()
         self._admit(kind, namespace, name, obj)
         for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(key, None)
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
         if kind.generation:
             meta["generation"] = 1
-        else:
-            meta.pop("generation", None)
         if kind.status and kind.kind != "Node":
             obj.pop("status", None)
         obj, warnings = self._settle(kind, None, obj, how)
-        if self._store.latest(kind.resource, object_key(namespace, name)) is not None:
-            raise status.already_exists(kind.group, kind.plural, name)
+        if taken := self._store.latest(kind.resource, object_key(namespace, name)):
+            going = bool(taken.load()["metadata"].get("deletionTimestamp"))
+            raise status.already_exists(kind.group, kind.plural, name, going=going)
         if how.operation == "Update":
-            apply.track(None, obj, self._writer(kind, how, now), kind.list_rule)
-        return replace(self._put(kind, namespace, name, obj, how), created=True, warnings=warnings)
+            written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
+            if admitted := _ADMITTED.get(kind.resource):
+                own = {key: value for key, value in obj["spec"].items() if key in sent or key not in admitted}
+                written["spec"] = own
+            apply.track_new(blank(kind), obj, written, self._writer(kind, how, now), kind.list_rule)
+        outcome = replace(self._put(kind, namespace, name, obj, how), created=True, warnings=warnings)
+        if kind.resource == "/namespaces" and not how.dry_run:
+            self.furnish(name)
+        return outcome
+
+    def furnish(self, namespace: str) -> None:
+        """Gives a namespace what every one has: its default account, and the (here empty) bundle of authorities."""
+        for (resource, name), content in _FURNITURE.items():
+            kind = self._kinds.of_resource(resource)
+            if kind is not None and self._store.latest(resource, object_key(namespace, name)) is None:
+                self.create(kind, namespace, {"metadata": {"name": name}} | content, How("kube-controller-manager"))
 
     def _new_name(self, kind: Kind, namespace: str, meta: JsonObject) -> str:
         name: str = meta.get("name") or ""
@@ -128,24 +165,60 @@ class Writes:
                     "field": "metadata.namespace",
                 }
                 raise status.forbidden(kind.group, kind.plural, name, why, [cause])
-        if kind.kind == "Pod" and not kind.group:
+        if kind.resource == "/services":
+            self._admit_address(obj)
+        if kind.resource == "/pods":
+            self._admit_account(namespace, name, obj)
             self._admit_priority(name, obj)
 
-    def _admit_priority(self, name: str, pod: JsonObject) -> None:
-        spec = pod.get("spec")
-        wanted = dig(pod, "spec", "priorityClassName")
-        if not isinstance(spec, dict) or not isinstance(wanted, str) or not wanted:
-            return
-        found = self._store.latest("scheduling.k8s.io/priorityclasses", wanted)
-        if found is None:
-            raise status.forbidden("", "pods", name, f"no PriorityClass with name {wanted} was found")
-        priority_class = found.load()
-        if spec.get("priority") not in (None, priority_class["value"]):
-            why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority "
-            why += f"admission controller computed {priority_class['value']} from the given PriorityClass name"
+    def _admit_address(self, service: JsonObject) -> None:
+        """Gives a service an address of the service network that no other has."""
+        spec = service.get("spec")
+        if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
+            taken = {dig(record.load(), "spec", "clusterIP") for record in self._store.ordered("/services")}
+            free = (str(address) for address in _SERVICE_NETWORK.hosts())
+            spec["clusterIP"] = next(address for address in free if address not in taken)
+
+    def _admit_account(self, namespace: str, name: str, pod: JsonObject) -> None:
+        account = dig(pod, "spec", "serviceAccountName") or dig(pod, "spec", "serviceAccount") or "default"
+        # The account `default` is made with its namespace: it is there, or about to be.
+        known = account == "default" or self._store.latest("/serviceaccounts", object_key(namespace, str(account)))
+        if not known:
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
             raise status.forbidden("", "pods", name, why)
-        spec["priority"] = priority_class["value"]
-        spec.setdefault("preemptionPolicy", priority_class.get("preemptionPolicy", "PreemptLowerPriority"))
+
+    def _admit_priority(self, name: str, pod: JsonObject) -> None:
+        """The priority of the pod's class; a pod may say it itself, but no other."""
+        spec = pod.get("spec")
+        wanted = dig(pod, "spec", "priorityClassName") or ""
+        if not isinstance(spec, dict) or not isinstance(wanted, str):
+            return
+        chosen = self._priority_class(wanted)
+        if wanted and chosen is None:
+            raise status.forbidden("", "pods", name, f"no PriorityClass with name {wanted} was found")
+        value, policy = 0, "PreemptLowerPriority"
+        if chosen is not None:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+            value, policy = chosen["value"], chosen.get("preemptionPolicy") or policy
+        for field_, shown, computed in (
+            ("priority", "integer value of priority", value),
+            ("preemptionPolicy", "string value of PreemptionPolicy", policy),
+        ):
+            given = spec.get(field_)
+            if given is None:
+                spec[field_] = computed
+            elif type(given) is type(computed) and given != computed:
+                why = f"the {shown} ({given}) must not be provided in pod spec; priority admission controller "
+                why += f"computed {computed} from the given PriorityClass name"
+                raise status.forbidden("", "pods", name, why)
+
+    def _priority_class(self, name: str) -> JsonObject | None:
+        """The class of a name; without one, the lowest of those that are the default of the cluster."""
+        if name:
+            found = self._store.latest(_PRIORITY_CLASSES, name)
+            return None if found is None else found.load()
+        defaults = (record.load() for record in self._store.ordered(_PRIORITY_CLASSES))
+        return min((item for item in defaults if item.get("globalDefault")), key=lambda c: c["value"], default=None)
 
     def update(
         self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
@@ -169,6 +242,8 @@ class Writes:
                 meta[key] = old["metadata"][key]
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
         _isolate(kind, old, new, how.subresource)
+        if kind.resource == "/services":
+            _keep_address(old, new)
         new, warnings = self._settle(kind, old, new, how)
         if kind.generation and how.subresource != "binding" and _counts(kind, old, new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -182,7 +257,9 @@ class Writes:
         self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
     ) -> Outcome:
         if _may_go(kind, new):
-            return self._remove(kind, namespace, name, new, how)
+            # The answer to the last who lets go shows the version that it let go of.
+            shown = encode(new)
+            return replace(self._remove(kind, namespace, name, new, how), value=shown)
         if _same(old, new):
             # The answer may show a write that is not durable yet: it waits for that write.
             return Outcome(record.value, self._store.pending(kind.resource, record.key))
@@ -193,25 +270,13 @@ class Writes:
     ) -> tuple[JsonObject, Sequence[str]]:
         """Types, defaults, schema and rules. Raises StatusError (400, 422)."""
         name = obj["metadata"]["name"]
-        problem = _identity_problem(kind, obj)
-        problem = problem or (shapes.metadata_problem(obj) if kind.custom else shapes.problem(kind.kind, obj))
-        if problem:
-            raise _undecodable(kind, obj, how, problem)
-        obj["metadata"] = {key: value for key, value in obj["metadata"].items() if value not in (None, {}, [])}
-        unknown: list[str] = []
-        if kind.schema is not None:
-            checked = kind.schema.check(obj)
-            obj, errors, unknown = checked.obj, checked.errors, checked.unknown
-        else:
+        obj, errors, warnings = decode(kind, obj, how)
+        if not kind.custom:
             obj, errors = self._settle_built_in(kind, old, obj, how)
-        if unknown and how.field_validation == "Strict":
-            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise _undecodable(kind, obj, how, f"strict decoding error: {listed}")
         errors = [*metadata.errors(kind, old, obj), *errors]
         if errors:
             raise status.invalid(kind.group, kind.kind, name, errors)
-        warn = how.field_validation == "Warn"
-        return obj, [f'unknown field "{path}"' for path in unknown] if warn else ()
+        return obj, [*warnings, *metadata.warnings(kind, obj)]
 
     def _settle_built_in(
         self, kind: Kind, old: JsonObject | None, obj: JsonObject, how: How
@@ -222,8 +287,6 @@ class Writes:
                 registry.accept(obj, timestamp(time.time()))
             return obj, errors
         rules = builtin.RULES.get(kind.kind, builtin.NO_RULES)
-        # Defaults go into nested objects that the old state may share.
-        obj = copy(obj)
         try:
             rules.default(obj)
             # A binding sets the one field of a pod's spec that no update may.
@@ -275,9 +338,32 @@ class Writes:
         return Outcome(record.value, done, deleted=True, uid=uid)
 
 
+def decode(kind: Kind, obj: JsonObject, how: How) -> tuple[JsonObject, list[FieldError], Sequence[str]]:
+    """An object as its kind has it, what its schema finds wrong, and what to warn of. Raises StatusError (400, 422)."""
+    decoded = structs.decode_metadata(kind.kind, obj) if kind.custom else structs.decode(kind.struct, obj)
+    if problem := _identity_problem(kind, obj) or decoded.problem:
+        raise _undecodable(kind, obj, how, problem)
+    taken, unknown, errors = decoded.obj, list(decoded.unknown), list[FieldError]()
+    taken["metadata"] = {key: value for key, value in taken["metadata"].items() if value not in (None, {}, [], "")}
+    if kind.schema is not None:
+        checked = kind.schema.check(taken)
+        taken, errors = checked.obj, checked.errors
+        if how.subresource == "status":
+            errors = [error.below("status") for error in errors]
+        unknown += checked.unknown
+    complaints = [*how.repeated, *(f'unknown field "{path}"' for path in unknown)]
+    if complaints and how.field_validation == "Strict":
+        if how.repeated and how.repeated[0].startswith("line "):
+            complaints[: len(how.repeated)] = [status.repeated_in_yaml(how.repeated)]
+        raise _undecodable(kind, obj, how, f"strict decoding error: {', '.join(complaints)}")
+    return taken, errors, complaints if how.field_validation == "Warn" else ()
+
+
 def _identity_problem(kind: Kind, obj: JsonObject) -> str:
     for key, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
         if obj.get(key) not in (None, "", expected):
+            if not kind.custom:
+                return mismatch(kind, str(obj.get("apiVersion")), str(obj.get("kind")))
             return f"the {key} in the data ({obj[key]}) does not match the expected {key} ({expected})"
     return ""
 
@@ -286,11 +372,24 @@ def _undecodable(kind: Kind, obj: JsonObject, how: How, why: str) -> status.Stat
     """What is no object of its kind: a bad body, or a patch that makes a bad object of a good one."""
     if how.operation == "Apply":
         key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-        group_version = f"{kind.group}/{kind.version}, Kind={kind.kind}"
-        return status.StatusError(500, "", f"failed to create typed patch object ({key}; {group_version}): {why}")
+        return status.not_applicable(kind.group, kind.version, kind.kind, key, why)
+    if how.shown_patch:
+        why = _NOT_INTO.sub(_not_restored, why)
     if how.patched:
-        return status.invalid("", "", "", [status.invalid_value("patch", encode(obj).decode(), why)])
+        return status.invalid("", "", "", [status.invalid_value("patch", how.shown_patch or encode(obj).decode(), why)])
     return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def _not_restored(match: re.Match[str]) -> str:
+    """What a strategic patch is told of a wrong type: it does not go through JSON."""
+    found, wanted = _GO_KINDS.get(match[1].split()[0], match[1]), match[2]
+    if wanted.startswith(("[]", "map[")):
+        return f"cannot restore {'slice' if wanted.startswith('[]') else 'map'} from {found}"
+    if "." in wanted:
+        return f"cannot restore struct from: {found}"
+    if (found, wanted) == ("int64", "string"):
+        return "cannot convert int64 to string"
+    return f"unrecognized type: {wanted}"
 
 
 def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:
@@ -308,6 +407,14 @@ def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> 
     elif subresource == "status":
         for key in (old.keys() | new.keys()) - {"metadata", "status"}:
             _carry(old, new, key)
+
+
+def _keep_address(old: JsonObject, new: JsonObject) -> None:
+    """A service keeps its address, unless it becomes a name for something outside."""
+    spec = new.get("spec")
+    if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
+        kept = {key: old["spec"][key] for key in ("clusterIP", "clusterIPs") if key in old["spec"]}
+        new["spec"] = spec | kept
 
 
 def _carry(old: JsonObject, new: JsonObject, key: str) -> None:

@@ -1,0 +1,24 @@
+"""How lists and objects merge: what patches and server-side apply ask about a field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListRule:
+    """How a list (or an object) merges: by which key in a strategic patch, by which keys or not at all when applied."""
+
+    merge_key: str = ""
+    map_keys: tuple[str, ...] = ()
+    is_set: bool = False
+    retain_keys: bool = False
+    replace: bool = False
+    atomic: bool = False
+    atomic_items: bool = False
+
+
+ListRules = Callable[[Path], ListRule | None]

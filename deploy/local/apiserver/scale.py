@@ -1,0 +1,102 @@
+"""The scale subresource: how many replicas a workload is to have, as kubectl scale and autoscalers see it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from deploy.local.apiserver import apply, bodies, metadata, patching, status
+from deploy.local.apiserver.handlers import APPLY, STRATEGIC, how_of, mutation
+from deploy.local.apiserver.kinds import SCALE, Kind
+from deploy.local.apiserver.objects import JsonObject, decode, dig, timestamp
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.responses import Response, json_response, warning_headers
+from deploy.local.apiserver.selectors import object_text
+from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.writes import How, Mutate, Writes
+from deploy.local.apiserver.writes import decode as decode_object
+
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+class ScaleSubresource:
+    """Requests on the scale of workloads."""
+
+    def __init__(self, store: Store, writes: Writes) -> None:
+        self._store = store
+        self._writes = writes
+
+    async def handle(self, request: Request, target: Target, kind: Kind) -> Response:
+        """Raises StatusError."""
+        match request.method:
+            case "GET":
+                record = self._store.get(kind.resource, object_key(target.namespace, target.name))
+                if record is None:
+                    raise status.not_found(kind.group, kind.plural, target.name)
+                return json_response(_scale_of(record.load()))
+            case "PUT":
+                scale, repeated = bodies.parse_object(request, SCALE, target.namespace)
+                metadata.check_name(scale["metadata"].get("name"), target.name)
+                how = how_of(request, target, repeated)
+                return await self._write(target, kind, lambda _: scale, how)
+            case "PATCH" if request.content_type == APPLY:
+                return await self._apply(request, target, kind)
+            case "PATCH":
+                mutate, patch = mutation(request, SCALE)
+                shown = patching.go_text(patch) if request.content_type == STRATEGIC else ""
+                repeated = bodies.repeated_fields(request, patch)
+                how = replace(how_of(request, target, repeated), patched=True, shown_patch=shown)
+                return await self._write(target, kind, mutate, how)
+        raise status.method_not_allowed()
+
+    async def _write(self, target: Target, kind: Kind, mutate: Mutate, how: How) -> Response:
+        warnings: list[str] = []
+
+        def scaled(workload: JsonObject) -> JsonObject:
+            scale, _, found = decode_object(SCALE, mutate(_scale_of(workload)), how)
+            warnings[:] = found
+            meta, replicas = scale["metadata"], scale["spec"].get("replicas", 0)
+            if replicas < 0:
+                error = status.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+                raise status.invalid(SCALE.group, SCALE.kind, target.name, [error])
+            said = {key: meta[key] for key in ("uid", "resourceVersion") if key in meta}
+            known = {key: value for key, value in workload["metadata"].items() if key != "resourceVersion"}
+            return workload | {"metadata": known | said, "spec": workload["spec"] | {"replicas": replicas}}
+
+        outcome = self._writes.update(kind, target.namespace, target.name, scaled, how)
+        if outcome.done is not None:
+            await outcome.done
+        answer = json_response(_scale_of(decode(outcome.value)))
+        return replace(answer, headers=warning_headers(warnings))
+
+    async def _apply(self, request: Request, target: Target, kind: Kind) -> Response:
+        if not request.query.get("fieldManager"):
+            error = status.required("fieldManager", "is required for apply patch")
+            raise status.invalid_options("PatchOptions", error)
+        scale, repeated = bodies.parse_applied(request, SCALE, target.namespace)
+        metadata.check_name(scale["metadata"].get("name"), target.name)
+        how = replace(how_of(request, target, repeated), operation="Apply")
+        writer = apply.Writer(how.manager, "Apply", kind.api_version, timestamp(time.time()), how.subresource)
+        replicas = dig(scale, "spec", "replicas") or 0
+        wanted = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": {"replicas": replicas}}
+
+        def applied(workload: JsonObject) -> JsonObject:
+            return apply.apply(workload, wanted, writer, kind.list_rule, force=request.flag("force"))
+
+        outcome = self._writes.update(kind, target.namespace, target.name, applied, how)
+        if outcome.done is not None:
+            await outcome.done
+        return json_response(_scale_of(decode(outcome.value)))
+
+
+def _scale_of(workload: JsonObject) -> JsonObject:
+    """A workload as a Scale; what is zero is left out."""
+    replicas, current = dig(workload, "spec", "replicas"), dig(workload, "status", "replicas") or 0
+    selector = object_text(dig(workload, "spec", "selector") or {})
+    return {
+        "kind": SCALE.kind,
+        "apiVersion": SCALE.api_version,
+        "metadata": {key: workload["metadata"][key] for key in _SHOWN if key in workload["metadata"]},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": {"replicas": current} | ({"selector": selector} if selector else {}),
+    }

@@ -1,0 +1,176 @@
+"""generateName, deletion with its finalizers and grace, and owners."""
+
+from tests.parity.behaviours import Area
+from tests.parity.behaviours.objects import NODE, NODE_METRIC, Object, config_map, labelled, lease, owner, pod
+from tests.parity.calls import Calls, Json, Step, delete, get, given, patch, post, put
+
+deletions = Area("deletion", "generateName, finalizers, deletion, owner references")
+
+_GENERATED: Object = {"metadata": {"generateName": "gen-"}}
+_HELD = config_map() | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}}
+_RUNNING = given("$pods", pod(nodeName="n", terminationGracePeriodSeconds=30))
+_AT_ONCE = Step("DELETE", "$pods/a?gracePeriodSeconds=0", quiet=True)
+_RELEASE = patch("$cm/a", {"metadata": {"finalizers": None}})
+
+deletions.table({
+    "a name is generated": post("$cm", _GENERATED),
+    "a name is generated for a custom object":
+        post("$nm", {**NODE_METRIC, "metadata": {"generateName": "gen-"}, "apiVersion": "slo.koordinator.sh/v1alpha1"}),
+    "a given name goes before a generated one": post("$cm", {"metadata": {"name": "a", "generateName": "gen-"}}),
+    "an invalid prefix of a name is refused": post("$cm", {"metadata": {"generateName": "gen_"}}),
+    "a name is generated in a dry run": post("$cm?dryRun=All", _GENERATED),
+    "a dry run of a creation makes nothing": [post("$cm?dryRun=All", config_map()), get("$cm/a")],
+    "a deleted config map is answered by a status": [given("$cm", config_map()), delete("$cm/a"), get("$cm/a")],
+    "a deleted custom object is answered by a status": [given("$nm", NODE_METRIC), delete("$nm/$me"), get("$nm/$me")],
+    "a deleted lease is answered by a status": [given("$leases", lease()), delete("$leases/a")],
+    "a deleted node is answered by a status": [given("$nodes", NODE), delete("$nodes/$me")],
+    "a deleted pod is answered by itself": [given("$pods", pod()), delete("$pods/a"), get("$pods/a")],
+    "a deleted service account is answered by itself":
+        [given("$accounts", {"metadata": {"name": "a"}}), delete("$accounts/a")],
+    "a dry run of a deletion deletes nothing": [
+        given("$cm", config_map()),
+        delete("$cm/a?dryRun=All"),
+        delete("$cm/a", {"dryRun": ["All"]}),
+        get("$cm/a"),
+    ],
+    "a finalizer holds what is deleted": [
+        given("$cm", _HELD),
+        delete("$cm/a"),
+        delete("$cm/a"),
+        put("$cm/a", _HELD | {"data": {"a": "1"}}),
+        _RELEASE,
+        get("$cm/a"),
+    ],
+    "a finalizer holds a custom object that is deleted": [
+        given("$nm", NODE_METRIC | {"metadata": {"name": "$me", "finalizers": ["x.io/wait"]}}),
+        delete("$nm/$me"),
+        patch("$nm/$me", {"metadata": {"finalizers": None}}),
+        get("$nm/$me"),
+    ],
+    "no finalizer is added to what is deleted": [
+        given("$cm", _HELD),
+        delete("$cm/a"),
+        patch("$cm/a", {"metadata": {"finalizers": ["x.io/wait", "x.io/more"]}}),
+        _RELEASE,
+    ],
+    "one of two finalizers goes": [
+        given("$cm", config_map() | {"metadata": {"name": "a", "finalizers": ["x.io/1", "x.io/2"]}}),
+        delete("$cm/a"),
+        patch("$cm/a", {"metadata": {"finalizers": ["x.io/2"]}}),
+        patch("$cm/a", {"metadata": {"finalizers": []}}),
+        get("$cm/a"),
+    ],
+    "a deletion time cannot be set":
+        [given("$cm", config_map()), patch("$cm/a", {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}})],
+    "what is held is not made again": [given("$cm", _HELD), delete("$cm/a"), post("$cm", config_map()), _RELEASE],
+    "a running pod is given its time": [_RUNNING, delete("$pods/a"), get("$pods/a"), _AT_ONCE],
+    "a running pod is given the time asked for": [_RUNNING, delete("$pods/a?gracePeriodSeconds=7"), _AT_ONCE],
+    "a running pod's time gets shorter, not longer": [
+        _RUNNING,
+        delete("$pods/a", {"gracePeriodSeconds": 20}),
+        delete("$pods/a", {"gracePeriodSeconds": 25}),
+        delete("$pods/a", {"gracePeriodSeconds": 5}),
+        _AT_ONCE,
+    ],
+    "a running pod is deleted at once by no time": [_RUNNING, delete("$pods/a?gracePeriodSeconds=0"), get("$pods/a")],
+    "a running pod with a finalizer outlives its time": [
+        given("$pods", pod(nodeName="n") | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}}),
+        delete("$pods/a?gracePeriodSeconds=0"),
+        patch("$pods/a", {"metadata": {"finalizers": None}}),
+        get("$pods/a"),
+    ],
+    "a finished pod needs no time":
+        [_RUNNING, patch("$pods/a/status", {"status": {"phase": "Succeeded"}}), delete("$pods/a"), get("$pods/a")],
+    "a negative time is a second": [_RUNNING, delete("$pods/a", {"gracePeriodSeconds": -5}), _AT_ONCE],
+    "a collection is deleted":
+        [given("$leases", lease("a")), given("$leases", lease("b")), delete("$leases"), get("$leases")],
+    "a collection is deleted by label": [
+        given("$leases", labelled("a", app="x")),
+        given("$leases", labelled("b", app="y")),
+        delete("$leases?labelSelector=app%3Dx"),
+        get("$leases"),
+    ],
+    "a collection is deleted by field": [
+        given("$leases", lease("a")),
+        given("$leases", lease("b")),
+        delete("$leases?fieldSelector=metadata.name%3Db"),
+        get("$leases"),
+    ],
+    "a collection is deleted in a dry run":
+        [given("$leases", lease("a")), delete("$leases?dryRun=All"), get("$leases")],
+    "a collection of custom objects is deleted":
+        [given("$nm", NODE_METRIC), delete("$nm?labelSelector=test%3D$me"), get("$nm/$me")],
+    "a collection of nothing is deleted": delete("$leases"),
+    "a collection of running pods is given its time": [_RUNNING, delete("$pods?labelSelector=app%3Da"), _AT_ONCE],
+    "deletions are repeated": [given("$cm", config_map()), delete("$cm/a"), delete("$cm/a")],
+})  # fmt: skip
+
+
+def _owned(owned_by: Json, name: str = "b") -> Object:
+    return {"metadata": {"name": name, "ownerReferences": [owned_by]}}
+
+
+@deletions.behaviour("dependents go after their owner")
+def _(c: Calls) -> None:
+    c.post("$leases", _owned(owner(c.post("$cm", config_map()))))
+    c.delete("$cm/a")
+    c.gone("$leases/b")
+
+
+@deletions.behaviour("dependents go before their owner in the foreground")
+def _(c: Calls) -> None:
+    made = c.given("$cm", config_map())
+    held = _owned(owner(made, blockOwnerDeletion=True))
+    held["metadata"]["finalizers"] = ["x.io/wait"]
+    c.given("$leases", held)
+    c.delete("$cm/a", {"propagationPolicy": "Foreground"})
+    c.settled("$leases/b", lambda obj: obj["metadata"].get("deletionTimestamp"))
+    c.get("$cm/a")
+    c.patch("$leases/b", {"metadata": {"finalizers": None}})
+    c.gone("$cm/a")
+
+
+@deletions.behaviour("dependents stay as orphans")
+def _(c: Calls) -> None:
+    c.given("$leases", _owned(owner(c.given("$cm", config_map()))))
+    c.delete("$cm/a?propagationPolicy=Orphan")
+    c.gone("$cm/a")
+    c.settled("$leases/b", lambda obj: not obj["metadata"].get("ownerReferences"))
+    c.get("$leases/b")
+
+
+@deletions.behaviour("a dependent of two owners stays for the second")
+def _(c: Calls) -> None:
+    first, second = (owner(c.given("$cm", config_map(name))) for name in ("a", "z"))
+    both = _owned(first)
+    both["metadata"]["ownerReferences"].append(second)
+    c.given("$leases", both)
+    c.delete("$cm/a")
+    c.settled("$leases/b", lambda obj: len(obj["metadata"]["ownerReferences"]) == 1)
+    c.get("$leases/b")
+
+
+@deletions.behaviour("a dependent of a missing owner goes")
+def _(c: Calls) -> None:
+    reference = owner(c.given("$cm", config_map()))
+    c.delete("$cm/a")
+    c.post("$leases", _owned(reference))
+    c.gone("$leases/b")
+
+
+@deletions.behaviour("a cluster-wide owner owns across kinds")
+def _(c: Calls) -> None:
+    c.given("$leases", _owned(owner(c.given("$nm", NODE_METRIC))))
+    c.delete("$nm/$me")
+    c.gone("$leases/b")
+
+
+@deletions.behaviour("a namespace takes its content along")
+def _(c: Calls) -> None:
+    c.given("$leases", lease() | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}})
+    c.delete("$namespaces/$ns")
+    c.settled("$leases/a", lambda obj: obj["metadata"].get("deletionTimestamp"))
+    c.post("$leases", lease("b"))
+    c.delete("$namespaces/$ns")
+    c.patch("$leases/a", {"metadata": {"finalizers": None}})
+    c.gone("$namespaces/$ns")

@@ -1,0 +1,212 @@
+"""Leases under contention, eviction with budgets, events."""
+
+from tests.parity.behaviours import Area
+from tests.parity.behaviours.objects import Object, event, lease, pod
+from tests.parity.calls import Calls, get, given, patch, post, put
+
+leases = Area("leases", "Leases under contention")
+evictions = Area("evictions", "Eviction and disruption budgets")
+events = Area("events", "Events")
+
+
+def _held(by: str, version: str, transitions: int = 0) -> Object:
+    spec = {"holderIdentity": by, "leaseDurationSeconds": 15, "leaseTransitions": transitions}
+    spec |= {"acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:01.000000Z"}
+    return {"metadata": {"name": "a", "resourceVersion": version}, "spec": spec}
+
+
+leases.table({
+    "of two creators one wins":
+        [post("$leases", _held("one", "")), post("$leases", _held("two", "")), get("$leases/a")],
+    "a lease keeps its microseconds":
+        [given("$leases", lease()), patch("$leases/a", {"spec": {"renewTime": "2020-01-01T00:00:00.000001Z"}})],
+    "a time of a lease in another zone is told in UTC":
+        post("$leases", lease(renewTime="2020-01-01T02:00:00.000000+02:00")),
+    "a lease without duration is taken": post("$leases", lease(holderIdentity="")),
+    "a lease without spec is taken": post("$leases", {"metadata": {"name": "a"}}),
+})  # fmt: skip
+
+
+@leases.behaviour("of two holders of one version one wins")
+def _(c: Calls) -> None:
+    version = c.given("$leases", _held("one", ""))["metadata"]["resourceVersion"]
+    c.put("$leases/a", _held("two", version, 1))
+    c.put("$leases/a", _held("three", version, 1))
+    c.get("$leases/a")
+
+
+@leases.behaviour("a holder renews from version to version")
+def _(c: Calls) -> None:
+    version = c.given("$leases", _held("one", ""))["metadata"]["resourceVersion"]
+    for moment in range(3):
+        renewed = _held("one", version)
+        renewed["spec"]["renewTime"] = f"2020-01-01T00:00:02.00000{moment}Z"
+        version = c.put("$leases/a", renewed)["metadata"]["resourceVersion"]
+
+
+@leases.behaviour("a holder that lost sees who holds it, and releases nothing")
+def _(c: Calls) -> None:
+    version = c.given("$leases", _held("one", ""))["metadata"]["resourceVersion"]
+    c.put("$leases/a", _held("two", version, 1))
+    c.patch("$leases/a", {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}})
+    c.get("$leases/a")
+
+
+@leases.behaviour("a lease deleted under its holder is lost")
+def _(c: Calls) -> None:
+    version = c.given("$leases", _held("one", ""))["metadata"]["resourceVersion"]
+    c.delete("$leases/a")
+    c.put("$leases/a", _held("one", version))
+
+
+_EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": "$ns"}}
+_READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def _running(c: Calls, *names: str, ready: bool = True) -> None:
+    for name in names:
+        c.given("$pods", pod(name, {"app": "x"}, nodeName="n", terminationGracePeriodSeconds=0))
+        if ready:
+            c.prepare(patch(f"$pods/{name}/status", _READY))
+
+
+def _budget(c: Calls, name: str = "a", *, expected: int, **spec: object) -> None:
+    """A budget whose status its controller has settled, with the pods it expects."""
+    made = c.given("$pdb", {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": "x"}}} | spec})
+
+    def counted(budget: Object) -> bool:
+        status = budget.get("status", {})
+        seen: bool = status.get("observedGeneration", 0) >= made["metadata"]["generation"]
+        return seen and status["expectedPods"] == expected
+
+    c.settled(f"$pdb/{name}", counted)
+
+
+evictions.table({
+    "a pod without budget is evicted": [given("$pods", pod()), post("$pods/a/eviction", _EVICTION), get("$pods/a")],
+    "a running pod is evicted within its time": [
+        given("$pods", pod(nodeName="n")),
+        post("$pods/a/eviction", _EVICTION | {"deleteOptions": {"gracePeriodSeconds": 7}}),
+        get("$pods/a"),
+    ],
+    "a missing pod is not evicted": post("$pods/a/eviction", _EVICTION),
+    "an eviction is of the pod of its path": [given("$pods", pod("b")), post("$pods/b/eviction", _EVICTION)],
+    "an eviction without body is refused": [given("$pods", pod()), post("$pods/a/eviction", None)],
+    "an eviction without kind is refused":
+        [given("$pods", pod()), post("$pods/a/eviction", {"metadata": {"name": "a"}})],
+    "an eviction of an unknown version is refused":
+        [given("$pods", pod()), post("$pods/a/eviction", _EVICTION | {"apiVersion": "policy/v9"})],
+    "an eviction in a dry run evicts nothing": [
+        given("$pods", pod()),
+        post("$pods/a/eviction", _EVICTION | {"deleteOptions": {"dryRun": ["All"]}}),
+        post("$pods/a/eviction?dryRun=All", _EVICTION),
+        get("$pods/a"),
+    ],
+    "an eviction of another uid is refused": [
+        given("$pods", pod()),
+        post("$pods/a/eviction", _EVICTION | {"deleteOptions": {"preconditions": {"uid": "u"}}}),
+    ],
+    "an eviction cannot be read": [given("$pods", pod()), get("$pods/a/eviction")],
+    "a budget is made with defaults": post("$pdb", lease(minAvailable=1, selector={"matchLabels": {"app": "x"}})),
+    "a budget's counts change its generation": [
+        given("$pdb", lease(minAvailable=1)),
+        patch("$pdb/a", {"spec": {"minAvailable": 2}, "metadata": {"managedFields": None}}),
+    ],
+})  # fmt: skip
+
+
+@evictions.behaviour("a budget counts its pods")
+def _(c: Calls) -> None:
+    _running(c, "a", "b")
+    _budget(c, expected=2, minAvailable=1)
+    c.get("$pdb/a")
+
+
+@evictions.behaviour("a budget lets go as many as it can spare")
+def _(c: Calls) -> None:
+    _running(c, "a", "b")
+    _budget(c, expected=2, minAvailable=1)
+    c.post("$pods/a/eviction", _EVICTION)
+    c.post("$pods/b/eviction", _EVICTION | {"metadata": {"name": "b"}})
+
+
+@evictions.behaviour("a budget of a share of pods without controller expects none")
+def _(c: Calls) -> None:
+    _running(c, "a", "b")
+    _budget(c, expected=0, minAvailable="100%")
+    c.post("$pods/a/eviction", _EVICTION)
+
+
+@evictions.behaviour("two budgets of one pod let nothing go")
+def _(c: Calls) -> None:
+    _running(c, "a", "b")
+    _budget(c, expected=2, minAvailable=0)
+    _budget(c, "b", expected=2, minAvailable=0)
+    c.post("$pods/a/eviction", _EVICTION)
+
+
+@evictions.behaviour("a pod that is not ready goes when the others suffice")
+def _(c: Calls) -> None:
+    _running(c, "b")
+    _running(c, "a", ready=False)
+    c.prepare(patch("$pods/a/status", {"status": {"phase": "Running"}}))
+    _budget(c, expected=2, minAvailable=1)
+    c.post("$pods/a/eviction", _EVICTION)
+
+
+@evictions.behaviour("a pod that is not ready goes in any case where its budget says so")
+def _(c: Calls) -> None:
+    _running(c, "a", ready=False)
+    c.prepare(patch("$pods/a/status", {"status": {"phase": "Running"}}))
+    _budget(c, expected=1, minAvailable=1, unhealthyPodEvictionPolicy="AlwaysAllow")
+    c.post("$pods/a/eviction", _EVICTION)
+
+
+@evictions.behaviour("a pending pod goes whatever its budget says")
+def _(c: Calls) -> None:
+    _running(c, "a", ready=False)
+    _budget(c, expected=1, minAvailable=1)
+    c.post("$pods/a/eviction", _EVICTION)
+
+
+@evictions.behaviour("a dry run of an eviction asks the budget")
+def _(c: Calls) -> None:
+    _running(c, "a")
+    _budget(c, expected=1, minAvailable=1)
+    c.post("$pods/a/eviction?dryRun=All", _EVICTION)
+
+
+_TIMES = {"firstTimestamp": "2020-01-01T00:00:00Z", "lastTimestamp": "2020-01-01T00:00:00Z"}
+_CLUSTER = {"kind": "NodeMetric", "name": "$me", "apiVersion": "slo.koordinator.sh/v1alpha1"}
+
+events.table({
+    "an event is made with defaults": [post("$events", event()), get("$events/a")],
+    "an event repeats by its count": [
+        given("$events", event(count=1, **_TIMES)),
+        patch("$events/a", {"count": 2, "lastTimestamp": "2020-01-01T00:00:09Z"}),
+    ],
+    "an event is updated": [given("$events", event(count=1)), put("$events/a", event(count=7))],
+    "an update creates an event": put("$events/a", event(count=1)),
+    "an event's name is generated": post("$events", event(metadata={"generateName": "gen-"})),
+    "an event about another namespace is refused":
+        post("$events", event(involvedObject={"kind": "Pod", "namespace": "other", "name": "a"})),
+    "an event about a cluster-wide object is of the default namespace": [
+        post("/api/v1/namespaces/default/events", event(metadata={"name": "$me"}, involvedObject=_CLUSTER)),
+        post("$events", event(involvedObject=_CLUSTER)),
+    ],
+    "an event without object is refused": post("$events", event(involvedObject={})),
+    "an event without anything is taken as it is":
+        post("/api/v1/namespaces/default/events", {"metadata": {"generateName": "gen-"}}),
+    "an event of an unknown type is taken": post("$events", event(type="Nothing")),
+    "an event of the new form is checked": post("$events", event(eventTime="2020-01-01T00:00:00.000000Z")),
+    "an event of the new form is taken": post("$events", event(
+        eventTime="2020-01-01T00:00:00.000000Z", reportingComponent="x.io/y", reportingInstance="z", action="Try",
+        series={"count": 2, "lastObservedTime": "2020-01-01T00:00:00.000000Z"},
+    )),
+    "an event with a long message is taken": post("$events", event(message="m" * 1025)),
+    "an event's object cannot change":
+        [given("$events", event()), patch("$events/a", {"involvedObject": {"name": "b"}})],
+    "an event of a patch in a missing namespace is not found": patch("/api/v1/namespaces/nope/events/a", {}),
+    "an event of a missing namespace is refused":
+        post("/api/v1/namespaces/nope/events", event(involvedObject={"namespace": "nope"})),
+})  # fmt: skip

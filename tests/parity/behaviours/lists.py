@@ -1,0 +1,173 @@
+"""Lists: pages, moments and selectors."""
+
+from urllib.parse import quote
+
+from tests.parity.behaviours import Area
+from tests.parity.behaviours.objects import NODE_METRIC, event, labelled, lease, pod
+from tests.parity.calls import Calls, Step, get, given
+
+lists = Area("lists", "Pagination and moments of lists")
+selectors = Area("selectors", "Label and field selectors")
+
+_FIVE = [given("$leases", labelled(name, app=name, tier="x" if name in "ac" else "y", n=str(index)))
+         for index, name in enumerate("abcde")]  # fmt: skip
+
+
+def _five(*queries: str) -> list[Step]:
+    return [*_FIVE, *(get(f"$leases?{query}") for query in queries)]
+
+
+lists.table({
+    "a list is ordered by name": [given("$leases", lease(name)) for name in ("b", "a-b", "a")] + [get("$leases")],
+    "an empty list has no items": get("$leases"),
+    "a list of a custom kind names the kind of its items":
+        [given("$nm", NODE_METRIC), get("$nm?labelSelector=test%3D$me")],
+    "a list of all namespaces holds this one": [
+        given("$leases", labelled("a", test="$me")),
+        get("/apis/coordination.k8s.io/v1/leases?labelSelector=test%3D$me"),
+    ],
+    "a limit of nothing is none": _five("limit=0"),
+    "a limit beyond the list is none": _five("limit=9"),
+    "a negative limit is refused": _five("limit=-1"),
+    "a limit counts the remaining objects": _five("limit=2"),
+    "a limit with a selector does not count": _five("limit=1&labelSelector=tier%3Dy"),
+    "a continue token that is none is refused": get("$leases?limit=1&continue=%25"),
+    "a continue token of another version is refused": get("$leases?limit=1&continue=eyJ2IjoidjEifQ"),
+    "a list of a version from the future is refused": get("$leases?resourceVersion=9000000000000000000"),
+    "an object of a version from the future is refused":
+        [given("$leases", lease()), get("$leases/a?resourceVersion=9000000000000000000")],
+    "a list of a version that is none is refused": get("$leases?resourceVersion=x"),
+    "an object of a version that is none is refused": get("$leases/a?resourceVersion=x"),
+    "a match without version is refused": get("$leases?resourceVersionMatch=Exact"),
+    "an unknown match is refused": get("$leases?resourceVersion=1&resourceVersionMatch=Nothing"),
+    "an exact match of no version is refused": get("$leases?resourceVersion=0&resourceVersionMatch=Exact"),
+    "a match with a continue token is refused": get("$leases?resourceVersion=1&resourceVersionMatch=Exact&continue=x"),
+    "a list of any version is answered": _five("resourceVersion=0&labelSelector=app%3Da"),
+})  # fmt: skip
+
+
+@lists.behaviour("a list is read in pages")
+def _(c: Calls) -> None:
+    for step in _FIVE:
+        c.make(step)
+    token = c.get("$leases?limit=2")["metadata"]["continue"]
+    token = c.get(f"$leases?limit=2&continue={quote(token)}")["metadata"]["continue"]
+    c.get(f"$leases?limit=2&continue={quote(token)}")
+
+
+@lists.behaviour("the pages of a list show one moment")
+def _(c: Calls) -> None:
+    for step in _FIVE:
+        c.make(step)
+    token = c.get("$leases?limit=3")["metadata"]["continue"]
+    c.patch("$leases/e", {"spec": {"holderIdentity": "later"}})
+    c.delete("$leases/d")
+    c.given("$leases", lease("f"))
+    c.get(f"$leases?limit=3&continue={quote(token)}")
+
+
+@lists.behaviour("pages by selector go on behind what does not match")
+def _(c: Calls) -> None:
+    for step in _FIVE:
+        c.make(step)
+    token = c.get("$leases?limit=1&labelSelector=tier%3Dx")["metadata"]["continue"]
+    c.get(f"$leases?limit=1&labelSelector=tier%3Dx&continue={quote(token)}")
+
+
+@lists.behaviour("a continue token goes with no version")
+def _(c: Calls) -> None:
+    for step in _FIVE:
+        c.make(step)
+    first = c.get("$leases?limit=1")["metadata"]
+    c.get(f"$leases?limit=1&continue={quote(first['continue'])}&resourceVersion={first['resourceVersion']}")
+
+
+@lists.behaviour("a list of a version is at least of that version, or exactly")
+def _(c: Calls) -> None:
+    first = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
+    second = c.given("$leases", lease("b"))["metadata"]["resourceVersion"]
+    c.get(f"$leases?resourceVersion={first}&resourceVersionMatch=NotOlderThan")
+    c.get(f"$leases?resourceVersion={second}&resourceVersionMatch=Exact")
+    c.get(f"$leases?resourceVersion={first}")
+    c.get(f"$leases/a?resourceVersion={first}")
+
+
+@lists.behaviour("an exact match shows the past")
+def _(c: Calls) -> None:
+    first = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
+    c.given("$leases", lease("b"))
+    c.get(f"$leases?resourceVersion={first}&resourceVersionMatch=Exact")
+
+
+@lists.behaviour("an expired continue token is answered with one that goes on")
+def _(c: Calls) -> None:
+    for step in _FIVE:
+        c.make(step)
+    token = c.get("$leases?limit=2")["metadata"]["continue"]
+    c.given("$leases", lease("f"))
+    c.server.compact()
+    told = c.get(f"$leases?limit=2&continue={quote(token)}")
+    rest = c.get(f"$leases?limit=9&continue={quote(told['metadata']['continue'])}")
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["c", "d", "e", "f"]
+
+
+@lists.behaviour("a list or watch from a compacted version is told so")
+def _(c: Calls) -> None:
+    start = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
+    c.given("$leases", lease("b"))
+    c.server.compact()
+    c.get(f"$leases?resourceVersion={start}&resourceVersionMatch=Exact")
+    with c.watch(f"$leases?watch=1&resourceVersion={start}") as watch:
+        watch.rest()
+
+
+def _labels(text: str) -> list[Step]:
+    return _five(f"labelSelector={quote(text)}")
+
+
+def _fields(text: str, path: str = "$leases") -> Step:
+    return get(f"{path}?fieldSelector={quote(text)}")
+
+
+_PODS = [given("$pods", pod("a")), given("$pods", pod("b", nodeName="n", restartPolicy="Never"))]
+
+selectors.table({
+    **{f"labels are selected by `{text}`": _labels(text) for text in (
+        "app=a", "app==a", "app!=a", "app", "!app", "none", "app in (a,b)", "app notin (a,b)", "app=a,tier=x",
+        " app = a , tier = x ", "app=", "app in (a, )", "n>2", "n<1", "tier in (x),app notin (a),n",
+    )},
+    **{f"a selector `{text}` is refused": get(f"$leases?labelSelector={quote(text)}") for text in (
+        "a===b", "a in b", "a in (b", "a in ()", "a b", ",", "a,", "a=b c", "a>b", "-a=b", "a=-b", "a/b/c=d", "!a=b",
+            "=a",
+    )},
+    "fields are selected by name": [*_FIVE, _fields("metadata.name=a"), _fields("metadata.name!=a,metadata.name!=b")],
+    "fields are selected by namespace":
+        [*_FIVE[:1], _fields("metadata.namespace=$ns"), _fields("metadata.namespace=other")],
+    "pods are selected by node": [*_PODS, _fields("spec.nodeName=n", "$pods"), _fields("spec.nodeName=", "$pods")],
+    "pods are selected by phase":
+        [*_PODS, _fields("status.phase=Pending,metadata.name=a", "$pods"), _fields("status.phase!=Pending", "$pods")],
+    "pods are selected by restart policy": [*_PODS, _fields("spec.restartPolicy=Never", "$pods")],
+    "pods are selected by scheduler": [*_PODS, _fields("spec.schedulerName!=default-scheduler", "$pods")],
+    "nodes are selected by schedulability": _fields("spec.unschedulable=true,metadata.name=nope", "$nodes"),
+    "namespaces are selected by phase": _fields("status.phase=Terminating,metadata.name=default", "$namespaces"),
+    "secrets are selected by type": [
+        given("$secrets", {"metadata": {"name": "a"}, "type": "x.io/y"}),
+        given("$secrets", {"metadata": {"name": "b"}}),
+        _fields("type=x.io/y", "$secrets"),
+    ],
+    "events are selected by what they are about": [
+        given("$events", event()),
+        *(_fields(f"{text},metadata.namespace=$ns", "$events") for text in (
+            "involvedObject.name=a", "involvedObject.name=b", "involvedObject.kind=Pod,involvedObject.uid=u",
+            "reason=Tested,type=Normal", "type!=Normal", "involvedObject.apiVersion=v1", "source=",
+                "reportingComponent=",
+        )),
+    ],
+    "a custom object is selected by name": [given("$nm", NODE_METRIC), _fields("metadata.name=$me", "$nm")],
+    **{f"a field selector `{text}` of {path} is refused": _fields(text, path) for path, text in (
+        ("$pods", "spec.nothing=a"), ("$cm", "data.a=b"), ("$leases", "spec.holderIdentity=a"), ("$nm", "spec.a=b"),
+        ("$nodes", "spec.podCIDR=a"), ("$events", "message=m"), ("$pods", "spec.nodeName"), ("$pods", "=a"),
+        ("$pdb", "spec.a=b"), ("$namespaces", "spec.a=b"), ("$deployments", "spec.replicas=1"), ("$pods",
+            "metadata.labels=a"),
+    )},
+})  # fmt: skip
