@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import yaml
 
 from shared import durations
 from shared.errors import InvalidInput
@@ -79,6 +78,8 @@ def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str])
 
 
 def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, object]:
+    import yaml  # here, as most processes are given no file
+
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

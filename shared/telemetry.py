@@ -96,6 +96,7 @@ class Loops:
         A round that outlasts its interval is counted and the rounds it covered are dropped. The interval is asked
         for after each round, so that a policy can change it.
         """
+        self._overruns.labels(name)  # shown from the start, as none
         self.start(name, lambda stop: self._schedule(name, interval_seconds, work, stop))
 
     def overdue(self, periods: float = 3.0, grace_seconds: float = 5.0) -> dict[str, float]:

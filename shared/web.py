@@ -1,15 +1,19 @@
 """The HTTP face of a process: uvicorn in a thread, bound before it starts, and an API page that needs no network."""
 
+import asyncio
 import html
 import ipaddress
 import logging
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 import uvicorn
-from fastapi import FastAPI
 
 from shared.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -17,12 +21,32 @@ GRACEFUL_SECONDS = 2
 CLOSE_SECONDS = 10.0
 
 
+class _Sleeper(uvicorn.Server):
+    """Sleeps between requests. The original looks ten times a second whether it is to end, and what the date is."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._told.wait()
+
+    def stop(self) -> None:
+        """Ends it, from any thread."""
+        self.should_exit = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._told.set)
+
+
 class Server:
     """One application on one bound socket, served by a thread of its own."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+    def __init__(self, app: "ASGIApp", listener: socket.socket) -> None:
         self._listener = listener
-        self._server = uvicorn.Server(
+        self._server = _Sleeper(
             uvicorn.Config(
                 app,
                 log_config=None,
@@ -52,7 +76,7 @@ class Server:
 
     def close(self) -> None:
         """Ends open requests within `GRACEFUL_SECONDS` and frees the port."""
-        self._server.should_exit = True
+        self._server.stop()
         if self._thread.ident is not None:
             self._thread.join(CLOSE_SECONDS)
         self._listener.close()
@@ -64,7 +88,7 @@ class Server:
             logger.exception("HTTP server failed", extra={"url": self.url})
 
 
-def server(app: FastAPI, listen: str) -> Server:
+def server(app: "ASGIApp", listen: str) -> Server:
     """A server of `app` bound to `listen` ("host:port", port 0 for any free one), not yet started.
 
     Raises InvalidInput when `listen` is not an address or the address cannot be bound.

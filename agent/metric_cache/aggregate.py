@@ -5,7 +5,7 @@ import enum
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.metric_cache.ring import Samples
+from agent.metric_cache.ring_file import Samples
 
 Values = NDArray[np.float64]
 
@@ -32,33 +32,62 @@ def aggregate(samples: Samples, how: Aggregation) -> Values:
         return np.full(samples.shape[1], 0.0 if how is Aggregation.COUNT else np.nan)
     if how in _PERCENTILES:
         return percentile(samples, _PERCENTILES[how])
-    counts = np.count_nonzero(~np.isnan(samples), axis=0)
+    counts = len(samples) - np.isnan(samples).sum(axis=0, dtype=np.int64)
     if how is Aggregation.COUNT:
         return np.asarray(counts, np.float64)
     if how is Aggregation.AVG:
         sums: Values = np.nansum(samples, axis=0, dtype=np.float64)
-        averages = np.full(len(sums), np.nan)
-        np.divide(sums, counts, out=averages, where=counts > 0)
-        return averages
+        return _quotients(sums, counts)
     if how is Aggregation.MAX:
         return np.asarray(np.fmax.reduce(samples, axis=0), np.float64)
     return _last(samples)
 
 
+def summary(samples: Samples) -> Samples:
+    """The rows that stand for `samples`, of shape (3, series): their means, maxima and counts."""
+    counts = len(samples) - np.isnan(samples).sum(axis=0, dtype=np.int64)
+    means = _quotients(np.nansum(samples, axis=0, dtype=np.float64), counts)
+    maxima = np.fmax.reduce(samples, axis=0, initial=np.nan)
+    return np.array([means, maxima, counts], np.float32)
+
+
+def aggregate_rows(means: Samples, maxima: Samples, counts: Samples, how: Aggregation) -> Values:
+    """The same from rows that each stand for `counts` samples, all of shape (rows, series).
+
+    Average, maximum and count are those of the samples themselves; a percentile is one of the rows' means, and the
+    last one is the last row's mean.
+    """
+    if means.size == 0 or how not in (Aggregation.AVG, Aggregation.MAX, Aggregation.COUNT):
+        return aggregate(means, how)
+    if how is Aggregation.MAX:
+        return aggregate(maxima, how)
+    totals: Values = np.nansum(counts, axis=0, dtype=np.float64)
+    if how is Aggregation.COUNT:
+        return totals
+    sums: Values = np.nansum(means.astype(np.float64) * counts, axis=0)
+    return _quotients(sums, totals)
+
+
 def percentile(samples: Samples, p: float) -> Values:
     """The sample at Koordinator's index of each ascending series; never interpolated."""
-    if not np.isnan(samples).any():
-        index = percentile_index(len(samples), p)
-        return np.asarray(np.partition(samples, index, axis=0)[index], np.float64)
-    ordered = np.sort(samples, axis=0)  # NaN goes last
-    counts = np.count_nonzero(~np.isnan(samples), axis=0)
-    indexes = np.array([percentile_index(n, p) for n in range(len(samples) + 1)])[counts]
-    return np.asarray(np.take_along_axis(ordered, indexes[np.newaxis], axis=0)[0], np.float64)
+    ordered = np.ascontiguousarray(samples.T)
+    ordered.sort(axis=1)  # NaN goes last
+    counts = len(samples) - np.isnan(samples).sum(axis=0, dtype=np.int64)
+    indexes = percentile_index(counts, p)
+    return np.asarray(np.take_along_axis(ordered, indexes[:, np.newaxis], axis=1)[:, 0], np.float64)
 
 
-def percentile_index(count: int, p: float) -> int:
+def percentile_index(count: int | NDArray[np.int64], p: float) -> NDArray[np.int64]:
     """int(n * p) - 1, at least 0, with the product in float32 as Koordinator's metric cache computes it."""
-    return max(0, int(np.float32(count) * np.float32(p)) - 1)
+    product = np.asarray(count, np.float32) * np.float32(p)
+    return np.maximum(0, product.astype(np.int64) - 1)
+
+
+def _quotients(sums: Values, counts: NDArray[np.integer] | Values) -> Values:
+    """NaN for nothing divided by nothing."""
+    averages = np.full(len(sums), np.nan)
+    np.divide(sums, counts, out=averages, where=counts > 0)
+    return averages
 
 
 def _last(samples: Samples) -> Values:

@@ -1,87 +1,425 @@
-"""The samples of every entity of the node, written once a second and asked over any window."""
+"""The samples of everything on the node: each second for an hour, and five minutes' mean and maximum for a week.
 
+Three rings, one file each:
+
+    hour     1 s, an hour: the node, system, classes and prod-peak; CPU and memory of pods and workloads
+    quarter  1 s, 15 minutes: containers, host applications, NUMA nodes, and the colder values of pods
+    week     5 minutes, 7 days: mean, maximum and count of every series of the hour ring
+
+A row of the week ring is computed from the hour ring when its five minutes are over, so a restart in between loses
+nothing. A window is answered from single seconds as far as these reach back; one that begins before them, where the
+week ring has something to say, is widened to whole five minutes and answered from that ring and the unfinished rest.
+"""
+
+import enum
 import itertools
-import math
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from agent.metric_cache import aggregate
-from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.ring import BLOCK_COLUMNS, Ring
-from agent.metric_cache.series import Usage
+from agent.metric_cache import aggregate, series
+from agent.metric_cache.aggregate import Aggregation, Values
+from agent.metric_cache.ring import Columns, Ring
+from agent.metric_cache.ring_file import Geometry, Samples
+from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.metric_cache.storage import DEFAULT_LIMIT_BYTES, Disk, Space, Storage
+from agent.metric_cache.timeline import Timeline
+from shared.clock import Clock, SystemClock
 
-_WIDTH = len(Usage._fields)
+HOUR_SECONDS = 3600
+QUARTER_SECONDS = 900
+STEP_SECONDS = 300  # of the week ring
+WEEK_SECONDS = 7 * 86400
+WEEK_ROWS = WEEK_SECONDS // STEP_SECONDS
+LEAST_SECONDS = 2 * STEP_SECONDS  # a row of the week ring needs all of its seconds
+TIDY_SECONDS = 60
+
+_LONG_NAME, _SHORT_NAME = 512, 160  # bytes: a workload's may have 380, a container's 140
+_CHUNK_SAMPLES = 1 << 18  # read at once: 1 MiB
+_MEAN, _MAX, _COUNT = range(3)
+_HOUR, _QUARTER = range(2)
+
+_NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.PROD_PEAK, Kind.CLASS})
+_ENTITIES = frozenset({Kind.POD, Kind.WORKLOAD})
+_USAGE = (Metric.CPU, Metric.MEMORY)
+
+Floats: TypeAlias = NDArray[np.float64]
+Sequences = TypeVar("Sequences", Sequence[SeriesKey], Columns)
+
+
+class Tier(enum.StrEnum):
+    """What a range is read from."""
+
+    SECONDS = "1s"
+    MEANS = "5m-mean"
+    MAXIMA = "5m-max"
+
+
+class Range(NamedTuple):
+    """Every slot of a range: the second each begins with, and its value, NaN where there is none."""
+
+    times: NDArray[np.int64]
+    values: Samples
+
+
+class _Resolved(NamedTuple):
+    """Where the values of a tick go in one ring; right as long as the ring has released nothing since."""
+
+    ring: Ring
+    releases: int
+    places: Columns
+    columns: Columns
+
+
+class _Window(NamedTuple):
+    """Seconds, both included."""
+
+    first: int
+    last: int
 
 
 class MetricCache:
-    """A ring whose columns are held, in pairs, by entities; safe to use from any thread."""
+    """Safe to use from any thread. Without a `disk`, or where it fails, everything is in memory: see `problems`."""
 
-    def __init__(self, retention_seconds: int) -> None:
-        self._ring = Ring(retention_seconds)
-        self._places: dict[str, int] = {}
-        self._free: list[int] = []
-        self._asked: tuple[str, ...] = ()
-        self._answer = np.empty(0, np.intp)
+    def __init__(
+        self,
+        retention_seconds: int = HOUR_SECONDS,
+        disk: Disk | None = None,
+        *,
+        clock: Clock | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        set_aside = Counter("headroom_agent_metric_cache_set_aside", "Ring files not believed", registry=registry)
+        self._refused = Counter("headroom_agent_metric_cache_refused_series", "Series without room", registry=registry)
+        in_memory = Gauge(
+            "headroom_agent_metric_cache_rings_in_memory",
+            "Rings that ought to be on disk and are not, or not wholly",
+            registry=registry,
+        )
+        in_memory.set_function(lambda: len(self.problems))
+        hour_rows = max(retention_seconds, LEAST_SECONDS)
+        space = Space(limit_bytes)
+        self._space = space
+        self._storages = (
+            Storage(Geometry(1, hour_rows, 1, _LONG_NAME), space, disk, "hour"),
+            Storage(Geometry(1, min(QUARTER_SECONDS, hour_rows), 1, _SHORT_NAME), space, disk, "quarter"),
+            Storage(Geometry(STEP_SECONDS, WEEK_ROWS, 3, _LONG_NAME), space, disk, "week"),
+        )
+        set_aside.inc(sum(bool(storage.set_aside) for storage in self._storages))
+        self._rings = self._hour, self._quarter, self._week = tuple(map(Ring, self._storages))
+        self._hot: tuple[SeriesKey, ...] = ()
+        self._hot_places: list[_Resolved] = []
+        self._usage_names: tuple[str, ...] = ()
+        self._usage_keys: tuple[SeriesKey, ...] = ()
         self._lock = threading.Lock()
+        self._timeline = Timeline(clock or SystemClock(), max(self.last_second, self._week.last * STEP_SECONDS))
 
-    def append(self, second: int, usages: Mapping[str, Usage]) -> None:
-        """Stores one tick; entities not seen before get their series. `second` is on a clock that never goes back."""
-        with self._lock:
-            places = self._places_of(tuple(usages))
-            values = np.full((self._ring.columns // _WIDTH, _WIDTH), np.nan, np.float32)
-            flat = itertools.chain.from_iterable(usages.values())
-            values[places] = np.fromiter(flat, np.float32, _WIDTH * len(usages)).reshape(-1, _WIDTH)
-            self._ring.append(second, values.reshape(-1))
+    def append(
+        self, second: int, usages: Mapping[str, Usage], readings: Mapping[SeriesKey, float] | None = None
+    ) -> None:
+        """Stores one tick: usages by model key, and single values; what is not known yet gets its series."""
+        names = tuple(usages)
+        if names != self._usage_names:
+            self._usage_names = names
+            self._usage_keys = tuple(SeriesKey(*series.named(name), metric) for name in names for metric in _USAGE)
+        flat = [value for usage in usages.values() for value in usage]
+        self.append_values(second, self._usage_keys, np.array(flat), readings)
 
-    def retain(self, entities: Collection[str]) -> None:
-        """Gives up the series of all other entities."""
-        with self._lock:
-            for entity in self._places.keys() - entities:
-                self._free.append(self._places.pop(entity))
-                self._asked = ()
+    def append_values(
+        self,
+        second: int,
+        keys: tuple[SeriesKey, ...],
+        values: Floats,
+        readings: Mapping[SeriesKey, float] | None = None,
+    ) -> None:
+        """The same from an array, NaN for what is unknown.
 
-    def aggregate(self, how: Aggregation, window_seconds: int, until: int | None = None) -> dict[str, Usage]:
-        """The aggregate over the `window_seconds` seconds up to and including `until` (default: the last one written).
-
-        By entity; those without a sample in the window are absent.
+        The same tuple of `keys` from tick to tick is looked up only once.
+        `second` is one of `second()`'s; ValueError when it is before the last one.
         """
         with self._lock:
-            samples = self._ring.window(window_seconds, until)
-            places = dict(self._places)
-        pairs = aggregate.aggregate(samples, how).reshape(-1, _WIDTH).tolist()
+            if second < self.last_second:
+                raise ValueError(f"second {second} is before the last one, {self.last_second}")
+            before = self.last_second
+            if second // STEP_SECONDS > before // STEP_SECONDS:
+                self._roll_up(second // STEP_SECONDS)
+                for ring in self._rings:
+                    ring.relinquish()
+            if second // TIDY_SECONDS > before // TIDY_SECONDS:
+                for ring in self._rings:
+                    ring.expire()
+            hot = self._resolve(keys)
+            cold = self._resolved(tuple(readings)) if readings else []
+            cold_values = np.fromiter(readings.values(), np.float64, len(readings)) if readings else values
+            rows = [ring.blank() for ring in (self._hour, self._quarter)]
+            with np.errstate(over="ignore"):  # becomes infinite, which is no sample
+                for source, parts in ((values, hot), (cold_values, cold)):
+                    for row, part in zip(rows, parts, strict=False):
+                        row[0, part.columns] = source[part.places]
+            self._hour.append(second, rows[0])
+            self._quarter.append(second, rows[1])
+
+    def retain_pods(self, uids: Collection[str]) -> None:
+        """Gives up the series of all other pods and of their containers; all else goes once it has no sample left."""
+        with self._lock:
+            for ring in (self._hour, self._quarter, self._week):
+                ring.release([key for key in ring.columns if (uid := _uid(key)) is not None and uid not in uids])
+
+    def usages(self, how: Aggregation, window_seconds: int, until: int | None = None) -> dict[str, Usage]:
+        """The aggregate over the `window_seconds` seconds up to and including `until` (default: the last one written).
+
+        By model key: NODE, SYSTEM, PROD_PEAK, of_class, of_workload and the uids of pods; those without a sample of
+        both resources in the window are absent. A workload's is the mean over its pods on this node.
+        """
+        found = self._aggregate(how, window_seconds, until, _of_usage)
+        pairs: dict[tuple[Kind, str], dict[Metric, float]] = {}
+        for (kind, entity, metric), value in found.items():
+            pairs.setdefault((kind, entity), {})[metric] = value
         return {
-            entity: Usage(*pairs[place]) for entity, place in places.items() if all(map(math.isfinite, pairs[place]))
+            name: Usage(pair[Metric.CPU], pair[Metric.MEMORY])
+            for named, pair in pairs.items()
+            if len(pair) == len(_USAGE) and (name := series.model_key(*named)) is not None
         }
+
+    def aggregate(
+        self,
+        how: Aggregation,
+        window_seconds: int,
+        *,
+        kind: Kind | None = None,
+        metric: Metric | None = None,
+        until: int | None = None,
+    ) -> dict[SeriesKey, float]:
+        """The same of every series of a kind and metric (default: any); those without a sample are absent.
+
+        What the quarter ring holds has nothing older than its 15 minutes. Over a window that is answered from the
+        week ring a percentile is one of the five-minute means, all else is exact for the window widened to whole rows.
+        """
+
+        def wanted(key: SeriesKey) -> bool:
+            return (kind is None or key.kind is kind) and (metric is None or key.metric is metric)
+
+        return self._aggregate(how, window_seconds, until, None if kind is None and metric is None else wanted)
+
+    def aggregate_one(
+        self, key: SeriesKey, how: Aggregation, window_seconds: int, until: int | None = None
+    ) -> float | None:
+        """The same of one series; None without a sample."""
+        window = self._window(window_seconds, until)
+        return self._answer(how, window, [key], fine=_home(key) == _QUARTER or self._is_fine(window)).get(key)
+
+    def tier(self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU) -> Tier:
+        """What an aggregate over this window is answered from."""
+        coarse = Tier.MEANS in tiers(kind, metric) and not self._is_fine(self._window(window_seconds, until))
+        return Tier.MEANS if coarse else Tier.SECONDS
+
+    def range(self, key: SeriesKey, start: int, end: int, tier: Tier = Tier.SECONDS) -> Range:
+        """The samples from second `start` to second `end`, both included, as far as the tier reaches back."""
+        with self._lock:
+            ring = self._rings[_home(key)] if tier is Tier.SECONDS else self._week
+            step = ring.step_seconds
+            first, last = ring.reach(start // step, end // step)
+            values = np.full(max(0, last - first + 1), np.nan, np.float32)
+            column = ring.columns.get(key)
+            if column is not None:
+                held = ring.held(first, last)
+                plane = _MAX if tier is Tier.MAXIMA else _MEAN
+                values[held - first] = ring.read(held, np.array([column]), plane)[:, 0]
+            return Range(np.arange(first, first + len(values), dtype=np.int64) * step, values)
+
+    def series_keys(self, kind: Kind | None = None, metric: Metric | None = None) -> list[SeriesKey]:
+        """The series there are."""
+        with self._lock:
+            held = {key for ring in self._rings for key in ring.columns}
+        return sorted(key for key in held if kind in (None, key.kind) and metric in (None, key.metric))
+
+    def second(self, wall_time: float | None = None) -> int:
+        """The second at a wall time, by the wall clock's present distance; default: the present second."""
+        return self._timeline.now if wall_time is None else self._timeline.second(wall_time)
+
+    def wall_time(self, second: int) -> int:
+        """The wall time of a second, by the wall clock's present distance."""
+        return self._timeline.wall_time(second)
 
     @property
     def last_second(self) -> int:
         """The last second written, -1 before the first."""
-        return self._ring.last_second
+        return max(self._hour.last, self._quarter.last)
 
     @property
     def memory_bytes(self) -> int:
-        return self._ring.memory_bytes
+        """What the rings take, on disk and in memory."""
+        return self._space.used_bytes
 
     @property
     def series_count(self) -> int:
-        return _WIDTH * len(self._places)
+        return sum(len(ring.columns) for ring in self._rings)
 
-    def _places_of(self, entities: tuple[str, ...]) -> NDArray[np.intp]:
-        """Where each entity's series are; nearly every tick asks for the same ones as the tick before."""
-        if entities != self._asked:
-            self._asked = entities
-            self._answer = np.array([self._place(entity) for entity in entities], np.intp)
-        return self._answer
+    @property
+    def problems(self) -> list[str]:
+        """Why samples are in memory that should be on disk; empty when none are."""
+        return [storage.problem for storage in self._storages if storage.problem]
 
-    def _place(self, entity: str) -> int:
-        if entity not in self._places:
-            if not self._free:
-                first = self._ring.columns // _WIDTH
-                self._ring.extend()
-                self._free = list(range(first + BLOCK_COLUMNS // _WIDTH - 1, first - 1, -1))
-            place = self._places[entity] = self._free.pop()
-            self._ring.claim(slice(place * _WIDTH, (place + 1) * _WIDTH))
-        return self._places[entity]
+    def close(self) -> None:
+        """Leaves the files to the next one; what is written is there already."""
+        with self._lock:
+            for storage in self._storages:
+                storage.close()
+
+    def _resolve(self, keys: tuple[SeriesKey, ...]) -> list[_Resolved]:
+        if not (keys is self._hot or keys == self._hot) or any(
+            part.releases != part.ring.releases for part in self._hot_places
+        ):
+            self._hot_places = self._resolved(keys)
+        self._hot = keys
+        return self._hot_places
+
+    def _resolved(self, keys: tuple[SeriesKey, ...]) -> list[_Resolved]:
+        homes: list[list[tuple[int, int]]] = [[], []]
+        for place, key in enumerate(keys):
+            home = _home(key)
+            column = self._rings[home].claim(key)
+            if column is not None:
+                homes[home].append((place, column))
+        self._refused.inc(len(keys) - sum(map(len, homes)))
+        resolved = []
+        for ring, pairs in zip((self._hour, self._quarter), homes, strict=True):
+            both = np.array(pairs, np.intp).reshape(-1, 2)
+            resolved.append(_Resolved(ring, ring.releases, both[:, 0], both[:, 1]))
+        return resolved
+
+    def _roll_up(self, before: int) -> None:
+        """Writes the rows of the week ring that are complete before row `before`."""
+        first = max(self._week.last + 1, self._hour.first // STEP_SECONDS)
+        for row in range(first, min(before, self._hour.last // STEP_SECONDS + 1)):
+            slots = self._hour.held(row * STEP_SECONDS, (row + 1) * STEP_SECONDS - 1)
+            keys = list(self._hour.columns)
+            if not len(slots) or not keys:
+                continue
+            columns = np.fromiter(self._hour.columns.values(), np.intp, len(keys))
+            parts = [aggregate.summary(self._hour.read(slots, part)) for part in _parts(columns, len(slots))]
+            summary = np.concatenate(parts, axis=1)
+            pairs = [
+                (place, column)
+                for place in np.flatnonzero(summary[_COUNT] > 0).tolist()
+                if (column := self._week.claim(keys[place])) is not None
+            ]
+            both = np.array(pairs, np.intp).reshape(-1, 2)
+            values = self._week.blank()
+            values[:, both[:, 1]] = summary[:, both[:, 0]]
+            self._week.append(row, values)
+
+    def _window(self, seconds: int, until: int | None) -> _Window:
+        end = self.last_second if until is None else until
+        return _Window(end - seconds + 1, end)
+
+    def _is_fine(self, window: _Window) -> bool:
+        """Whether single seconds answer: they reach back far enough, or nothing else reaches further."""
+        gone_by = self.last_second - self._hour.rows
+        return window.first > gone_by or self._week.last < 0 or self._week.first * STEP_SECONDS > gone_by
+
+    def _aggregate(
+        self, how: Aggregation, window_seconds: int, until: int | None, wanted: Callable[[SeriesKey], bool] | None
+    ) -> dict[SeriesKey, float]:
+        window = self._window(window_seconds, until)
+        fine = self._is_fine(window)
+        with self._lock:
+            quarter = list(filter(wanted, self._quarter.columns)) if wanted else list(self._quarter.columns)
+            held: Iterable[SeriesKey] = self._hour.columns if fine else self._hour.columns | self._week.columns
+            others = list(filter(wanted, held)) if wanted else list(held)
+        return self._answer(how, window, quarter, fine=True) | self._answer(how, window, others, fine=fine)
+
+    def _answer(
+        self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey], *, fine: bool
+    ) -> dict[SeriesKey, float]:
+        """`keys` are all of one home."""
+        if not keys:
+            return {}
+        if fine:
+            return self._from_seconds(how, window, keys)
+        coarse = self._from_week(how, window, keys)
+        # The last sample is known better than as a mean.
+        return coarse | self._from_seconds(how, window, keys) if how is Aggregation.LAST else coarse
+
+    def _from_seconds(self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey]) -> dict[SeriesKey, float]:
+        ring = self._rings[_home(keys[0])]
+        answer: dict[SeriesKey, float] = {}
+        with self._lock:
+            slots = ring.held(*window)
+        for part in _parts(keys, len(slots)):
+            with self._lock:
+                known, columns = _held(ring, part)
+                samples = ring.read(slots, columns)
+            answer |= _known(known, aggregate.aggregate(samples, how), how)
+        return answer
+
+    def _from_week(self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey]) -> dict[SeriesKey, float]:
+        answer: dict[SeriesKey, float] = {}
+        first, last = (second // STEP_SECONDS for second in window)
+        with self._lock:
+            slots = self._week.held(first, last)
+            rest = self._hour.held(max(first, self._week.last + 1) * STEP_SECONDS, window.last)
+        for part in _parts(keys, len(slots) + len(rest)):
+            rows = np.full((3, len(slots) + 1, len(part)), np.nan, np.float32)
+            with self._lock:
+                places, columns = _places(self._week, part)
+                for plane in range(len(rows)):
+                    rows[plane, :-1, places] = self._week.read(slots, columns, plane).T
+                places, columns = _places(self._hour, part)
+                rows[:, -1, places] = aggregate.summary(self._hour.read(rest, columns))
+            means, maxima, counts = rows
+            answer |= _known(part, aggregate.aggregate_rows(means, maxima, counts, how), how)
+        return answer
+
+
+def tiers(kind: Kind, metric: Metric) -> tuple[Tier, ...]:
+    """What the series of a kind and metric are kept in."""
+    return (Tier.SECONDS,) if _home(SeriesKey(kind, "", metric)) == _QUARTER else tuple(Tier)
+
+
+def _home(key: SeriesKey) -> int:
+    """Which ring of single seconds a series is in, by its place among the rings."""
+    hour = key.kind in _NODE_WIDE or (key.kind in _ENTITIES and key.metric in _USAGE)
+    return _HOUR if hour else _QUARTER
+
+
+def _uid(key: SeriesKey) -> str | None:
+    """The pod a series goes with."""
+    if key.kind is Kind.POD:
+        return key.entity
+    return key.entity.partition("/")[0] if key.kind is Kind.CONTAINER else None
+
+
+def _of_usage(key: SeriesKey) -> bool:
+    return key.metric in _USAGE and (key.kind in _ENTITIES or key.kind in _NODE_WIDE)
+
+
+def _places(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Columns, Columns]:
+    """Which of `keys` the ring has, by position, and in which columns."""
+    columns = np.fromiter((ring.columns.get(key, -1) for key in keys), np.intp, len(keys))
+    places = np.flatnonzero(columns >= 0)
+    return places, columns[places]
+
+
+def _held(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Sequence[SeriesKey], Columns]:
+    """Those of `keys` that the ring still has, and their columns."""
+    places, columns = _places(ring, keys)
+    return (keys if len(places) == len(keys) else [keys[place] for place in places]), columns
+
+
+def _known(keys: Sequence[SeriesKey], values: Values, how: Aggregation) -> dict[SeriesKey, float]:
+    """What there is at least one sample of."""
+    known = values > 0 if how is Aggregation.COUNT else ~np.isnan(values)
+    return dict(itertools.compress(zip(keys, values.tolist(), strict=True), known.tolist()))
+
+
+def _parts(whole: Sequences, rows: int) -> Iterator[Sequences]:
+    """Pieces of such a width that `rows` of them are read at once."""
+    width = max(1, _CHUNK_SAMPLES // max(1, rows))
+    for first in range(0, len(whole), width):
+        yield whole[first : first + width]

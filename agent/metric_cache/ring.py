@@ -1,74 +1,232 @@
-"""Samples of many series at one sample a second, in memory that is written in order and never moved.
+"""Samples of many series at one sample a slot, in memory that is written in order and never moved.
 
-A row is a second, a column is a series; timestamps are implied by the row. Columns come in blocks, each one array of
-its own, so that series come and go without a copy, and so that a block can be a part of a mapped file. A row says
-which second it holds and a column since when it is its owner's: whatever does not belong to both reads as NaN.
+A row is a slot of time, a column is a series; timestamps are implied by the row. Columns come in blocks, each one
+array of its own, so that series come and go without a copy. A row says which slot it holds and a column since when it
+is its owner's: whatever does not belong to both reads as NaN. A row is stamped after it is written and a column
+named before it is used, so that a process killed anywhere leaves either all of it or a hole.
 """
+
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Samples = NDArray[np.float32]
+from agent.metric_cache.ring_file import BLOCK_COLUMNS, STAMP_KEY, Block, Samples
+from agent.metric_cache.series import Kind, Metric, SeriesKey
+from agent.metric_cache.storage import Storage
 
-BLOCK_COLUMNS = 256
-_NEVER = -1
+Columns: TypeAlias = NDArray[np.intp]
+Slots: TypeAlias = NDArray[np.int64]
+
+NEVER = -1
+_FREE = np.iinfo(np.int64).max  # when a column without an owner was last written, so that it is never the oldest
+WRITE_BACK_SECONDS = 60  # within which the kernel has written a page back, by its own defaults 35
+SILENT_ROWS = 60  # a series this long without a sample yields its column when there is no other
+
+_RECORD = struct.Struct("<IqH")  # CRC-32 of the rest, first slot, bytes of the name; then the name
+_CHECKED_FROM = 4
 
 
 class Ring:
-    """Holds the last `seconds` seconds. Not thread-safe; its owner serialises."""
+    """Holds the last `rows` slots. Not thread-safe; its owner serialises."""
 
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
-        self.last_second = _NEVER
-        self._held = np.full(seconds, _NEVER, np.int64)
-        self._blocks: list[Samples] = []
+    def __init__(self, storage: Storage) -> None:
+        self.rows = storage.geometry.rows
+        self.step_seconds = storage.geometry.step_seconds
+        self.columns: dict[SeriesKey, int] = {}
+        self.releases = 0  # how often a column was given up; what was resolved before the last time may be wrong
+        self._storage = storage
+        self._free: list[int] = []
         self._since = np.empty(0, np.int64)
+        self._written = np.empty(0, np.int64)
+        self._full = False
+        self._retry_at = NEVER
+        self.last = self._restore_stamps()
+        for number, block in enumerate(storage.blocks):
+            self._restore_names(number, block)
 
     @property
-    def columns(self) -> int:
+    def capacity(self) -> int:
         """How many columns there are, in use or not."""
         return len(self._since)
 
     @property
-    def memory_bytes(self) -> int:
-        """What the samples and their seconds take, all columns filled."""
-        return self._held.nbytes + sum(block.nbytes for block in self._blocks)
+    def first(self) -> int:
+        """The oldest slot held, `NEVER` when there is none."""
+        held = self._storage.stamps[:, 0]
+        return int(held[held > max(NEVER, self.last - self.rows)].min(initial=self.last))
 
-    def extend(self) -> None:
-        """Adds a block of columns."""
-        self._blocks.append(np.empty((self.seconds, BLOCK_COLUMNS), np.float32))
-        self._since = np.append(self._since, np.full(BLOCK_COLUMNS, self.last_second + 1, np.int64))
+    def claim(self, key: SeriesKey) -> int | None:
+        """The column of `key`, which gets one if it has none; None when there is no room."""
+        column = self.columns.get(key)
+        if column is not None:
+            if self._full:
+                # Whoever asks is about to write, so that the column must not go to the next one who does.
+                self._written[column] = max(self._written[column], self.last + 1 - SILENT_ROWS)
+            return column
+        if not self._free and not self._make_room():
+            return None
+        column = self.columns[key] = self._free.pop()
+        self._since[column] = self._written[column] = self.last + 1
+        self._name(column, key)
+        return column
 
-    def claim(self, columns: slice) -> None:
-        """Gives columns to a new owner, to whom what they hold so far is unknown."""
-        self._since[columns] = self.last_second + 1
+    def release(self, keys: Iterable[SeriesKey]) -> None:
+        """Gives up series; what they held is nobody's."""
+        for key in keys:
+            column = self.columns.pop(key)
+            self._written[column] = _FREE
+            self._unname(column)
+            self._free.append(column)
+            self.releases += 1
 
-    def append(self, second: int, values: Samples) -> None:
-        """Writes one second of all columns, NaN where a series has no value.
+    def expire(self) -> None:
+        """Gives up the series that have no sample left."""
+        oldest = self.last - self.rows
+        if self._written.min(initial=_FREE) <= oldest:
+            self.release([key for key, column in self.columns.items() if self._written[column] <= oldest])
 
-        Seconds may be skipped, and a second written twice keeps the later values; ValueError for one gone by.
+    def blank(self) -> Samples:
+        """A row without a value, of shape (planes, columns), to be filled and appended."""
+        return np.full((self._storage.geometry.planes, self.capacity), np.nan, np.float32)
+
+    def append(self, slot: int, values: Samples) -> None:
+        """Writes one slot of all columns, NaN where a series has no value.
+
+        Slots may be skipped, and a slot written twice keeps the later values; ValueError for one gone by.
         """
-        if second < self.last_second:
-            raise ValueError(f"second {second} is before the last one, {self.last_second}")
-        row = second % self.seconds
-        for number, block in enumerate(self._blocks):
-            block[row] = values[number * BLOCK_COLUMNS : (number + 1) * BLOCK_COLUMNS]
-        self._held[row] = second
-        self.last_second = second
+        if slot < self.last:
+            raise ValueError(f"slot {slot} is before the last one, {self.last}")
+        row = slot % self.rows
+        stamp = self._storage.stamps[row]
+        stamp[:] = NEVER
+        np.copyto(values, np.nan, where=np.isinf(values))
+        for number, block in enumerate(self._storage.blocks):
+            block.data[row] = values[:, number * BLOCK_COLUMNS : (number + 1) * BLOCK_COLUMNS]
+        stamp[:] = slot, slot ^ STAMP_KEY
+        np.copyto(self._written, slot, where=~np.isnan(values[0]))
+        self.last = slot
 
-    def window(self, seconds: int, until: int | None = None) -> Samples:
-        """The rows of the `seconds` seconds up to and including `until` (default: the last one written).
+    def reach(self, first: int, last: int) -> tuple[int, int]:
+        """`first` and `last` as far as the ring can hold them."""
+        return max(first, self.last - self.rows + 1, 0), min(last, self.last)
 
-        Oldest first, as a copy; seconds not held are left out. Shape (at most `seconds`, columns), NaN where a series
-        has no value.
-        """
-        end = (self.last_second if until is None else until) + 1
-        wanted = np.arange(end - min(seconds, self.seconds), end)
-        wanted = wanted[(wanted >= 0) & (self._held[wanted % self.seconds] == wanted)]
-        if not self._blocks:
-            return np.empty((len(wanted), 0), np.float32)
-        rows = wanted % self.seconds
-        samples = np.concatenate([block[rows] for block in self._blocks], axis=1)
-        if len(wanted) and self._since.max() > wanted[0]:
-            samples[wanted[:, np.newaxis] < self._since] = np.nan
+    def held(self, first: int, last: int) -> Slots:
+        """The slots held from `first` to `last`, both included, in order."""
+        first, last = self.reach(first, last)
+        wanted = np.arange(first, last + 1, dtype=np.int64)
+        held: Slots = wanted[self._storage.stamps[wanted % self.rows, 0] == wanted]
+        return held
+
+    def read(self, slots: Slots, columns: Columns, plane: int = 0) -> Samples:
+        """The samples of held slots, as a copy of shape (slots, columns); NaN where a series has no value."""
+        rows = slots % self.rows
+        if len(columns) == 1:  # most of a block for one column would be a waste
+            block, column = divmod(int(columns[0]), BLOCK_COLUMNS)
+            samples: Samples = self._storage.blocks[block].data[rows, plane, column][:, np.newaxis]
+        else:
+            samples = self._gather(rows, columns, plane)
+        since = self._since[columns]
+        if samples.size and since.max() > slots[0]:
+            samples[slots[:, np.newaxis] < since] = np.nan
         return samples
+
+    def relinquish(self) -> None:
+        self._storage.relinquish()
+
+    def _gather(self, rows: Slots, columns: Columns, plane: int) -> Samples:
+        needed, position = np.unique(columns // BLOCK_COLUMNS, return_inverse=True)
+        whole = np.empty((len(rows), len(needed) * BLOCK_COLUMNS), np.float32)
+        for place, block in enumerate(needed.tolist()):
+            data = self._storage.blocks[block].data
+            whole[:, place * BLOCK_COLUMNS : (place + 1) * BLOCK_COLUMNS] = data[rows, plane]
+        gathered: Samples = whole.take(position * BLOCK_COLUMNS + columns % BLOCK_COLUMNS, axis=1)
+        return gathered
+
+    def _make_room(self) -> bool:
+        if self._full and self.last < self._retry_at:
+            return False
+        first = self.capacity
+        if self._storage.extend():
+            self._add_columns()
+            self._free.extend(range(first + BLOCK_COLUMNS - 1, first - 1, -1))
+            return True
+        self._full = True
+        silent = min(self.columns, key=lambda key: self._written[self.columns[key]], default=None)
+        if silent is None or self._written[self.columns[silent]] > self.last - SILENT_ROWS:
+            self._retry_at = self.last + SILENT_ROWS
+            return False
+        self.release([silent])
+        return True
+
+    def _add_columns(self) -> None:
+        self._since = np.append(self._since, np.full(BLOCK_COLUMNS, NEVER, np.int64))
+        self._written = np.append(self._written, np.full(BLOCK_COLUMNS, _FREE, np.int64))
+
+    def _name(self, column: int, key: SeriesKey) -> None:
+        """A name too long for its record is known to this process only."""
+        record = self._record(column)
+        if record is None:
+            return
+        name = "\0".join(key).encode("utf-8", "surrogatepass")
+        content = bytearray(_RECORD.pack(0, self._since[column], len(name)) + name)
+        content[:_CHECKED_FROM] = zlib.crc32(content[_CHECKED_FROM:]).to_bytes(_CHECKED_FROM, "little")
+        if len(content) <= len(record):
+            record[: len(content)] = content
+        else:
+            record[:] = 0
+
+    def _unname(self, column: int) -> None:
+        record = self._record(column)
+        if record is not None:
+            record[: _RECORD.size] = 0
+
+    def _record(self, column: int) -> NDArray[np.uint8] | None:
+        block, place = divmod(column, BLOCK_COLUMNS)
+        records = self._storage.blocks[block].records
+        return None if records is None else records[place]
+
+    def _restore_stamps(self) -> int:
+        """The last slot there is; stamps that do not hold are wiped."""
+        stamps = self._storage.stamps
+        slots = stamps[:, 0]
+        good = (slots >= 0) & (slots ^ STAMP_KEY == stamps[:, 1]) & (slots % self.rows == np.arange(self.rows))
+        last = int(slots[good].max(initial=NEVER))
+        good &= slots > last - self.rows
+        if self._storage.rebooted:
+            # The kernel writes pages back in no order: a stamp may have reached the disk, and its row not.
+            good &= slots <= last - math.ceil(WRITE_BACK_SECONDS / self.step_seconds)
+            last = int(slots[good].max(initial=NEVER))
+        stamps[~good] = NEVER
+        self._storage.opened()
+        return last
+
+    def _restore_names(self, number: int, block: Block) -> None:
+        self._add_columns()
+        assert block.records is not None
+        for place, record in enumerate(block.records):
+            column = number * BLOCK_COLUMNS + place
+            found = _decoded(record.tobytes())
+            if found is None or found[0] in self.columns:
+                self._free.append(column)
+                continue
+            key, self._since[column] = found
+            self._written[column] = self.last  # when it really was would take reading everything
+            self.columns[key] = column
+
+
+def _decoded(record: bytes) -> tuple[SeriesKey, int] | None:
+    checksum, since, length = _RECORD.unpack_from(record)
+    end = _RECORD.size + length
+    if not length or end > len(record) or zlib.crc32(record[_CHECKED_FROM:end]) != checksum:
+        return None
+    try:
+        kind, _, rest = record[_RECORD.size : end].decode("utf-8", "surrogatepass").partition("\0")
+        entity, _, metric = rest.rpartition("\0")
+        return SeriesKey(Kind(kind), entity, Metric(metric)), since
+    except ValueError:  # of a version that measures other things
+        return None

@@ -1,13 +1,54 @@
-"""What the node's series are of: each entity has two, cpu in cores and memory in bytes."""
+"""What the node's series are of, and how they are named."""
 
+import enum
 from typing import NamedTuple
 
 from shared.names import PriorityClass
 
-NODE = "__node__"
-SYSTEM = "__node-sys__"
-# What a lender of capacity has to keep for itself: prod and class-less pods together with the system.
-PROD_PEAK = "__node-prod-peak__"
+
+class Kind(enum.StrEnum):
+    """What a series is about."""
+
+    NODE = "node"
+    SYSTEM = "system"
+    CLASS = "class"  # entity: the priority class
+    PROD_PEAK = "prod-peak"  # what a lender of capacity has to keep: prod and class-less pods and the system, by tick
+    POD = "pod"  # entity: uid
+    CONTAINER = "container"  # entity: uid/name
+    WORKLOAD = "workload"  # entity: namespace/Kind/name of the controlling owner
+    HOST_APPLICATION = "host-application"  # entity: its name
+    NUMA = "numa"  # entity: the NUMA node's number
+
+
+class Metric(enum.StrEnum):
+    """What is measured, in the unit its comment says. Ratios are 0 to 1."""
+
+    CPU = "cpu"  # cores
+    MEMORY = "memory"  # bytes without page cache
+    MEMORY_WITH_PAGE_CACHE = "memory_with_page_cache"  # bytes
+    MEMORY_WITH_HOT_PAGE_CACHE = "memory_with_hot_page_cache"  # bytes
+    CPU_THROTTLED = "cpu_throttled"  # ratio of periods
+    PSI_CPU_SOME = "psi_cpu_some"  # ratio of the last 10 s, as all psi
+    PSI_CPU_FULL = "psi_cpu_full"
+    PSI_MEMORY_SOME = "psi_memory_some"
+    PSI_MEMORY_FULL = "psi_memory_full"
+    PSI_IO_SOME = "psi_io_some"
+    PSI_IO_FULL = "psi_io_full"
+    LOAD_1M = "load_1m"
+    LOAD_5M = "load_5m"
+    LOAD_15M = "load_15m"
+    DISK_READ = "disk_read"  # bytes/s
+    DISK_WRITE = "disk_write"  # bytes/s
+    DISK_USED = "disk_used"  # bytes, file system of the state folder
+    DISK_SIZE = "disk_size"  # bytes
+
+
+class SeriesKey(NamedTuple):
+    """Names one series; `entity` is empty where the kind has only one."""
+
+    kind: Kind
+    entity: str
+    metric: Metric
 
 
 class Usage(NamedTuple):
@@ -29,10 +70,46 @@ class Usage(NamedTuple):
 
 NOTHING = Usage(0.0, 0.0)
 
+# Keys of the models of the predict server, and of usages by entity: pods and workloads by their own names.
+NODE = "__node__"
+SYSTEM = "__node-sys__"
+PROD_PEAK = "__node-prod-peak__"
+_WORKLOAD_PREFIX = "workload:"
+
 
 def of_class(priority_class: PriorityClass) -> str:
     """The entity of all pods of a class together; Koordinator's item UIDs."""
     return f"__node-{priority_class}__"
 
 
+def of_workload(workload: str) -> str:
+    """The model key of a workload, "namespace/Kind/name"."""
+    return f"{_WORKLOAD_PREFIX}{workload}"
+
+
 NODE_ENTITIES = frozenset({NODE, SYSTEM, PROD_PEAK, *map(of_class, PriorityClass)})
+_NODE_KEYS: dict[str, tuple[Kind, str]] = {
+    NODE: (Kind.NODE, ""),
+    SYSTEM: (Kind.SYSTEM, ""),
+    PROD_PEAK: (Kind.PROD_PEAK, ""),
+    **{of_class(priority_class): (Kind.CLASS, str(priority_class)) for priority_class in PriorityClass},
+}
+_OF_NODE = {named: key for key, named in _NODE_KEYS.items()}
+
+
+def named(model_key: str) -> tuple[Kind, str]:
+    """The kind and entity of a model key."""
+    if model_key in _NODE_KEYS:
+        return _NODE_KEYS[model_key]
+    if model_key.startswith(_WORKLOAD_PREFIX):
+        return Kind.WORKLOAD, model_key.removeprefix(_WORKLOAD_PREFIX)
+    return Kind.POD, model_key
+
+
+def model_key(kind: Kind, entity: str) -> str | None:
+    """The model key of a kind and entity; None for the kinds that have no model."""
+    if kind is Kind.POD:
+        return entity
+    if kind is Kind.WORKLOAD:
+        return of_workload(entity)
+    return _OF_NODE.get((kind, entity))

@@ -1,31 +1,46 @@
 """One tick: read everything, put it together, append it to the metric cache."""
 
+import itertools
 import logging
+import operator
 import threading
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import NOTHING, Usage
+from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metrics_advisor.source import Sample, UsageSource
 from agent.states_informer.informer import StatesInformer
-from shared.clock import Clock
+from agent.states_informer.pods import NodePod
 from shared.names import LENDING_CLASSES, PriorityClass
 
 logger = logging.getLogger(__name__)
 
+# Of shape (entities, 2): cores and bytes.
+Usages: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.intp]
+
+_METRICS = (Metric.CPU, Metric.MEMORY)  # in the order of Usage
+_NODE_KEYS = tuple(SeriesKey(Kind.NODE, "", metric) for metric in _METRICS)
+_CLASSES = tuple(PriorityClass)
+_LENDING = np.array([priority_class in LENDING_CLASSES for priority_class in _CLASSES])
+
+_SWEEP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
 
 class MetricsAdvisor:
-    """Seconds in the cache are those of the monotonic clock, which no correction of the wall clock moves."""
+    """Safe to be looked at from any thread while one collects."""
 
     def __init__(
         self,
         source: UsageSource,
         states: StatesInformer,
         cache: MetricCache,
-        clock: Clock,
         *,
         registry: CollectorRegistry,
     ) -> None:
@@ -33,15 +48,22 @@ class MetricsAdvisor:
         self._source = source
         self._states = states
         self._cache = cache
-        self._clock = clock
-        self._epoch = clock.monotonic()
+        self._roster = Roster((), (), (), ())
+        self._retained: frozenset[str] | None = None
         self._readable = True
         self._ticks = Counter("headroom_agent_ticks", "Sampling ticks by outcome", ["outcome"], registry=registry)
+        self._sweeps = Histogram(
+            "headroom_agent_sweep_seconds",
+            "How long it took to read and store everything once",
+            buckets=_SWEEP_SECONDS,
+            registry=registry,
+        )
+        self._sweep_cpu = Counter("headroom_agent_sweep_cpu_seconds", "CPU time of these sweeps", registry=registry)
 
     @property
     def second(self) -> int:
         """The cache's name for the present second."""
-        return int(self._clock.monotonic() - self._epoch)
+        return self._cache.second()
 
     @property
     def source(self) -> str:
@@ -50,6 +72,12 @@ class MetricsAdvisor:
 
     def collect(self) -> None:
         """Runs one tick. A source that cannot be read costs this tick and is tried again at the next."""
+        cpu_before = time.thread_time()
+        with self._sweeps.time():
+            self._sweep()
+        self._sweep_cpu.inc(time.thread_time() - cpu_before)
+
+    def _sweep(self) -> None:
         synced = self._states.synced  # asked first: a list of pods read before it may lack some
         pods = self._states.pods()
         try:
@@ -64,40 +92,100 @@ class MetricsAdvisor:
         if sample is None:
             self._ticks.labels("baseline").inc()
             return
-        if synced:
-            usages = entities(sample, {pod.uid: pod.priority_class for pod in pods})
-        else:
-            # Without the pods, what they use would pass for the system's.
-            usages = {series.NODE: sample.node}
-        self._cache.append(self.second, usages)
-        self._retain({pod.uid for pod in pods})
+        self._store(sample, pods if synced else None)
         self._ticks.labels("stored").inc()
         self.sampling.set()
 
-    def _retain(self, uids: Collection[str]) -> None:
-        self._cache.retain(series.NODE_ENTITIES.union(uids))
+    def _store(self, sample: Sample, pods: Sequence[NodePod] | None) -> None:
+        second = self._cache.second()
+        if pods is None:
+            # Without the pods, what they use would pass for the system's.
+            self._cache.append_values(second, _NODE_KEYS, np.array(sample.node))
+            return
+        if not self._roster.fits(sample, pods):
+            self._roster = Roster(pods, sample.pods, sample.containers, sample.host_applications)
+        roster = self._roster
+        self._cache.append_values(second, roster.keys, roster.values(sample).reshape(-1), sample.readings)
+        if roster.uids != self._retained:
+            self._cache.retain_pods(roster.uids)
+            self._retained = roster.uids
 
 
-def entities(sample: Sample, classes: Mapping[str, PriorityClass]) -> dict[str, Usage]:
-    """Every entity's usage in one tick. Pure.
+class Roster:
+    """Who is measured, and where everybody's usage goes; worked out once for as long as they stay the same."""
 
-    The system is what the node uses beyond its pods, in the same tick; pods nobody could read are in it. All sums are
-    of one instant, so the peak of a sum is not the sum of peaks.
-    """
-    by_class = dict.fromkeys(PriorityClass, NOTHING)
-    everything = NOTHING
-    known = {uid: usage for uid, usage in sample.pods.items() if uid in classes}
-    for uid, usage in known.items():
-        everything = everything.plus(usage)
-        by_class[classes[uid]] = by_class[classes[uid]].plus(usage)
-    system = sample.node.minus(everything)
-    prod_peak = system
-    for lender in LENDING_CLASSES:
-        prod_peak = prod_peak.plus(by_class[lender])
-    return {
-        series.NODE: sample.node,
-        series.SYSTEM: system,
-        series.PROD_PEAK: prod_peak,
-        **{series.of_class(priority_class): usage for priority_class, usage in by_class.items()},
-        **known,
-    }
+    def __init__(
+        self, pods: Sequence[NodePod], sampled: Iterable[str], containers: Iterable[str], applications: Iterable[str]
+    ) -> None:
+        self._pods = tuple(pods)
+        self._sampled = tuple(sampled)
+        self._containers = tuple(containers)
+        self._applications = tuple(applications)
+        self.uids = frozenset(pod.uid for pod in pods)
+        by_uid = {pod.uid: pod for pod in pods}
+        measured = [by_uid[uid] for uid in self._sampled if uid in by_uid]
+        self._measured = _where(uid in by_uid for uid in self._sampled)
+        self._in_containers = _where(name.partition("/")[0] in by_uid for name in self._containers)
+        self._class_of = _places(_CLASSES, (pod.priority_class for pod in measured))
+        workloads = tuple(dict.fromkeys(pod.workload for pod in measured if pod.workload))
+        self._owned = _where(pod.workload for pod in measured)
+        self._workload_of = _places(workloads, (pod.workload for pod in measured if pod.workload))
+        self._workload_pods = np.bincount(self._workload_of, minlength=len(workloads))[:, np.newaxis]
+        entities = [
+            (Kind.NODE, ""),
+            (Kind.SYSTEM, ""),
+            (Kind.PROD_PEAK, ""),
+            *((Kind.CLASS, str(priority_class)) for priority_class in _CLASSES),
+            *((Kind.POD, pod.uid) for pod in measured),
+            *((Kind.WORKLOAD, workload) for workload in workloads),
+            *((Kind.CONTAINER, self._containers[place]) for place in self._in_containers),
+            *((Kind.HOST_APPLICATION, name) for name in self._applications),
+        ]
+        self.keys = tuple(SeriesKey(kind, entity, metric) for kind, entity in entities for metric in _METRICS)
+
+    def fits(self, sample: Sample, pods: Sequence[NodePod]) -> bool:
+        """Whether it is still about the same; a pod that has changed is another one."""
+        return (
+            len(pods) == len(self._pods)
+            and all(map(operator.is_, pods, self._pods))
+            and tuple(sample.pods) == self._sampled
+            and tuple(sample.containers) == self._containers
+            and tuple(sample.host_applications) == self._applications
+        )
+
+    def values(self, sample: Sample) -> Usages:
+        """Everybody's usage in one tick, of shape (entities, 2); `keys` names them. Pure.
+
+        The system is what the node uses beyond its pods and host applications, in the same tick; pods nobody knows
+        are in it. All sums are of one instant, so the peak of a sum is not the sum of peaks. A workload's usage is
+        the mean over its pods here: it is what one more of them can be expected to use.
+        """
+        node = np.array(sample.node)
+        pods = _array(sample.pods)[self._measured]
+        applications = _array(sample.host_applications)
+        classes = _sums(pods, self._class_of, len(_CLASSES))
+        workloads = _sums(pods[self._owned], self._workload_of, len(self._workload_pods)) / self._workload_pods
+        system = np.maximum(0.0, node - pods.sum(axis=0) - applications.sum(axis=0))
+        prod_peak = system + classes[_LENDING].sum(axis=0)
+        containers = _array(sample.containers)[self._in_containers]
+        return np.concatenate([[node, system, prod_peak], classes, pods, workloads, containers, applications])
+
+
+def _array(usages: Mapping[str, Usage]) -> Usages:
+    flat = itertools.chain.from_iterable(usages.values())
+    return np.fromiter(flat, np.float64, 2 * len(usages)).reshape(-1, 2)
+
+
+def _sums(usages: Usages, groups: Places, count: int) -> Usages:
+    """The sum of each of `count` groups, given which one each row is in."""
+    return np.stack([np.bincount(groups, column, count) for column in usages.T], axis=1)
+
+
+def _where(marks: Iterable[object]) -> Places:
+    return np.array([place for place, mark in enumerate(marks) if mark], np.intp)
+
+
+def _places(names: Sequence[str], wanted: Iterable[str]) -> Places:
+    """The position in `names` of each that is wanted."""
+    found = {name: place for place, name in enumerate(names)}
+    return np.array([found[name] for name in wanted], np.intp)

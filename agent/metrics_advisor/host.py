@@ -1,66 +1,74 @@
-"""The node's own usage out of procfs."""
+"""The node's own usage out of procfs, and what else is known of the machine as a whole."""
 
 import os
 import time
 from pathlib import Path
 
-from agent.metric_cache.series import Usage
-from agent.metrics_advisor import rates
-from agent.metrics_advisor.files import Descriptors, HotFile
-from agent.metrics_advisor.rates import Reading
+from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.metrics_advisor import formats, rates
+from agent.metrics_advisor.cgroup import PSI_METRICS, Readings, add_pressure
+from agent.metrics_advisor.files import Descriptors, HotFile, read_once
+from agent.metrics_advisor.pace import Pace
+from agent.metrics_advisor.rates import Monotonic, Reading
 
-_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
-_MIN_FIELDS = 8  # "cpu", user, nice, system, idle, iowait, irq, softirq
+NODE_SECONDS = 5.0  # load, pressure, page cache, disks, NUMA nodes
+
+_STAT_BYTES = 1 << 17  # holds the lines of more than a thousand CPUs
 
 
 class Host:
     """Cores and bytes in use on the whole machine, pods and everything else."""
 
-    def __init__(self, proc_root: Path, descriptors: Descriptors) -> None:
-        self._stat = HotFile(proc_root / "stat", descriptors)
-        self._meminfo = HotFile(proc_root / "meminfo", descriptors)
+    def __init__(self, proc_root: Path, descriptors: Descriptors, monotonic: Monotonic = time.monotonic) -> None:
+        self._proc = proc_root
+        self._monotonic = monotonic
+        self._stat = HotFile(f"{proc_root}/stat", descriptors, _STAT_BYTES)
+        self._meminfo = HotFile(f"{proc_root}/meminfo", descriptors)
         self._before: Reading | None = None
+        self._cold = Pace(NODE_SECONDS, monotonic())
+        self.cpu_count = os.cpu_count() or 1  # at work as of the last tick; a virtual machine's may change at any time
 
-    @property
-    def cpu_count(self) -> int:
-        """CPUs at work now; a virtual machine may be given more at any time."""
-        return os.cpu_count() or 1
+    def sample(self, now: float, readings: Readings) -> Usage | None:
+        """None on the first tick, and when the counters make no sense; `readings` gets what else is due at `now`.
 
-    def sample(self) -> Usage | None:
-        """None on the first tick, and when the counters make no sense. Raises OSError, ValueError."""
-        now = Reading(busy_seconds(self._stat.read()), time.monotonic())
-        memory_bytes = used_bytes(self._meminfo.read())
-        before, self._before = self._before, now
+        Raises OSError, ValueError.
+        """
+        stat = self._stat.read()
+        reading = Reading(formats.busy_seconds(stat), self._monotonic())
+        self.cpu_count = max(1, stat.count(b"\ncpu"))
+        meminfo = self._meminfo.read()
+        memory_bytes = formats.used_bytes(meminfo)
+        before, self._before = self._before, reading
+        if self._cold.due(now):
+            self._read_cold(meminfo, readings)
         if before is None:
             return None
-        cpu_cores = rates.cores(before, now, self.cpu_count)
+        cpu_cores = rates.cores(before, reading, self.cpu_count)
         return None if cpu_cores is None else Usage(cpu_cores, memory_bytes)
 
     def close(self) -> None:
         self._stat.close()
         self._meminfo.close()
 
-
-def busy_seconds(stat: bytes) -> float:
-    """CPU time spent at work since boot: user, nice, system, irq and softirq of /proc/stat. Raises ValueError.
-
-    Waiting for disks, time stolen by the hypervisor and guests (already in user) are not the node's usage.
-    """
-    fields = stat.split(b"\n", 1)[0].split()
-    if len(fields) < _MIN_FIELDS or fields[0] != b"cpu":
-        raise ValueError(f"/proc/stat does not begin with the sum of all CPUs: {fields[:_MIN_FIELDS]!r}")
-    user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[1:_MIN_FIELDS])
-    return (user + nice + system + irq + softirq) * _TICK_SECONDS
-
-
-def used_bytes(meminfo: bytes) -> int:
-    """What could not be had without swapping: MemTotal - MemAvailable of /proc/meminfo. Raises ValueError."""
-    found = {}
-    for line in meminfo.split(b"\n", 4)[:4]:
-        name, _, value = line.partition(b":")
-        found[name] = value
-    try:
-        total, available = (int(found[name].split()[0]) for name in (b"MemTotal", b"MemAvailable"))
-    except (KeyError, IndexError) as error:
-        raise ValueError("/proc/meminfo lacks MemTotal or MemAvailable") from error
-    return (total - available) * 1024
+    def _read_cold(self, meminfo: bytes, readings: Readings) -> None:
+        """Each of these may be missing for good: an old kernel, a container's own procfs."""
+        for metric, policy in (
+            (Metric.MEMORY_WITH_PAGE_CACHE, formats.used_bytes_with_page_cache),
+            (Metric.MEMORY_WITH_HOT_PAGE_CACHE, formats.used_bytes_with_hot_page_cache),
+        ):
+            try:
+                readings[SeriesKey(Kind.NODE, "", metric)] = policy(meminfo)
+            except ValueError:
+                continue
+        try:
+            loads = formats.load(read_once(f"{self._proc}/loadavg"))
+            for metric, value in zip((Metric.LOAD_1M, Metric.LOAD_5M, Metric.LOAD_15M), loads, strict=True):
+                readings[SeriesKey(Kind.NODE, "", metric)] = value
+        except (OSError, ValueError):
+            pass
+        for resource in PSI_METRICS:
+            try:
+                ratios = formats.pressure(read_once(f"{self._proc}/pressure/{resource}"))
+            except (OSError, ValueError):
+                continue
+            add_pressure(readings, Kind.NODE, "", resource, ratios)

@@ -1,17 +1,27 @@
 """This machine as a usage source: procfs for the node, cgroups for pods, process trees where there are none."""
 
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from agent.metric_cache.series import Usage
 from agent.metrics_advisor import cgroups
+from agent.metrics_advisor.cgroup import Readings
+from agent.metrics_advisor.cgroups import Layout
+from agent.metrics_advisor.disks import Disks
 from agent.metrics_advisor.files import Descriptors
-from agent.metrics_advisor.host import Host
-from agent.metrics_advisor.pod_cgroups import PodCgroups
+from agent.metrics_advisor.host import NODE_SECONDS, Host
+from agent.metrics_advisor.host_applications import HostApplicationCgroups
+from agent.metrics_advisor.numa import NumaNodes
+from agent.metrics_advisor.pace import Pace
+from agent.metrics_advisor.pod_cgroups import PodCgroups, name_of
 from agent.metrics_advisor.processes import PodProcesses
+from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.source import Sample
 from shared.api.core import Pod
+from shared.api.nodeslo import HostApplication
 
 logger = logging.getLogger(__name__)
 
@@ -20,41 +30,106 @@ PROCESS_TREES = "process trees"
 
 
 class LocalSource:
-    """A kubelet may make its first cgroup after us, so until one is found the search is repeated."""
+    """A kubelet may make its first cgroup after us, or change how it names them, so the search is repeated.
 
-    def __init__(self, *, cgroup_root: Path, cgroup_parent: str = "", proc_root: Path = Path("/proc")) -> None:
+    It is, every `DETECT_SECONDS`, as long as no pod has been found in a cgroup. Host applications are those `fixed`
+    here together with those set later; a fixed one wins over a later one of its name.
+    """
+
+    def __init__(
+        self,
+        *,
+        cgroup_root: Path,
+        cgroup_parent: str = "",
+        proc_root: Path = Path("/proc"),
+        sys_root: Path = Path("/sys"),
+        state_dir: Path | None = None,
+        host_applications: Sequence[HostApplication] = (),
+        monotonic: Monotonic = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
         self._cgroup_root = cgroup_root
         self._cgroup_parent = cgroup_parent
+        self._proc_root = proc_root
         self._descriptors = Descriptors()
-        self._host = Host(proc_root, self._descriptors)
+        self._host = Host(proc_root, self._descriptors, monotonic)
+        self._numa = NumaNodes(proc_root, sys_root, monotonic)
+        self._disks = Disks(proc_root, sys_root, state_dir, monotonic)
+        self._numa_pace, self._disk_pace = (Pace(NODE_SECONDS, monotonic()) for _ in range(2))
+        self._layout: Layout | None = None
         self._pods: PodCgroups | PodProcesses | None = None
+        self._applications: HostApplicationCgroups | None = None
         self._detect_at = 0.0
+        self._fixed = tuple(host_applications)
+        self._lock = threading.Lock()
+        self._wanted_applications = self._fixed
         self.description = PROCESS_TREES
 
     def sample(self, pods: Sequence[Pod]) -> Sample | None:
         """Raises OSError, ValueError when not even procfs can be read."""
-        reader = self._reader()
-        readings = reader.sample(pods, self._host.cpu_count)
-        node = self._host.sample()
-        return None if node is None else Sample(node, readings)
+        now = self._monotonic()
+        readings: Readings = {}
+        reader = self._reader(pods, now)
+        cpu_count = self._host.cpu_count
+        if isinstance(reader, PodCgroups):
+            measured = reader.sample(pods, now, cpu_count, readings)
+        else:
+            measured = reader.sample(pods, cpu_count)
+        applications = self._sample_applications(now, cpu_count, readings)
+        node = self._host.sample(now, readings)
+        if self._numa_pace.due(now):
+            self._numa.sample(reader.numa_bytes() if isinstance(reader, PodCgroups) else {}, readings)
+        if self._disk_pace.due(now):
+            self._disks.sample(readings)
+        if node is None:
+            return None
+        return Sample(node, measured.pods, measured.containers, applications, readings)
+
+    @property
+    def host_applications(self) -> tuple[HostApplication, ...]:
+        """The host applications in force."""
+        with self._lock:
+            return self._wanted_applications
+
+    def set_host_applications(self, applications: Iterable[HostApplication]) -> None:
+        """Takes the place of all that were set before; from any thread. The caller has checked them."""
+        fixed = {one.name for one in self._fixed}
+        with self._lock:
+            self._wanted_applications = (*self._fixed, *(one for one in applications if one.name not in fixed))
 
     def close(self) -> None:
         self._host.close()
+        self._close_cgroups()
+
+    def _close_cgroups(self) -> None:
         if isinstance(self._pods, PodCgroups):
             self._pods.close()
+        if self._applications is not None:
+            self._applications.close()
 
-    def _reader(self) -> PodCgroups | PodProcesses:
-        if isinstance(self._pods, PodCgroups) or time.monotonic() < self._detect_at:
-            assert self._pods is not None
+    def _sample_applications(self, now: float, cpu_count: int, readings: Readings) -> Mapping[str, Usage]:
+        wanted = self.host_applications
+        if self._applications is None:
+            mounted = cgroups.hierarchy(self._cgroup_root) if wanted else None
+            if mounted is None:
+                return {}
+            self._applications = HostApplicationCgroups(mounted, self._layout, self._descriptors, self._monotonic)
+        return self._applications.sample(wanted, now, cpu_count, readings)
+
+    def _reader(self, pods: Sequence[Pod], now: float) -> PodCgroups | PodProcesses:
+        settled = isinstance(self._pods, PodCgroups) and (self._pods.found or not pods)
+        if self._pods is not None and (settled or now < self._detect_at):
             return self._pods
-        self._detect_at = time.monotonic() + DETECT_SECONDS
-        layout = cgroups.detect(self._cgroup_root, self._cgroup_parent)
-        if layout is not None:
-            self._pods = PodCgroups(layout, self._descriptors)
-            self.description = layout.description
-        elif self._pods is None:
-            self._pods = PodProcesses()
+        self._detect_at = now + DETECT_SECONDS
+        layout = cgroups.detect(self._cgroup_root, self._cgroup_parent, map(name_of, pods))
+        if self._pods is not None and (layout is None or layout == self._layout):
+            return self._pods
+        self._close_cgroups()
+        self._layout, self._applications = layout, None
+        if layout is None:
+            self._pods = PodProcesses(self._proc_root)
         else:
-            return self._pods
+            self._pods = PodCgroups(layout, self._descriptors, self._monotonic)
+            self.description = layout.description
         logger.info("pods are measured through %s", self.description)
         return self._pods

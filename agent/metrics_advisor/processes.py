@@ -1,17 +1,24 @@
 """Pods' usage out of process trees, where no cgroup can be read.
 
-A process belongs to the pod whose uid its environment carries under `POD_UID_VARIABLE`; children inherit it. Whoever
-starts a pod's processes sets it. What escapes the count (processes shorter than a tick, those of other users) is not
-lost: it stays in the node's system usage, where it weighs on the peak.
+A process belongs to the pod and the container that its /proc/PID/cgroup names, which anyone may read, or else (all of
+this may itself run in a pod of another cluster) to the pod whose uid its environment carries under `POD_UID_VARIABLE`;
+children inherit both. What escapes the count
+(processes shorter than a tick, memory counters of other users) is not lost: it stays in the node's system usage, where
+it weighs on the peak.
 """
 
+import os
+import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.metric_cache.series import Usage
+from agent.metric_cache.series import NOTHING, Usage
 from agent.metrics_advisor import rates
+from agent.metrics_advisor.files import read_once
+from agent.metrics_advisor.pod_cgroups import Measured, container_key, containers_of, name_of
 from agent.metrics_advisor.rates import Reading
 from shared.api.core import Pod
 
@@ -20,16 +27,41 @@ if TYPE_CHECKING:
 
 POD_UID_VARIABLE = "HEADROOM_POD_UID"
 
-# A process this young may be between fork and exec, where it still shows its parent's environment.
+# A process watched for less may be between fork and exec, where it still shows its parent's environment and cgroup.
 SETTLED_SECONDS = 2.0
+
+# "kubepods-burstable-pod1a2b_3c4d.slice" or "burstable/pod1a2b-3c4d", and the last name below it.
+_POD_CGROUP = re.compile(rb"pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?:/([^\n]*))?\n")
+_CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
+
+
+class Owner(NamedTuple):
+    """Whose process it is; `container_id` is empty where only the pod is known."""
+
+    uid: str
+    container_id: str = ""
+
+
+def owner_of(cgroup: bytes) -> Owner | None:
+    """The pod and container that a /proc/PID/cgroup names, None for a process of the node's own."""
+    found = _POD_CGROUP.search(cgroup)
+    if found is None:
+        return None
+    container = _CONTAINER_ID.search(found[2] or b"")
+    return Owner(_plain(found[1].decode()), container[0].decode() if container else "")
+
+
+def _plain(uid: str) -> str:
+    """A uid without its separators, which the systemd driver changes and a static pod's lacks."""
+    return uid.replace("-", "").replace("_", "")
 
 
 class _Member:
     """One process of a pod."""
 
-    def __init__(self, process: "psutil.Process", uid: str) -> None:
+    def __init__(self, process: "psutil.Process", owner: Owner) -> None:
         self.process = process
-        self.uid = uid
+        self.owner = owner
         self.before: Reading | None = None
 
     def sample(self, cpu_count: int) -> Usage | None:
@@ -46,53 +78,84 @@ class _Member:
 class PodProcesses:
     """Every pod's processes on this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, proc_root: Path = Path("/proc")) -> None:
         # Imported here: an agent that reads cgroups has no use for it.
         import psutil
 
         self._psutil = psutil
+        psutil.PROCFS_PATH = str(proc_root)
+        self._proc = proc_root
         self._members: dict[int, _Member] = {}
-        self._others: set[int] = set()
+        self._others: dict[int, float] = {}  # by pid: when it was first seen
 
-    def sample(self, wanted: Sequence[Pod], cpu_count: int) -> dict[str, Usage]:
-        """Usage by uid of the pods that have a process seen for a whole tick."""
-        self._discover()
-        uids = {pod.metadata.uid for pod in wanted}
-        totals: defaultdict[str, Usage] = defaultdict(lambda: Usage(0.0, 0.0))
+    def sample(self, wanted: Sequence[Pod], cpu_count: int) -> Measured:
+        """Usage of the pods and containers that have a process seen for a whole tick."""
+        uids: dict[str, str] = {}
+        containers: dict[tuple[str, str], str] = {}
+        for pod in wanted:
+            uid = pod.metadata.uid
+            uids |= {_plain(name): uid for name in name_of(pod).uids}
+            for one in containers_of(pod):
+                containers[uid, one.container_id.rpartition("://")[2]] = container_key(uid, one.name)
+        self._discover(uids.keys())
+        by_pod: defaultdict[str, Usage] = defaultdict(lambda: NOTHING)
+        by_container: defaultdict[str, Usage] = defaultdict(lambda: NOTHING)
         for pid, member in list(self._members.items()):
-            if member.uid not in uids:
+            wanted_uid = uids.get(member.owner.uid)
+            if wanted_uid is None:
                 continue
             try:
                 usage = member.sample(cpu_count)
             except self._psutil.Error:
                 del self._members[pid]
                 continue
-            if usage is not None:
-                totals[member.uid] = totals[member.uid].plus(usage)
-        return dict(totals)
+            if usage is None:
+                continue
+            by_pod[wanted_uid] = by_pod[wanted_uid].plus(usage)
+            entity = containers.get((wanted_uid, member.owner.container_id))
+            if entity is not None:
+                by_container[entity] = by_container[entity].plus(usage)
+        return Measured(
+            {uid: _bounded(usage, cpu_count) for uid, usage in by_pod.items()},
+            {entity: _bounded(usage, cpu_count) for entity, usage in by_container.items()},
+        )
 
-    def _discover(self) -> None:
-        present = set(self._psutil.pids())
-        self._others &= present
-        for pid in self._members.keys() - present:
-            del self._members[pid]
-        for pid in present - self._others - self._members.keys():
-            self._classify(pid)
+    def _discover(self, uids: Collection[str]) -> None:
+        present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        for pid, member in list(self._members.items()):
+            if pid not in present or not member.process.is_running():  # not by another process of the same number
+                del self._members[pid]
+        for pid in self._others.keys() - present:
+            del self._others[pid]
+        now = time.monotonic()
+        for pid in present - self._members.keys():
+            if now - self._others.setdefault(pid, now) <= SETTLED_SECONDS:
+                self._classify(pid, uids)
 
-    def _classify(self, pid: int) -> None:
+    def _classify(self, pid: int, uids: Collection[str]) -> None:
         try:
             process = self._psutil.Process(pid)
-            uid = self._pod_uid(process)
-            settled = time.time() - process.create_time() > SETTLED_SECONDS
+            owner = self._owner(process, uids)
         except self._psutil.Error:
             return  # it has gone meanwhile
-        if uid:
-            self._members[pid] = _Member(process, uid)
-        elif settled:
-            self._others.add(pid)
+        if owner is not None:
+            self._members[pid] = _Member(process, owner)
+            self._others.pop(pid, None)
 
-    def _pod_uid(self, process: "psutil.Process") -> str | None:
+    def _owner(self, process: "psutil.Process", uids: Collection[str]) -> Owner | None:
         try:
-            return process.environ().get(POD_UID_VARIABLE)
+            owner = owner_of(read_once(f"{self._proc}/{process.pid}/cgroup"))
+        except OSError:
+            owner = None
+        if owner is not None and owner.uid in uids:
+            return owner
+        try:
+            uid = process.environ().get(POD_UID_VARIABLE)
         except self._psutil.AccessDenied:
-            return None
+            return owner
+        return Owner(_plain(uid)) if uid else owner
+
+
+def _bounded(usage: Usage, cpu_count: int) -> Usage:
+    """Several processes' counters, read one after the other, may add up to a little more than there is."""
+    return Usage(min(usage.cpu_cores, float(cpu_count)), usage.memory_bytes)

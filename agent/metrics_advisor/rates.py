@@ -1,6 +1,9 @@
 """Counters to rates. A counter that went back, or forward beyond reason, tells nothing and starts anew."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+Monotonic: TypeAlias = Callable[[], float]  # seconds since an arbitrary start, never going back
 
 NANOSECONDS = 1e9
 
@@ -17,9 +20,32 @@ class Reading(NamedTuple):
 
 
 def cores(before: Reading, now: Reading, cpu_count: int) -> float | None:
-    """Cores used between two readings, 0 to about `cpu_count`; None when they cannot say."""
-    period = now.at_seconds - before.at_seconds
-    if period < MIN_PERIOD_SECONDS:
+    """Cores used between two readings, 0 to `cpu_count`; None when they cannot say."""
+    return growth(now.cpu_seconds - before.cpu_seconds, now.at_seconds - before.at_seconds, cpu_count)
+
+
+def growth(cpu_seconds: float, period_seconds: float, cpu_count: int) -> float | None:
+    """The same from the differences of two readings."""
+    if period_seconds < MIN_PERIOD_SECONDS:
         return None
-    rate = (now.cpu_seconds - before.cpu_seconds) / period
-    return rate if 0 <= rate <= cpu_count * PLAUSIBLE_EXCESS else None
+    rate = cpu_seconds / period_seconds
+    return min(rate, float(cpu_count)) if 0 <= rate <= cpu_count * PLAUSIBLE_EXCESS else None
+
+
+def share(before: tuple[int, int], now: tuple[int, int]) -> float | None:
+    """By how much a part grew in terms of its whole, 0 to 1, from two readings of (part, whole).
+
+    0 where nothing happened; None when a counter went back, or the part outgrew the whole.
+    """
+    part, whole = now[0] - before[0], now[1] - before[1]
+    if not 0 <= part <= whole:
+        return None
+    return part / whole if whole else 0.0
+
+
+def per_second(before: int, now: int, period_seconds: float, most: float) -> float | None:
+    """The growth of a counter per second, 0 to `most`; None when the readings cannot say."""
+    if period_seconds < MIN_PERIOD_SECONDS:
+        return None
+    rate = (now - before) / period_seconds
+    return rate if 0 <= rate <= most else None

@@ -1,19 +1,30 @@
 """The seam between what is measured and where it is read: real machine or simulated node."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from agent.metric_cache.series import Usage
+from agent.metric_cache.series import SeriesKey, Usage
 from shared.api.core import Pod
 
 __all__ = ["Sample", "Usage", "UsageSource"]
 
+_NO_USAGES: Mapping[str, Usage] = MappingProxyType({})
+_NO_READINGS: Mapping[SeriesKey, float] = MappingProxyType({})
+
 
 class Sample(NamedTuple):
-    """One tick. A pod (by uid) whose usage could not be read is absent, never zero."""
+    """One tick. What could not be read is absent, never zero.
+
+    `pods` are by uid, `containers` by "uid/name", `host_applications` by name. `readings` are the colder values whose
+    turn it was at this tick: page cache policies, throttling, pressure, NUMA nodes, load, disk.
+    """
 
     node: Usage
     pods: Mapping[str, Usage]
+    containers: Mapping[str, Usage] = _NO_USAGES
+    host_applications: Mapping[str, Usage] = _NO_USAGES
+    readings: Mapping[SeriesKey, float] = _NO_READINGS
 
 
 class UsageSource(Protocol):

@@ -1,8 +1,14 @@
-"""The models on disk: one file that is whole or is not believed.
+"""The models on disk: a log of small files, each whole or not believed.
 
-The file is a magic word, a version, the length and the SHA-256 of what follows, and a msgpack document. It is written
-beside its place, synced and renamed there, so that a crash at any instant leaves the old or the new one. A file that
-is torn, foreign or of another version is renamed, never trusted and never deleted.
+Every file holds what happened since the one before it (training steps and what else changed the models) and a few
+models in full, those that were longest not written so. Thus the writing is spread over time, and yet a crash costs
+nothing that was trained and written: who reads the files in their order does what was done, and sets the models
+that are there in full. A file is dropped when all models stand twice in full, or were born, in later ones:
+one of these that is lost takes with it what happened then, and no more.
+
+A file is a magic word, a version, the length and the SHA-256 of what follows, and a msgpack document. It is written
+beside its place, synced and renamed there. One that is torn, foreign or of another version is renamed, never trusted
+and never deleted.
 """
 
 import contextlib
@@ -10,35 +16,67 @@ import hashlib
 import logging
 import math
 import os
+import re
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
 from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
 from agent.predict_server.table import ModelTable
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "prediction.checkpoint"
-VERSION = 1
+VERSION = 2
+CYCLE = 20  # so many steps until every model has been written in full
 _MAGIC = b"HEADROOM"
 _HEADER = struct.Struct("<8sIQ32s")
+_NAME = re.compile(r"prediction-(\d{12})\.checkpoint")
 
 
 class UnusableCheckpoint(HeadroomError):
     """The file cannot be believed; the text says why."""
 
 
-class BankState(msgspec.Struct, frozen=True):
-    """One bank's rows, in the order of the keys: little-endian float64 arrays, `weights` of shape (keys, buckets)."""
+class Trained(msgspec.Struct, frozen=True, tag=True):
+    """One sample for each key at `time`, a float64 array of shape (keys, 2)."""
 
-    half_life_seconds: float
+    time: float
+    keys: list[str]
+    usages: bytes
+
+
+class HalfLives(msgspec.Struct, frozen=True, tag=True):
+    """From `time` on, weights decay by these."""
+
+    time: float
+    cpu_seconds: float
+    memory_seconds: float
+
+
+class Forgotten(msgspec.Struct, frozen=True, tag=True):
+    keys: list[str]
+
+
+Event: TypeAlias = Trained | HalfLives | Forgotten
+
+
+class BankState(msgspec.Struct, frozen=True):
+    """Rows of a bank, in the order of the keys: little-endian float64 arrays, and int32 places of the weights."""
+
     buckets: int
     weights: bytes
+    weight_rows: bytes
+    weight_buckets: bytes
     totals: bytes
     references: bytes
     moment_weights: bytes
@@ -46,11 +84,9 @@ class BankState(msgspec.Struct, frozen=True):
     squares: bytes
 
 
-class State(msgspec.Struct, frozen=True):
-    """The models of `node` as of `saved_at`, a wall time in Unix seconds."""
+class Models(msgspec.Struct, frozen=True):
+    """Some models in full, after all events of their file."""
 
-    node: str
-    saved_at: float
     keys: list[str]
     samples: bytes
     first_observed: bytes
@@ -59,66 +95,145 @@ class State(msgspec.Struct, frozen=True):
     memory: BankState
 
 
-def of(table: ModelTable, *, node: str, now: float) -> State:
-    """The table's present state, copied."""
-    keys = list(table.rows)
-    rows = np.array([table.rows[key] for key in keys], np.intp)
+class Content(msgspec.Struct, frozen=True):
+    """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    def bank(of: Bank) -> BankState:
-        return BankState(
-            half_life_seconds=of.half_life_seconds,
-            buckets=of.histograms.buckets.count,
-            weights=_bytes(of.histograms.weights[rows]),
-            totals=_bytes(of.histograms.totals[rows]),
-            references=_bytes(of.references[rows]),
-            moment_weights=_bytes(of.moments.weights[rows]),
-            means=_bytes(of.moments.means[rows]),
-            squares=_bytes(of.moments.squares[rows]),
+    `states` are the plug-ins' own, each complete.
+    """
+
+    node: str
+    cpu_half_life_seconds: float
+    memory_half_life_seconds: float
+    trained_until: int
+    events: list[Event]
+    models: Models
+    states: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What the files add up to."""
+
+    table: ModelTable
+    trained_until: int
+    states: Mapping[str, bytes]
+
+
+class CheckpointLog:
+    """The files of one node's models in one directory.
+
+    `restore` comes first, then `begin`. `write` may run beside all others, itself once at a time; the others exclude
+    each other.
+    """
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self._directory = directory
+        self._node = node
+        self._files: list[int] = []  # their numbers, ascending
+        # By model: the file it last was in in full, or was born in, and the one before that; 0 when it is in none.
+        self._last: dict[str, int] = {}
+        self._previous: dict[str, int] = {}
+        self._events: list[Event] = []
+        self._half_lives = (math.inf, math.inf)  # before those events
+        self._next = 1
+
+    def begin(self, table: ModelTable) -> None:
+        """Says which table all further events happen to."""
+        self._half_lives = (table.cpu.half_life_seconds, table.memory.half_life_seconds)
+
+    def trained(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        self._events.append(Trained(time, list(keys), _bytes(usages)))
+
+    def changed_half_lives(self, table: ModelTable, time: float) -> None:
+        self._events.append(HalfLives(time, table.cpu.half_life_seconds, table.memory.half_life_seconds))
+
+    def forgot(self, keys: Sequence[str]) -> None:
+        self._events.append(Forgotten(list(keys)))
+
+    def next(self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes]) -> Content | None:
+        """The next file's content, copied from the present state; None when nothing has happened."""
+        if not self._events:
+            return None
+        if len(self._events) > 2 * CYCLE:
+            # Nothing could be written for long: every model in full says the same in less room.
+            self._events.clear()
+            self._last = dict.fromkeys(table.rows, 0)
+            self._previous = {}
+            self.begin(table)
+        for key in self._last.keys() - table.rows.keys():
+            del self._last[key]
+            self._previous.pop(key, None)
+        for key in table.rows:
+            self._last.setdefault(key, self._next)  # born in this file's events
+        steps = sum(isinstance(event, Trained) for event in self._events)
+        numbers = np.fromiter(self._last.values(), np.int64, len(self._last))
+        share, lost = -(-len(numbers) * steps // CYCLE), int(np.count_nonzero(numbers == 0))
+        keys = list(self._last)
+        return Content(
+            node=self._node,
+            cpu_half_life_seconds=self._half_lives[0],
+            memory_half_life_seconds=self._half_lives[1],
+            trained_until=trained_until,
+            events=list(self._events),
+            models=_models([keys[place] for place in due(numbers, max(share, lost))], table),
+            states=dict(states),
         )
 
-    return State(
-        node=node,
-        saved_at=now,
-        keys=keys,
-        samples=_bytes(table.samples[rows].astype(np.float64)),
-        first_observed=_bytes(table.first_observed[rows]),
-        last_updated=_bytes(table.last_updated[rows]),
-        cpu=bank(table.cpu),
-        memory=bank(table.memory),
-    )
+    def write(self, content: Content) -> None:
+        """Raises OSError; the files before are then still there, and what this one held goes into the next."""
+        number = self._next
+        save(self._path(number), content)
+        self._next += 1
+        self._files.append(number)
+        for key in content.models.keys:
+            self._previous[key], self._last[key] = self._last[key] or number, number
+        del self._events[: len(content.events)]
+        for event in content.events:
+            if isinstance(event, HalfLives):
+                self._half_lives = (event.cpu_seconds, event.memory_seconds)
+        needed = min((self._previous.get(key, last) for key, last in self._last.items()), default=number)
+        while self._files[0] < needed:
+            with contextlib.suppress(OSError):
+                self._path(self._files[0]).unlink()
+            del self._files[0]
+
+    def restore(self, now: float) -> Restored | None:
+        """What the files add up to; None when there are none that can be believed. Those that cannot are set aside."""
+        with contextlib.suppress(OSError):
+            for unfinished in self._directory.glob("prediction*.tmp"):
+                unfinished.unlink()
+        restored = None
+        for path in sorted(self._directory.glob("prediction*.checkpoint")):
+            named = _NAME.fullmatch(path.name)
+            number = int(named[1]) if named else 0
+            self._next = max(self._next, number + 1)
+            try:
+                content = decode(path.read_bytes(), node=self._node)
+                restored = _replayed(content, restored.table if restored else None)
+            except OSError as error:
+                logger.error("checkpoint cannot be read: %s", error, extra={"path": str(path)})
+            except UnusableCheckpoint as error:
+                _set_aside(path, error, now)
+            else:
+                self._files.append(number)
+                for key in restored.table.rows.keys() - self._last.keys():
+                    self._last[key] = number
+                for key in content.models.keys:
+                    self._previous[key], self._last[key] = self._last[key], number
+        return restored
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"prediction-{number:012}.checkpoint"
 
 
-def restored(state: State) -> ModelTable:
-    """A table in that state, with its half-lives. Raises UnusableCheckpoint when it contradicts itself."""
-    table = ModelTable(
-        cpu_half_life_seconds=state.cpu.half_life_seconds,
-        memory_half_life_seconds=state.memory.half_life_seconds,
-    )
-    count = len(state.keys)
-    rows = table.claim(state.keys, state.saved_at)
-    if len(set(state.keys)) != count:
-        raise UnusableCheckpoint("a model is there twice")
-    table.samples[rows] = _array(state.samples, count).astype(np.int64)
-    table.first_observed[rows] = _array(state.first_observed, count)
-    table.last_updated[rows] = _array(state.last_updated, count)
-    table.time = float(table.last_updated[rows].max(initial=-math.inf))
-    for bank, saved in ((table.cpu, state.cpu), (table.memory, state.memory)):
-        buckets = bank.histograms.buckets.count
-        if saved.buckets != buckets or not saved.half_life_seconds > 0:
-            raise UnusableCheckpoint("the layout of buckets or the half-life is another one")
-        bank.histograms.weights[rows] = _array(saved.weights, count * buckets).reshape(count, buckets)
-        bank.histograms.totals[rows] = _array(saved.totals, count)
-        bank.histograms.trim(rows)
-        bank.references[rows] = _array(saved.references, count)
-        bank.moments.weights[rows] = _array(saved.moment_weights, count)
-        bank.moments.means[rows] = _array(saved.means, count)
-        bank.moments.squares[rows] = _array(saved.squares, count)
-    return table
+def due(written: NDArray[np.int64], limit: int) -> Rows:
+    """Places of the `limit` models that were longest not written in full."""
+    return np.argsort(written, kind="stable")[:limit]
 
 
-def save(path: Path, state: State) -> None:
-    """Raises OSError; the file before it is then still there."""
-    payload = msgspec.msgpack.encode(state)
+def save(path: Path, content: Content) -> None:
+    """Raises OSError; a file that was there before is then still there."""
+    payload = msgspec.msgpack.encode(content)
     header = _HEADER.pack(_MAGIC, VERSION, len(payload), hashlib.sha256(payload).digest())
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
@@ -134,42 +249,154 @@ def save(path: Path, state: State) -> None:
         os.close(directory)
 
 
-def load(path: Path, *, node: str, now: float) -> ModelTable | None:
-    """The saved models of `node`; None when there are none that can be believed. A file that cannot is set aside."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logger.error("checkpoint cannot be read: %s", error, extra={"path": str(path)})
-        return None
-    try:
-        return restored(decode(content, node=node))
-    except UnusableCheckpoint as error:
-        aside = path.with_name(f"{path.name}.bad-{int(now)}")
-        with contextlib.suppress(OSError):
-            path.replace(aside)
-        logger.error("checkpoint set aside: %s", error, extra={"path": str(path), "now_at": str(aside)})
-        return None
-
-
-def decode(content: bytes, *, node: str) -> State:
+def decode(file: bytes, *, node: str) -> Content:
     """Raises UnusableCheckpoint."""
-    if len(content) < _HEADER.size:
+    if len(file) < _HEADER.size:
         raise UnusableCheckpoint("shorter than its header")
-    magic, version, length, digest = _HEADER.unpack_from(content)
-    payload = content[_HEADER.size :]
+    magic, version, length, digest = _HEADER.unpack_from(file)
+    payload = file[_HEADER.size :]
     if magic != _MAGIC or version != VERSION:
         raise UnusableCheckpoint("not a checkpoint of this version")
     if len(payload) != length or hashlib.sha256(payload).digest() != digest:
         raise UnusableCheckpoint("torn: length or checksum do not match")
     try:
-        state = msgspec.msgpack.decode(payload, type=State)
+        content = _DECODER.decode(payload)
     except msgspec.MsgspecError as error:
         raise UnusableCheckpoint(str(error)) from error
-    if state.node != node:
-        raise UnusableCheckpoint(f"of another node, {state.node!r}")
-    return state
+    if content.node != node:
+        raise UnusableCheckpoint(f"of another node, {content.node!r}")
+    return content
+
+
+def _set_aside(path: Path, error: UnusableCheckpoint, now: float) -> None:
+    aside = path.with_name(f"{path.name}.bad-{int(now)}")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+    logger.error("checkpoint set aside: %s", error, extra={"path": str(path), "now_at": str(aside)})
+
+
+def _replayed(content: Content, table: ModelTable | None) -> Restored:
+    """Does to the table of the files before what this one says. Raises UnusableCheckpoint, with nothing done."""
+    half_lives = (content.cpu_half_life_seconds, content.memory_half_life_seconds)
+    changes = [event for event in content.events if isinstance(event, HalfLives)]
+    for seconds in (*half_lives, *(each for one in changes for each in (one.cpu_seconds, one.memory_seconds))):
+        if not 0 < seconds < math.inf:
+            raise UnusableCheckpoint(f"a half-life of {seconds} s")
+    steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
+    models = _Rows.of(content.models)
+    if table is None:
+        table = ModelTable(cpu_half_life_seconds=half_lives[0], memory_half_life_seconds=half_lives[1])
+    elif math.isfinite(table.time):  # differs only where a file is missing
+        table.change_half_lives(cpu_seconds=half_lives[0], memory_seconds=half_lives[1], time=table.time)
+    for event in content.events:
+        if isinstance(event, Trained):
+            table.train(event.keys, steps.pop(0), event.time)
+        elif isinstance(event, HalfLives):
+            table.change_half_lives(cpu_seconds=event.cpu_seconds, memory_seconds=event.memory_seconds, time=event.time)
+        else:
+            table.forget([key for key in event.keys if key in table.rows])
+    models.put(table)
+    return Restored(table, content.trained_until, content.states)
+
+
+def _usages(step: Trained) -> Floats:
+    if len(set(step.keys)) != len(step.keys) or not math.isfinite(step.time):
+        raise UnusableCheckpoint("a training step contradicts itself")
+    return _array(step.usages, 2 * len(step.keys)).reshape(-1, 2)
+
+
+def _models(keys: list[str], table: ModelTable) -> Models:
+    rows = np.array([table.rows[key] for key in keys], np.intp)
+
+    def bank(of: Bank) -> BankState:
+        weights = of.histograms.weights[rows]
+        places = np.nonzero(weights)
+        return BankState(
+            buckets=of.histograms.buckets.count,
+            weights=_bytes(weights[places]),
+            weight_rows=places[0].astype("<i4").tobytes(),
+            weight_buckets=places[1].astype("<i4").tobytes(),
+            totals=_bytes(of.histograms.totals[rows]),
+            references=_bytes(of.references[rows]),
+            moment_weights=_bytes(of.moments.weights[rows]),
+            means=_bytes(of.moments.means[rows]),
+            squares=_bytes(of.moments.squares[rows]),
+        )
+
+    return Models(
+        keys=keys,
+        samples=_bytes(table.samples[rows].astype(np.float64)),
+        first_observed=_bytes(table.first_observed[rows]),
+        last_updated=_bytes(table.last_updated[rows]),
+        cpu=bank(table.cpu),
+        memory=bank(table.memory),
+    )
+
+
+@dataclass(frozen=True)
+class _BankRows:
+    weights: Floats
+    totals: Floats
+    references: Floats
+    moment_weights: Floats
+    means: Floats
+    squares: Floats
+
+    @classmethod
+    def of(cls, state: BankState, count: int, buckets: int) -> "_BankRows":
+        """Raises UnusableCheckpoint."""
+        if state.buckets != buckets:
+            raise UnusableCheckpoint("the layout of buckets is another one")
+        weights = np.zeros((count, buckets))
+        filled = len(state.weights) // 8
+        rows, columns = _places(state.weight_rows, filled, count), _places(state.weight_buckets, filled, buckets)
+        weights[rows, columns] = _array(state.weights, filled)
+        rest = (state.totals, state.references, state.moment_weights, state.means, state.squares)
+        return cls(weights, *(_array(each, count) for each in rest))
+
+    def put(self, bank: Bank, rows: Rows) -> None:
+        bank.histograms.weights[rows] = self.weights
+        bank.histograms.totals[rows] = self.totals
+        bank.histograms.trim(rows)
+        bank.references[rows] = self.references
+        bank.moments.weights[rows] = self.moment_weights
+        bank.moments.means[rows] = self.means
+        bank.moments.squares[rows] = self.squares
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Models as arrays, found to be sound."""
+
+    keys: list[str]
+    samples: Floats
+    first_observed: Floats
+    last_updated: Floats
+    cpu: _BankRows
+    memory: _BankRows
+
+    @classmethod
+    def of(cls, models: Models) -> "_Rows":
+        """Raises UnusableCheckpoint."""
+        count = len(models.keys)
+        if len(set(models.keys)) != count:
+            raise UnusableCheckpoint("a model is there twice")
+        return cls(
+            keys=models.keys,
+            samples=_array(models.samples, count),
+            first_observed=_array(models.first_observed, count),
+            last_updated=_array(models.last_updated, count),
+            cpu=_BankRows.of(models.cpu, count, histogram.CPU.count),
+            memory=_BankRows.of(models.memory, count, histogram.MEMORY.count),
+        )
+
+    def put(self, table: ModelTable) -> None:
+        rows = table.claim(self.keys, 0.0)
+        table.samples[rows] = self.samples.astype(np.int64)
+        table.first_observed[rows] = self.first_observed
+        table.last_updated[rows] = self.last_updated
+        self.cpu.put(table.cpu, rows)
+        self.memory.put(table.memory, rows)
 
 
 def _bytes(values: Floats) -> bytes:
@@ -183,3 +410,15 @@ def _array(content: bytes, count: int) -> Floats:
     if not np.isfinite(values).all():
         raise UnusableCheckpoint("a number is not finite")
     return values
+
+
+def _places(content: bytes, count: int, below: int) -> Rows:
+    if len(content) != 4 * count:
+        raise UnusableCheckpoint("an array is of another size than its keys")
+    places = np.frombuffer(content, "<i4")
+    if count and not 0 <= places.min() <= places.max() < below:
+        raise UnusableCheckpoint("a weight is outside of its histogram")
+    return places.astype(np.intp)
+
+
+_DECODER = msgspec.msgpack.Decoder(Content)

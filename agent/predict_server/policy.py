@@ -3,35 +3,81 @@
 import math
 
 import msgspec
+import numpy as np
 
-from agent.metric_cache.series import Usage
-from agent.predict_server.models import PREDICTORS, Predictor
+from agent.metric_cache.aggregate import Aggregation
+from agent.predict_server import plugins
+from agent.predict_server.models import Parameters
+from agent.predict_server.percentile import DEFAULT_MARGIN_PERCENT
 from agent.settings import LARGEST, AgentSettings
-from shared.api.nodemetric import PredictPolicy
+from shared.api.nodemetric import PredictPolicy, TrainingInput
 from shared.errors import InvalidInput
+from shared.explanation import Term
 
 SOURCE = "NodeMetric spec.predictPolicy"
 
+_TRAINING_INPUTS: dict[TrainingInput, Aggregation] = {
+    "mean": Aggregation.AVG,
+    "p90": Aggregation.P90,
+    "p95": Aggregation.P95,
+    "max": Aggregation.MAX,
+}
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How to predict, and which change of a prediction matters."""
+    """How to predict, and which change of a prediction matters. Percentiles are 0 to 100."""
 
     predictor: str
     sigma_cpu: float
     sigma_memory: float
+    cpu_percentile: float
+    memory_percentile: float
+    safety_margin_percent: float | None
+    borg_ratio: float
+    training_input: TrainingInput
+    warm_up_samples: int
     cold_start_seconds: float
     resource_diff_threshold_percent: float
     reclaim_ratio_percent: int
     cpu_half_life_seconds: float
     memory_half_life_seconds: float
 
-    def model(self) -> Predictor:
-        return PREDICTORS[self.predictor](Usage(self.sigma_cpu, self.sigma_memory))
+    @property
+    def parameters(self) -> Parameters:
+        return Parameters(
+            sigma=np.array([self.sigma_cpu, self.sigma_memory]),
+            percentiles=np.array([self.cpu_percentile, self.memory_percentile]) / 100,
+            safety_margin_percent=self.safety_margin_percent,
+            borg_ratio=self.borg_ratio,
+        )
+
+    @property
+    def training_aggregation(self) -> Aggregation:
+        return _TRAINING_INPUTS[self.training_input]
+
+    def terms(self, resource: int, names: tuple[str, ...]) -> list[Term]:
+        """The parameters of those models for one resource (0: cpu, 1: memory), in hundredths where they are ratios."""
+
+        def term(name: str, value: float) -> Term:
+            return Term(name, round(value), "percent", "policy")
+
+        terms = []
+        if any(name.startswith("n-sigma") for name in names):
+            terms.append(term("sigma", 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
+        if "percentile" in names or "resource-central" in names:
+            terms.append(term("percentile", (self.cpu_percentile, self.memory_percentile)[resource]))
+        if "borg-default" in names:
+            terms.append(term("borgRatio", 100 * self.borg_ratio))
+        if self.safety_margin_percent is not None:
+            terms.append(term("safetyMargin", self.safety_margin_percent))
+        elif "percentile" in names:
+            terms.append(term("safetyMargin", DEFAULT_MARGIN_PERCENT))
+        return terms
 
 
 def from_settings(settings: AgentSettings) -> Policy:
     """Raises InvalidInput for an unknown predictor."""
-    _check_predictor(settings.predictor, source="settings")
+    plugins.members(settings.predictor, source="settings")
     return Policy(**{field: getattr(settings, field) for field in Policy.__struct_fields__})
 
 
@@ -39,7 +85,7 @@ def overridden(base: Policy, raw: object) -> Policy:
     """`base` with what `raw`, a spec.predictPolicy as it came, says otherwise. Raises InvalidInput."""
     wire = _decoded(raw)
     if wire.predictor is not None:
-        _check_predictor(wire.predictor, source=SOURCE)
+        plugins.members(wire.predictor, source=SOURCE)
     if wire.reclaim_ratio_percent is not None and wire.reclaim_ratio_percent > 100:
         raise InvalidInput(
             source=SOURCE,
@@ -49,8 +95,14 @@ def overridden(base: Policy, raw: object) -> Policy:
         )
     changes = {
         "predictor": wire.predictor,
-        "sigma_cpu": _sigma("sigmaCPU", wire.sigma_cpu),
-        "sigma_memory": _sigma("sigmaMemory", wire.sigma_memory),
+        "sigma_cpu": _number("sigmaCPU", wire.sigma_cpu),
+        "sigma_memory": _number("sigmaMemory", wire.sigma_memory),
+        "cpu_percentile": _number("cpuPercentile", wire.cpu_percentile, most=100),
+        "memory_percentile": _number("memoryPercentile", wire.memory_percentile, most=100),
+        "safety_margin_percent": wire.safety_margin_percent,
+        "borg_ratio": _number("borgRatio", wire.borg_ratio, least=1),
+        "training_input": wire.training_input,
+        "warm_up_samples": wire.warm_up_samples,
         "cold_start_seconds": wire.cold_start_period_seconds,
         "resource_diff_threshold_percent": wire.resource_diff_threshold_percent,
         "reclaim_ratio_percent": wire.reclaim_ratio_percent,
@@ -74,21 +126,15 @@ def _decoded(raw: object) -> PredictPolicy:
     return wire
 
 
-def _check_predictor(name: str, *, source: str) -> None:
-    if name not in PREDICTORS:
-        raise InvalidInput(
-            source=source, field="predictor", value=name, problem=f"unknown (known: {', '.join(sorted(PREDICTORS))})"
-        )
-
-
-def _sigma(field: str, value: str | int | None) -> float | None:
-    """A sigma may be written "2.5", as custom resources carry no floats."""
+def _number(field: str, value: str | int | None, *, least: float = 0, most: float = LARGEST) -> float | None:
+    """A number may be written "2.5", as custom resources carry no floats."""
     if value is None:
         return None
     try:
-        sigma = float(value)
+        number = float(value)
     except ValueError:
-        sigma = math.nan
-    if not 0 <= sigma <= LARGEST:
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"expected a number from 0 to {LARGEST}")
-    return sigma
+        number = math.nan
+    if not least <= number <= most:
+        problem = f"expected a number from {least:g} to {most:.10g}"
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
+    return number

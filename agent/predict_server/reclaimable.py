@@ -5,13 +5,15 @@ Reclaimable = max(0, reclaimRatio * Allocated[Prod] - Peak[Prod]), bounded by wh
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.metric_cache.series import Usage
-from agent.predict_server.models import History
-from agent.states_informer.pods import NodePod
-from shared import durations, quantity
+from agent.predict_server import percentile
+from agent.predict_server.decay import Floats
+from agent.predict_server.lenders import Lender, Requests
+from agent.predict_server.models import Candidates, History
+from shared import durations
 from shared.explanation import Explanation, ResourceExplanation, Term, sentence
 from shared.quantity import MILLI_PER_CORE, Resources
 
@@ -19,87 +21,120 @@ BOUND_REQUESTED = "requested"
 BOUND_ALLOCATABLE = "allocatable"
 BOUND_PEAK = "peak"  # the peak leaves nothing
 
+UNKNOWN = "unknown"  # the candidate that stands in for a model that did not answer: all that was requested
 
-@dataclass(frozen=True)
-class Requests:
-    """What the pods that lend have requested in all, and the part of it whose history is too short to be judged."""
-
-    requested: Resources
-    cold: Resources
+_UNITS = ("milli", "bytes")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything one answer depends on. `history` and `model_peak` are of the prod pods and the system together."""
+    """Everything one answer depends on. `history` is of the prod pods and the system together.
+
+    `candidates` are what the model says the peak may be, by name, without cold pods; the largest counts. `parameters`
+    are the policy's terms for the explanation, for cpu and for memory.
+    """
 
     allocatable: Resources
     requests: Requests
     history: History
-    sigma: Usage
-    model_peak: Usage
+    candidates: Mapping[str, Resources]
     ratio_percent: int
     now: float
+    cold: Sequence[Lender] = ()
+    parameters: tuple[Sequence[Term], Sequence[Term]] = ((), ())
+
+    @property
+    def model_peak(self) -> Resources:
+        return largest(self.candidates)
 
 
 @dataclass(frozen=True)
 class Reclaimable:
-    """`peak` contains the requests of cold pods; `result` never exceeds requested nor allocatable - peak."""
+    """`peak` contains the requests of cold pods; `result` never exceeds requested nor allocatable - peak.
+
+    The one exception is Koordinator's own rule (`by_pod_and_class`), which bounds by the part of the peak that each
+    of its two levels predicts.
+    """
 
     result: Resources
     peak: Resources
     explanation: Explanation
 
 
-def requests(
-    pods: Iterable[NodePod], observed_since: Callable[[str], float | None], now: float, cold_start: float
-) -> Requests:
-    """Sums the requests of pods that lend and hold their request.
+@dataclass(frozen=True)
+class _Claim:
+    """An amount before it is explained; `rule` holds terms of the rule's own, `bounds` what decided, by resource."""
 
-    A pod is cold until its history is longer than `cold_start` seconds; history begins with the later of its creation
-    and the first time it was observed (`observed_since(uid)`, None when it never was).
-    """
-    lending = [pod for pod in pods if pod.lends and pod.holds_request]
-    cold = [pod.request for pod in lending if _is_cold(pod, observed_since(pod.uid), now, cold_start)]
-    return Requests(quantity.total([pod.request for pod in lending]), quantity.total(cold))
-
-
-def _is_cold(pod: NodePod, observed_since: float | None, now: float, cold_start: float) -> bool:
-    return observed_since is None or now - max(pod.created_at, observed_since) <= cold_start
+    result: Resources
+    peak: Resources
+    bounds: tuple[str, str]
+    rule: tuple[Sequence[Term], Sequence[Term]] = ((), ())
 
 
 def compute(inputs: Inputs) -> Reclaimable:
-    peak = rounded_up(inputs.model_peak).plus(inputs.requests.cold)
+    """The seed's formula, with sums over pods."""
+    peak = inputs.model_peak.plus(inputs.requests.cold)
     entitled = inputs.requests.requested.percent(cpu=inputs.ratio_percent, memory=inputs.ratio_percent)
     by_request, by_node = entitled.minus(peak).floored(), inputs.allocatable.minus(peak).floored()
-    result = by_request.least(by_node)
-    mean, stdev = rounded_up(inputs.history.mean), rounded_up(inputs.history.stdev)
-    model_peak = rounded_up(inputs.model_peak)
+    cpu, memory = (
+        BOUND_REQUESTED if asked <= room else BOUND_ALLOCATABLE for asked, room in zip(by_request, by_node, strict=True)
+    )
+    return _explained(inputs, _Claim(by_request.least(by_node), peak, (cpu, memory)))
+
+
+def by_pod_and_class(inputs: Inputs, lenders: Sequence[percentile.Lender], class_peak: Resources) -> Reclaimable:
+    """Koordinator's rule for its percentile model: the lesser of what its pod level and its class level make of it."""
+    levels = {
+        percentile.BY_POD: percentile.pod_level(lenders, inputs.ratio_percent),
+        percentile.BY_CLASS: percentile.class_level(lenders, class_peak, inputs.ratio_percent),
+    }
+    results = {name: level.result(inputs.allocatable) for name, level in levels.items()}
+    result, peak = smallest(results), largest({name: level.peak for name, level in levels.items()})
     time = durations.timestamp(inputs.now)
 
-    def explained(index: int, unit: str, sigma: float) -> ResourceExplanation:
-        def term(name: str, amount: Resources, source: str) -> Term:
-            return Term(name, amount[index], unit, source, time)
+    def terms(resource: int) -> list[Term]:
+        return [
+            Term(f"{what} {name}", amount[resource], _UNITS[resource], "prediction", time)
+            for name, level in levels.items()
+            for what, amount in (("reclaimable", level.reclaimable), ("room above", level.bound(inputs.allocatable)))
+        ]
 
-        bound = BOUND_REQUESTED if by_request[index] <= by_node[index] else BOUND_ALLOCATABLE
+    def bound(resource: int) -> str:
+        return min(results, key=lambda name: results[name][resource])
+
+    return _explained(inputs, _Claim(result, peak, (bound(0), bound(1)), (terms(0), terms(1))))
+
+
+def _explained(inputs: Inputs, claim: _Claim) -> Reclaimable:
+    mean, stdev = rounded_up(inputs.history.mean), rounded_up(inputs.history.stdev)
+    time = durations.timestamp(inputs.now)
+
+    def explained(resource: int) -> ResourceExplanation:
+        def term(name: str, amount: Resources, source: str) -> Term:
+            return Term(name, amount[resource], _UNITS[resource], source, time)
+
+        winner = max(inputs.candidates, key=lambda name: inputs.candidates[name][resource])
         return ResourceExplanation(
             terms=(
                 term("requested", inputs.requests.requested, "prod pods"),
                 Term("reclaimRatio", inputs.ratio_percent, "percent", "policy"),
                 term("mean", mean, "prediction"),
                 term("stdev", stdev, "prediction"),
-                Term("sigma", round(sigma * 100), "percent", "policy"),
-                term("predictedPeak", model_peak, "prediction"),
+                *inputs.parameters[resource],
+                *(term(name, amount, "predictor") for name, amount in inputs.candidates.items()),
+                term("predictedPeak", inputs.model_peak, winner),
+                *(term("coldRequest", cold.pod.request, f"pod {cold.pod.pod.metadata.key}") for cold in inputs.cold),
                 term("coldRequests", inputs.requests.cold, "prod pods"),
-                term("peak", peak, "prediction"),
+                term("peak", claim.peak, "prediction"),
                 term("allocatable", inputs.allocatable, "node"),
+                *claim.rule[resource],
             ),
-            bound=bound if result[index] else BOUND_PEAK,
-            result=result[index],
+            bound=claim.bounds[resource] if claim.result[resource] else BOUND_PEAK,
+            result=claim.result[resource],
         )
 
-    cpu = explained(0, "milli", inputs.sigma.cpu_cores)
-    memory = explained(1, "bytes", inputs.sigma.memory_bytes)
-    return Reclaimable(result, peak, Explanation(cpu, memory, _reason(cpu, memory)))
+    cpu, memory = explained(0), explained(1)
+    return Reclaimable(claim.result, claim.peak, Explanation(cpu, memory, _reason(cpu, memory)))
 
 
 def _reason(cpu: ResourceExplanation, memory: ResourceExplanation) -> str:
@@ -107,6 +142,30 @@ def _reason(cpu: ResourceExplanation, memory: ResourceExplanation) -> str:
         return sentence(term for term in resource.terms if term.name in ("requested", "peak", "allocatable"))
 
     return f"cpu bound by {cpu.bound}: {said(cpu)}; memory bound by {memory.bound}: {said(memory)}"
+
+
+def largest(amounts: Mapping[str, Resources]) -> Resources:
+    """Per resource."""
+    return Resources(*map(max, zip(*amounts.values(), strict=True)))
+
+
+def smallest(amounts: Mapping[str, Resources]) -> Resources:
+    """Per resource."""
+    return Resources(*map(min, zip(*amounts.values(), strict=True)))
+
+
+def in_integers(candidates: Candidates) -> dict[str, Resources]:
+    return {name: rounded_up(Usage(*amount.tolist())) for name, amount in candidates.items()}
+
+
+def whole(amounts: Floats) -> list[Resources]:
+    """Rows of whole milli-cores and bytes."""
+    return [Resources(int(cpu_milli), int(memory_bytes)) for cpu_milli, memory_bytes in amounts.tolist()]
+
+
+def standing_in(requests: Requests) -> dict[str, Resources]:
+    """The peak of an unknown: what warm pods have requested, so that with the cold ones' requests nothing is left."""
+    return {UNKNOWN: requests.requested.minus(requests.cold)}
 
 
 def rounded_up(usage: Usage) -> Resources:

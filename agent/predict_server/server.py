@@ -1,38 +1,52 @@
 """Trains the models, answers what can be reclaimed, and keeps the policy and the checkpoint."""
 
 import logging
+import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter
 
 from agent.metric_cache import series
-from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import checkpoint, compact, policy, reclaimable
+from agent.predict_server import compact, lenders, policy, reclaimable
+from agent.predict_server import percentile as upstream
+from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
-from agent.predict_server.models import History
+from agent.predict_server.lenders import Lender, Requests
+from agent.predict_server.models import Histories, History, NSigmaV2, Situation
+from agent.predict_server.percentile import Percentile
+from agent.predict_server.plugins import BUILT_IN, Model
 from agent.predict_server.policy import Policy
-from agent.predict_server.reclaimable import Inputs, Reclaimable, Requests, rounded_up
+from agent.predict_server.reclaimable import Inputs, Reclaimable, in_integers, largest
 from agent.predict_server.table import ModelTable
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import Clock
 from shared.errors import InvalidInput
-from shared.quantity import Resources
+from shared.names import LENDING_CLASSES, PriorityClass
+from shared.quantity import MILLI_PER_CORE, Resources
 
 logger = logging.getLogger(__name__)
+
+# Models beyond this are dropped early, the longest unused first, but never one of a present pod.
+MOST_IDLE_MODELS = 4096
+PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
+
+NOTHING_REQUESTED = Requests(Resources(), Resources())
 
 
 @dataclass(frozen=True)
 class Prediction:
     """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable.
 
-    `confidence_percent` is how much of the cold-start period the prod history covers.
+    `confidence_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
+    the model's own answer is not used, where it is not.
     """
 
     time: float
@@ -44,32 +58,44 @@ class Prediction:
     reclaimable: Reclaimable | None = None
     confidence_percent: int = 0
     policy_problem: str = ""
+    predictor_problem: str = ""
 
 
 class PredictServer:
     """Safe to use from any thread."""
 
     def __init__(self, settings: AgentSettings, cache: MetricCache, clock: Clock, *, registry: CollectorRegistry):
+        """Raises InvalidInput for a predictor that is not there or cannot be made."""
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
-        self._node_name = settings.node_name
-        self._expiration_seconds = settings.model_expiration_seconds
+        self._pod_seconds = settings.model_expiration_seconds
+        self._workload_seconds = settings.workload_expiration_seconds
         self._checkpoint_seconds = settings.checkpoint_interval_seconds
-        self._path = Path(settings.state_dir) / checkpoint.FILE_NAME
+        self._reach_seconds = settings.metric_retention_seconds - 60  # seconds fall off its end while we ask
+        self._interval_seconds = min(math.ceil(settings.histogram_update_interval_seconds), self._reach_seconds)
         self._cache = cache
         self._clock = clock
         self._lock = threading.Lock()
-        self._trained_until = -1  # second of the cache
+        self._trained_until: int | None = None  # second of the cache
         self._saved_at: float | None = None
         self._table = ModelTable(
             cpu_half_life_seconds=self._policy.cpu_half_life_seconds,
             memory_half_life_seconds=self._policy.memory_half_life_seconds,
         )
+        self._log = CheckpointLog(Path(settings.state_dir), settings.node_name)
+        self._log.begin(self._table)
         self._steps = Counter("headroom_agent_training_steps", "Training steps", registry=registry)
         self._refused = Counter("headroom_agent_refused_policies", "Predict policies refused", registry=registry)
+        self._failures = Counter(
+            "headroom_agent_predictor_failures",
+            "Times a predictor raised or answered nonsense",
+            ["predictor"],
+            registry=registry,
+        )
         self._checkpoints = Counter(
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
+        self._model = self._made(self._policy, source="settings")
 
     @property
     def policy(self) -> Policy:
@@ -81,11 +107,14 @@ class PredictServer:
 
     def restore(self) -> None:
         """Takes over the checkpoint's models; to be called before anything is trained."""
-        table = checkpoint.load(self._path, node=self._node_name, now=self._clock.now())
-        if table is None:
+        restored = self._log.restore(self._clock.now())
+        if restored is None:
             return
         with self._lock:
-            self._table = table
+            self._table = restored.table
+            self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
+            self._model.restore(restored.states)
+            self._log.begin(self._table)
             self._follow_half_lives()
         logger.info("models restored", extra={"models": self.model_count})
 
@@ -93,81 +122,168 @@ class PredictServer:
         """Puts a NodeMetric's policy in force (None: our own); a bad one is refused and the last good one stays."""
         try:
             new = policy.overridden(self._base, (spec or {}).get("predictPolicy"))
+            model = self._model if new == self._policy else self._made(new, source=policy.SOURCE)
         except InvalidInput as error:
             self._refused.inc()
             self._policy_problem = str(error)
             logger.error("policy refused: %s", error)
             return
         with self._lock:
-            self._policy, self._policy_problem = new, ""
+            if model is not self._model:
+                model.restore(self._model.states())  # whoever stays goes on with what it knows
+            self._policy, self._model, self._policy_problem = new, model, ""
             self._follow_half_lives()
 
-    def train(self, pods: Iterable[NodePod] | None) -> None:
-        """Gives every model the P90 of the samples it has not seen, each sample once; tidies, and saves when due.
+    def train(self, pods: Sequence[NodePod] | None) -> None:
+        """Gives every model one aggregate of the samples it has not seen, each sample once; tidies, and saves when due.
 
         `pods` are those of the node, whose models never expire; None while they are not known.
         """
         second = self._cache.last_second
-        usages = self._cache.aggregate(Aggregation.P90, second - self._trained_until, until=second)
+        unseen = self._unseen_seconds(second)
+        usages = self._cache.usages(self._policy.training_aggregation, unseen, until=second) if unseen > 0 else {}
+        keys = list(usages)
+        amounts = np.array(list(usages.values()), np.float64).reshape(-1, 2)
         with self._lock:
             now = self._clock.now()
-            self._table.train(usages, now)
-            self._trained_until = second
+            if keys:
+                self._table.train(keys, amounts, now)
+                self._log.trained(keys, amounts, now)
+                self._model.update(keys, amounts, now)
+            if second >= 0:
+                self._trained_until = second
             if pods is not None:
-                present = series.NODE_ENTITIES.union(pod.uid for pod in pods)
-                self._table.expire(present, now - self._expiration_seconds)
+                self._forget({pod.uid for pod in pods}, now)
         self._steps.inc()
         monotonic = self._clock.monotonic()
-        if self._saved_at is None or monotonic - self._saved_at >= self._checkpoint_seconds:
+        if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
             self.save()
+
+    def _unseen_seconds(self, second: int) -> int:
+        """How many seconds of the cache up to `second` no model has seen yet.
+
+        Without a checkpoint, or with one that speaks of another cache, those of one interval. What lies further back
+        than single seconds are kept is left out.
+        """
+        if second < 0:
+            return 0
+        if self._trained_until is None or self._trained_until > second:
+            return self._interval_seconds
+        return min(second - self._trained_until, self._reach_seconds)
+
+    def _forget(self, present: Collection[str], now: float) -> None:
+        gone = list(self._forgettable(present, now))
+        if gone:
+            self._table.forget(gone)
+            self._log.forgot(gone)
+
+    def _forgettable(self, present: Collection[str], now: float) -> Iterator[str]:
+        """Models of pods that are gone and workloads that are not here, for too long or too many."""
+        idle = []
+        for key, row in self._table.rows.items():
+            if key in present or key in series.NODE_ENTITIES:
+                continue
+            updated = float(self._table.last_updated[row])
+            kind, _ = series.named(key)
+            kept = self._workload_seconds if kind is series.Kind.WORKLOAD else self._pod_seconds
+            if updated < now - kept:
+                yield key
+            elif updated < self._table.time:
+                idle.append((updated, key))
+        yield from (key for _, key in sorted(idle)[: max(0, len(idle) - MOST_IDLE_MODELS)])
 
     def save(self) -> None:
         """Writes a checkpoint; a failure is logged and counted, and does not keep anyone from predicting."""
-        self._saved_at = self._clock.monotonic()
         with self._lock:
-            state = checkpoint.of(self._table, node=self._node_name, now=self._clock.now())
+            until = -1 if self._trained_until is None else self._trained_until
+            content = self._log.next(self._table, trained_until=until, states=self._model.states())
+        if content is None:
+            return
+        self._saved_at = self._clock.monotonic()
         try:
-            checkpoint.save(self._path, state)
+            self._log.write(content)
         except OSError as error:
             self._checkpoints.labels("failed").inc()
-            logger.error("checkpoint not written: %s", error, extra={"path": str(self._path)})
+            logger.error("checkpoint not written: %s", error)
             return
         self._checkpoints.labels("written").inc()
 
     def predict(self, pods: Iterable[NodePod], node: NodeState | None) -> Prediction:
         """What can be reclaimed now. Without a trained prod series or a Node there is no claim."""
+        pods = list(pods)
         now = self._clock.now()
         with self._lock:
-            current, problem = self._policy, self._policy_problem
-            prod, whole = self._table.history(series.PROD_PEAK), self._table.history(series.NODE)
-            requests = reclaimable.requests(
-                pods, lambda uid: self._table.observed_since(uid, now), now, current.cold_start_seconds
+            current, model, problem = self._policy, self._model, self._policy_problem
+            lending = self._lending(pods, now)
+            requests = lenders.requests(lending)
+            if node is None or not self._is_known(current.warm_up_samples):
+                return Prediction(
+                    time=now,
+                    model=model.name,
+                    requests=requests,
+                    policy_problem=problem,
+                    predictor_problem=model.problem,
+                )
+            prod_situation = self._prod(lending, now)
+            prod = _history(prod_situation.whole)
+            found = model.peak(prod_situation)
+            inputs = Inputs(
+                allocatable=node.allocatable,
+                requests=requests,
+                history=prod,
+                candidates=_safe(current, prod_situation, requests) if found is None else in_integers(found),
+                ratio_percent=current.reclaim_ratio_percent,
+                now=now,
+                cold=[lender for lender in lending if lender.cold and lender.pod.holds_request],
+                parameters=(current.terms(0, model.names), current.terms(1, model.names)),
             )
-        model = current.model()
-        claim = Prediction(time=now, model=model.name, requests=requests, policy_problem=problem)
-        if prod is None or whole is None or node is None:
-            return claim
-        peak = model.peak(prod)
-        inputs = Inputs(
-            allocatable=node.allocatable,
-            requests=requests,
-            history=prod,
-            sigma=Usage(current.sigma_cpu, current.sigma_memory),
-            model_peak=peak,
-            ratio_percent=current.reclaim_ratio_percent,
-            now=now,
-        )
+            if found is not None and isinstance(model.only, Percentile):
+                answer = _by_pod_and_class(model.only, prod_situation, lending, inputs, current.cold_start_seconds)
+            else:
+                answer = reclaimable.compute(inputs)
+            node_situation = self._node(pods, now)
+            whole = model.peak(node_situation)
+            node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
+            predictor_problem = model.problem
         return Prediction(
             time=now,
             model=model.name,
             requests=requests,
             prod=prod,
-            model_peak=rounded_up(peak),
-            node_peak=rounded_up(model.peak(whole)),
-            reclaimable=reclaimable.compute(inputs),
+            model_peak=inputs.model_peak,
+            node_peak=largest(node_peak),
+            reclaimable=answer,
             confidence_percent=_confidence(now - prod.first_observed, current.cold_start_seconds),
             policy_problem=problem,
+            predictor_problem=predictor_problem,
         )
+
+    def peaks(self, pods: Iterable[NodePod]) -> dict[str, Resources]:
+        """What every built-in model, and the one in force, makes of the prod pods and the system now.
+
+        Without the requests of cold pods, which are added to each alike; empty until there is a model of everything.
+        """
+        now = self._clock.now()
+        with self._lock:
+            current, model = self._policy, self._model
+            if not self._is_known(current.warm_up_samples):
+                return {}
+            situation = self._prod(self._lending(pods, now), now)
+            found = {name: made(current.parameters).peak(situation) for name, made in BUILT_IN.items()}
+            in_force = model.peak(situation)
+        if in_force is not None:
+            found[model.name] = in_force
+        return {name: largest(in_integers(candidates)) for name, candidates in found.items()}
+
+    def history(self, key: str) -> History | None:
+        """What is known of one entity, None for an unknown key."""
+        with self._lock:
+            return _history(Histories(self._table, [key])) if key in self._table.rows else None
+
+    def cold(self, pod: NodePod) -> bool:
+        """Whether too little is known of a pod to lend what it requested and does not use."""
+        with self._lock:
+            return any(lender.cold for lender in self._lending([pod], self._clock.now()))
 
     def histograms(self, key: str) -> dict[str, CompactHistogram] | None:
         """The distributions of one model by resource, None for an unknown key."""
@@ -177,12 +293,98 @@ class PredictServer:
                 return None
             return {"cpu": compact.save(self._table.cpu, row), "memory": compact.save(self._table.memory, row)}
 
-    def _follow_half_lives(self) -> None:
-        self._table.change_half_lives(
-            cpu_seconds=self._policy.cpu_half_life_seconds,
-            memory_seconds=self._policy.memory_half_life_seconds,
-            time=self._clock.now(),
+    def _made(self, of: Policy, *, source: str) -> Model:
+        def failed(name: str) -> None:
+            self._failures.labels(name).inc()
+
+        return Model(of.predictor, of.parameters, source=source, on_failure=failed)
+
+    def _is_known(self, warm_up_samples: int) -> bool:
+        """Whether there is a model of everything that an answer is made of."""
+        least = max(1, warm_up_samples)
+        return all(self._table.samples_of(key) >= least for key in series.NODE_ENTITIES)
+
+    def _lending(self, pods: Iterable[NodePod], now: float) -> list[Lender]:
+        return lenders.lenders(
+            pods,
+            lambda key: self._table.observed_since(key, now),
+            self._table.samples_of,
+            now,
+            cold_start_seconds=self._policy.cold_start_seconds,
+            warm_up_samples=self._policy.warm_up_samples,
         )
+
+    def _prod(self, lending: Iterable[Lender], now: float) -> Situation:
+        warm = [lender for lender in lending if lender.pod.holds_request and not lender.cold]
+        pods = {lender.pod.uid: lender.pod.request for lender in warm}
+        heirs = {lender.pod.uid: lender.workload for lender in warm if lender.workload is not None}
+        return self._situation(series.PROD_PEAK, LENDING_CLASSES, pods, heirs, now)
+
+    def _node(self, pods: Iterable[NodePod], now: float) -> Situation:
+        """Everything that runs here, however short its history."""
+        known = {pod.uid: pod.request for pod in pods if pod.running and self._table.samples_of(pod.uid)}
+        return self._situation(series.NODE, PriorityClass, known, {}, now)
+
+    def _situation(
+        self,
+        whole: str,
+        classes: Iterable[PriorityClass],
+        pods: Mapping[str, Resources],
+        heirs: Mapping[str, str],
+        now: float,
+    ) -> Situation:
+        places = {uid: place for place, uid in enumerate(pods)}
+        return Situation(
+            time=now,
+            whole=Histories(self._table, [whole]),
+            classes=Histories(self._table, [*map(series.of_class, classes), series.SYSTEM]),
+            system=Histories(self._table, [series.SYSTEM]),
+            pods=Histories(self._table, list(pods)),
+            requests=np.array(list(pods.values()), np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1],
+            workloads=Histories(self._table, list(heirs.values())),
+            inherited=np.array([places[uid] for uid in heirs], np.intp),
+        )
+
+    def _follow_half_lives(self) -> None:
+        wanted = (self._policy.cpu_half_life_seconds, self._policy.memory_half_life_seconds)
+        if wanted == tuple(bank.half_life_seconds for bank in self._table.banks):
+            return
+        now = self._clock.now()
+        self._table.change_half_lives(cpu_seconds=wanted[0], memory_seconds=wanted[1], time=now)
+        self._log.changed_half_lives(self._table, now)
+
+
+def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:
+    """In place of a model that did not answer: all that was requested, or n-sigma-v2's peak where usage is above it."""
+    return in_integers(NSigmaV2(current.parameters).peak(situation)) | reclaimable.standing_in(requests)
+
+
+def _by_pod_and_class(
+    model: Percentile,
+    situation: Situation,
+    lending: Iterable[Lender],
+    inputs: Inputs,
+    cold_start_seconds: float,
+) -> Reclaimable:
+    peaks = dict(zip(situation.pods.keys, reclaimable.whole(model.by_pod(situation)), strict=True))
+
+    def lender(one: Lender) -> upstream.Lender:
+        # Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing.
+        holds, young = one.pod.holds_request, inputs.now - one.pod.created_at <= cold_start_seconds
+        cold = one.cold and (young or (holds and one.observed))
+        return upstream.Lender(one.pod.request, cold, holds, peaks.get(one.pod.uid))
+
+    (class_peak,) = reclaimable.whole(model.by_class(situation)[np.newaxis])
+    return reclaimable.by_pod_and_class(inputs, [lender(one) for one in lending], class_peak)
+
+
+def _history(one: Histories) -> History:
+    return History(
+        mean=Usage(*one.means[0].tolist()),
+        stdev=Usage(*one.stdevs[0].tolist()),
+        samples=int(one.samples[0]),
+        first_observed=float(one.first_observed[0]),
+    )
 
 
 def _confidence(history_seconds: float, cold_start_seconds: float) -> int:

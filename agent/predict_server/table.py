@@ -1,15 +1,14 @@
-"""The node's models by key (node, system, classes, pods), their statistics in one bank per resource."""
+"""The node's models by key (node, system, classes, pods, workloads), their statistics in one bank per resource."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from agent.metric_cache.series import Usage
 from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
+from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
-from agent.predict_server.models import History
 
 _FIRST_ROWS = 64
 
@@ -30,20 +29,24 @@ class ModelTable:
         self.time = -math.inf  # the latest one it was told
         self._free: list[int] = []
 
-    def train(self, usages: Mapping[str, Usage], time: float) -> None:
-        """Gives each model one sample of weight 1; a key not seen before gets a model.
+    @property
+    def banks(self) -> tuple[Bank, Bank]:
+        """Of cpu in cores and memory in bytes, in this order."""
+        return self.cpu, self.memory
+
+    def train(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        """Gives each of the (distinct) keys one sample of weight 1, shape (keys, 2); a new key gets a model.
 
         The history of a model that had none for a half-life begins anew: what it remembers is mostly what comes now.
         """
-        if not usages:
+        if not keys:
             return
         self._follow_clock(time)
-        rows = self.claim(usages.keys(), time)
+        rows = self.claim(keys, time)
         broken = self.last_updated[rows] < time - self._longest_hole_seconds
         self.first_observed[rows[broken]] = time
-        values = np.array(list(usages.values()))
-        self.cpu.add(rows, values[:, 0], time)
-        self.memory.add(rows, values[:, 1], time)
+        for bank, values in zip(self.banks, usages.T, strict=True):
+            bank.add(rows, values, time)
         self.samples[rows] += 1
         self.last_updated[rows] = time
 
@@ -54,19 +57,6 @@ class ModelTable:
                 self.rows[key] = self._new_row(time)
         return np.array([self.rows[key] for key in keys], np.intp)
 
-    def history(self, key: str) -> History | None:
-        """None for a key without a sample."""
-        row = self.rows.get(key)
-        if row is None or not self.samples[row]:
-            return None
-        one = np.array([row])
-        return History(
-            mean=Usage(float(self.cpu.moments.means[row]), float(self.memory.moments.means[row])),
-            stdev=Usage(float(self.cpu.moments.stdevs(one)[0]), float(self.memory.moments.stdevs(one)[0])),
-            samples=int(self.samples[row]),
-            first_observed=float(self.first_observed[row]),
-        )
-
     def observed_since(self, key: str, time: float) -> float | None:
         """Since when, in Unix seconds, samples of `key` have come; None when they stopped too long before `time`."""
         row = self.rows.get(key)
@@ -74,15 +64,18 @@ class ModelTable:
             return None
         return float(self.first_observed[row])
 
-    def expire(self, present: Collection[str], before: float) -> int:
-        """Forgets models that are not `present` and were last updated before that time; says how many."""
-        gone = [key for key, row in self.rows.items() if key not in present and self.last_updated[row] < before]
-        for key in gone:
+    def samples_of(self, key: str) -> int:
+        """How many training steps the model rests on; 0 for an unknown key."""
+        row = self.rows.get(key)
+        return 0 if row is None else int(self.samples[row])
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Drops those models; their rows are there for others."""
+        for key in keys:
             row = self.rows.pop(key)
             self.cpu.clear(row)
             self.memory.clear(row)
             self._free.append(row)
-        return len(gone)
 
     def change_half_lives(self, *, cpu_seconds: float, memory_seconds: float, time: float) -> None:
         self._follow_clock(time)

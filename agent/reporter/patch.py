@@ -2,10 +2,10 @@
 
 import msgspec
 
-from shared.api.nodemetric import NodeMetricStatus
+from shared.api.nodemetric import NodeMetricReport
 
 
-def body(status: NodeMetricStatus) -> dict[str, object]:
+def body(status: NodeMetricReport) -> dict[str, object]:
     """The patch of the whole object. A field without a value is null, which removes it; lists are replaced whole."""
     return {"status": _explicit(status)}
 

@@ -1,22 +1,42 @@
-"""How often to report and over how long to average, as the NodeMetric's spec says; else as we were started."""
+"""How often to report and over which windows to aggregate, as the NodeMetric's spec says; else as we were started."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from agent.metric_cache.series import Metric
 from agent.reporter.schedule import Intervals
 from agent.settings import LARGEST, AgentSettings
+from shared import durations
 from shared.api.nodemetric import MetricCollectPolicy
 from shared.errors import InvalidInput
 
 DEFAULT_AGGREGATE_SECONDS = 300
+DEFAULT_DURATIONS_SECONDS = (300, 600, 1800)
+LONGEST_DURATION_SECONDS = 7 * 86400  # what the metric cache reaches back at most
+MOST_DURATIONS = 10
 SOURCE = "NodeMetric spec.metricCollectPolicy"
+
+_MEMORY = {
+    "usageWithoutPageCache": Metric.MEMORY,
+    "usageWithHotPageCache": Metric.MEMORY_WITH_HOT_PAGE_CACHE,
+    "usageWithPageCache": Metric.MEMORY_WITH_PAGE_CACHE,
+}
 
 
 @dataclass(frozen=True)
 class ReportPolicy:
+    """`aggregate_seconds` is the window of averages, `durations_seconds` those of the aggregates beside them.
+
+    `memory` is which memory counts as used by node, pods and host applications; the system's never has page cache.
+    """
+
     intervals: Intervals
-    aggregate_seconds: int
+    aggregate_seconds: int = DEFAULT_AGGREGATE_SECONDS
+    durations_seconds: tuple[int, ...] = DEFAULT_DURATIONS_SECONDS
+    memory: Metric = Metric.MEMORY
+    shortest_interval_seconds: float = 1.0
 
 
 def from_settings(settings: AgentSettings) -> ReportPolicy:
@@ -26,7 +46,7 @@ def from_settings(settings: AgentSettings) -> ReportPolicy:
             check=settings.check_prediction_interval_seconds,
             force=settings.force_update_interval_seconds,
         ),
-        DEFAULT_AGGREGATE_SECONDS,
+        shortest_interval_seconds=settings.shortest_reporting_interval_seconds,
     )
 
 
@@ -36,11 +56,15 @@ def overridden(base: ReportPolicy, raw: object) -> ReportPolicy:
         wire = msgspec.convert({} if raw is None else raw, MetricCollectPolicy)
     except msgspec.ValidationError as error:
         raise InvalidInput(source=SOURCE, field="metricCollectPolicy", value=raw, problem=str(error)) from error
-    report = _positive("reportIntervalSeconds", wire.report_interval_seconds)
+    report = _positive("reportIntervalSeconds", wire.report_interval_seconds) or base.intervals.report
     aggregate = _positive("aggregateDurationSeconds", wire.aggregate_duration_seconds)
+    wanted = wire.node_aggregate_policy.durations if wire.node_aggregate_policy else None
     return ReportPolicy(
-        Intervals(report or base.intervals.report, base.intervals.check, base.intervals.force),
+        Intervals(max(report, base.shortest_interval_seconds), base.intervals.check, base.intervals.force),
         aggregate or base.aggregate_seconds,
+        base.durations_seconds if wanted is None else _durations(wanted),
+        base.memory if wire.node_memory_collect_policy is None else _memory(wire.node_memory_collect_policy),
+        base.shortest_interval_seconds,
     )
 
 
@@ -48,3 +72,28 @@ def _positive(field: str, value: int | None) -> int | None:
     if value is not None and not 1 <= value <= LARGEST:
         raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"must be from 1 to {LARGEST}")
     return value
+
+
+def _durations(texts: Sequence[str]) -> tuple[int, ...]:
+    field = "nodeAggregatePolicy.durations"
+    if len(texts) > MOST_DURATIONS:
+        raise InvalidInput(source=SOURCE, field=field, value=texts, problem=f"has more than {MOST_DURATIONS} windows")
+    return tuple(_duration(f"{field}[{place}]", text) for place, text in enumerate(texts))
+
+
+def _duration(field: str, text: str) -> int:
+    try:
+        seconds = durations.parse(text)
+    except ValueError as error:
+        raise InvalidInput(source=SOURCE, field=field, value=text, problem=str(error)) from error
+    if not 1 <= seconds <= LONGEST_DURATION_SECONDS:
+        problem = f"must be from 1s to {durations.render(LONGEST_DURATION_SECONDS)}"
+        raise InvalidInput(source=SOURCE, field=field, value=text, problem=problem)
+    return int(seconds)
+
+
+def _memory(name: str) -> Metric:
+    if name not in _MEMORY:
+        problem = f"expected one of {', '.join(_MEMORY)}"
+        raise InvalidInput(source=SOURCE, field="nodeMemoryCollectPolicy", value=name, problem=problem)
+    return _MEMORY[name]

@@ -1,108 +1,117 @@
 """The NodeMetric status as one value. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.metric_cache import series
+from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
 from agent.predict_server.reclaimable import rounded_up
 from agent.predict_server.server import Prediction
+from agent.reporter import measurements
+from agent.reporter.measurements import Aggregated, Measured
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
 from shared import durations
 from shared.api.core import Condition
 from shared.api.nodemetric import (
-    NodeMetricInfo,
-    NodeMetricStatus,
-    PodMetricInfo,
+    AggregatedUsage,
+    HostApplicationMetricInfo,
+    NodeMetricInfoReport,
+    NodeMetricReport,
+    NumaUsage,
+    PodMetricInfoReport,
     ReclaimableMetric,
     ResourceMap,
 )
 from shared.api.nodemetric import Prediction as WirePrediction
+from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
 
-MODEL_READY = "ModelReady"
-POLICY_ACCEPTED = "PolicyAccepted"
+_UNKNOWN = ResourceMap()
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What one report is made of; `averages` are over the aggregate duration, by entity of the metric cache."""
+    """What one report is made of. `pods` and `host_applications` without a measurement are left out."""
 
-    averages: Mapping[str, Usage]
+    measured: Measured
     pods: Iterable[NodePod]
     prediction: Prediction
     conditions: tuple[Condition, ...]
+    host_applications: Iterable[HostApplication] = ()
 
 
-def status(observed: Observed, reason: Reason, now: float) -> NodeMetricStatus:
-    prediction = observed.prediction
+def status(observed: Observed, reason: Reason, now: float) -> NodeMetricReport:
+    prediction, measured = observed.prediction, observed.measured
     answer = prediction.reclaimable
-    return NodeMetricStatus(
+    return NodeMetricReport(
         update_time=durations.timestamp(now),
-        node_metric=NodeMetricInfo(
-            node_usage=_usage(observed.averages.get(series.NODE)),
-            system_usage=_usage(observed.averages.get(series.SYSTEM)),
+        node_metric=NodeMetricInfoReport(
+            node_usage=_usage(measured.averages.get(series.NODE)),
+            aggregated_node_usages=tuple(map(_aggregated, measured.node)),
+            system_usage=_usage(measured.averages.get(series.SYSTEM)),
+            aggregated_system_usages=tuple(map(_aggregated, measured.system)),
+            numa_usages=numa(measured.numa),
         ),
         pods_metric=_pods(observed),
+        host_application_metric=_host_applications(observed),
         prod_reclaimable_metric=ReclaimableMetric(ResourceMap.of(answer.result if answer else Resources())),
         prod_peak_metric=ReclaimableMetric(ResourceMap.of(answer.peak)) if answer else None,
         prediction=_prediction(prediction, observed.conditions, reason),
     )
 
 
-def conditions(
-    prediction: Prediction, before: Iterable[Condition], now: float, *, report_problem: str = ""
-) -> tuple[Condition, ...]:
-    """What a reader must know of the prediction; a condition keeps the time it last changed.
+def numa(usages: Iterable[measurements.NumaUsage]) -> tuple[NumaUsage, ...] | None:
+    """None for a machine that tells of no NUMA nodes."""
+    wire = tuple(NumaUsage(one.number, _usage(one.node), _usage(one.system) or _UNKNOWN) for one in usages)
+    return wire or None
 
-    `report_problem` is what is wrong with the spec's report policy; the prediction knows of its own.
-    """
-    ready = prediction.reclaimable is not None
-    problems = "; ".join(filter(None, (prediction.policy_problem, report_problem)))
-    fresh = (
-        _condition(
-            MODEL_READY,
-            ready,
-            "Trained" if ready else "InsufficientHistory",
-            f"{prediction.prod.samples} training steps" if ready and prediction.prod else "nothing is claimed yet",
-        ),
-        _condition(
-            POLICY_ACCEPTED,
-            not problems,
-            "InvalidPolicy" if problems else "Applied",
-            problems or "the policy of the spec is in force",
-        ),
-    )
-    since = {(old.type, old.status): old.last_transition_time for old in before}
-    return tuple(
-        Condition(
-            type=new.type,
-            status=new.status,
-            reason=new.reason,
-            message=new.message,
-            last_transition_time=since.get((new.type, new.status)) or durations.timestamp(now),
-        )
-        for new in fresh
+
+def amount(usage: Usage) -> Resources:
+    """As integers, truncated as Koordinator reports usage."""
+    return Resources(math.floor(usage.cpu_cores * MILLI_PER_CORE), math.floor(usage.memory_bytes))
+
+
+def _aggregated(aggregated: Aggregated) -> AggregatedUsage:
+    """Every aggregate by its name, as readers look for each; in a cold start all are empty."""
+
+    def usage(how: Aggregation) -> ResourceMap:
+        return _usage(aggregated.usages.get(how)) or _UNKNOWN
+
+    return AggregatedUsage(
+        usage={str(how): usage(how) for how in measurements.AGGREGATIONS},
+        duration=durations.render(aggregated.seconds),
     )
 
 
-def _condition(kind: str, good: bool, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status="True" if good else "False", reason=reason, message=message)
-
-
-def _pods(observed: Observed) -> tuple[PodMetricInfo, ...]:
-    measured = [pod for pod in observed.pods if pod.uid in observed.averages]
+def _pods(observed: Observed) -> tuple[PodMetricInfoReport, ...]:
+    averages = observed.measured.averages
+    measured = [pod for pod in observed.pods if pod.uid in averages]
     return tuple(
-        PodMetricInfo(
+        PodMetricInfoReport(
             name=pod.pod.metadata.name,
             namespace=pod.pod.metadata.namespace,
-            pod_usage=_usage(observed.averages[pod.uid]),
+            pod_usage=_usage(averages[pod.uid]),
             priority=pod.priority_class,
             qos=pod.qos,
         )
         for pod in sorted(measured, key=lambda pod: (pod.pod.metadata.namespace, pod.pod.metadata.name))
+    )
+
+
+def _host_applications(observed: Observed) -> tuple[HostApplicationMetricInfo, ...]:
+    usages = observed.measured.host_applications or {}
+    return tuple(
+        HostApplicationMetricInfo(
+            name=one.name,
+            usage=_usage(usages[one.name]),
+            priority=one.priority,
+            qos=one.qos,
+        )
+        for one in sorted(observed.host_applications, key=lambda one: one.name)
+        if one.name in usages
     )
 
 
@@ -119,11 +128,6 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         report_reason=reason,
         conditions=conditions,
     )
-
-
-def amount(usage: Usage) -> Resources:
-    """As integers, truncated as Koordinator reports usage."""
-    return Resources(math.floor(usage.cpu_cores * MILLI_PER_CORE), math.floor(usage.memory_bytes))
 
 
 def _usage(usage: Usage | None) -> ResourceMap | None:

@@ -3,22 +3,26 @@
 import logging
 import random
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
-from prometheus_client import CollectorRegistry, Counter
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from agent.metric_cache import series
-from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
-from agent.predict_server.server import PredictServer
-from agent.reporter import patch, policy, report
+from agent.metrics_advisor.local import PROCESS_TREES
+from agent.predict_server.server import Prediction, PredictServer
+from agent.reporter import measurements, patch, policy, report
+from agent.reporter.conditions import Circumstances, conditions
+from agent.reporter.limiter import Limiter
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Claim, Reason, Schedule
 from agent.settings import AgentSettings
 from agent.states_informer.informer import StatesInformer
+from agent.states_informer.pods import NodePod
 from shared.api.core import Condition
-from shared.api.nodemetric import NodeMetricStatus
+from shared.api.nodemetric import NodeMetricReport
+from shared.api.nodeslo import HostApplication
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client
@@ -30,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # how soon a change of spec, or the end of a wait, is noticed
 TIMEOUT_SECONDS = 10.0
+BURST = 2
+SECONDS_EACH = 10.0  # between two attempts in the long run, unless they are wanted more often
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,11 @@ class Sent:
 
     time: float
     reason: Reason
-    status: NodeMetricStatus
+    status: NodeMetricReport
 
 
 class Reporter:
-    """`second` tells the metric cache's present second."""
+    """`second` tells the metric cache's present second, `source` how usage is read."""
 
     def __init__(
         self,
@@ -55,9 +61,12 @@ class Reporter:
         *,
         second: Callable[[], int],
         registry: CollectorRegistry,
+        source: Callable[[], str] = lambda: "",
+        host_applications: Callable[[], Iterable[HostApplication]] = tuple,
     ) -> None:
         self.last: Sent | None = None
         self._node_name = settings.node_name
+        self._size_bytes = settings.report_size_bytes
         # One attempt each: a retry must carry the state of its own time, not of the first attempt's.
         self._client = client.single_attempt(TIMEOUT_SECONDS)
         self._states = states
@@ -65,14 +74,21 @@ class Reporter:
         self._predict_server = predict_server
         self._clock = clock
         self._second = second
+        self._source = source
+        self._host_applications = host_applications
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._conditions: tuple[Condition, ...] = ()
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
+        self._limiter = Limiter(BURST)
         self._waiting = False
         self._reports = Counter("headroom_agent_reports", "Reports by reason", ["reason"], registry=registry)
         self._failures = Counter("headroom_agent_report_failures", "Reports that did not arrive", registry=registry)
         self._refused = Counter("headroom_agent_refused_report_policies", "Report policies refused", registry=registry)
+        self._arrived = Gauge(
+            "headroom_agent_last_report_timestamp_seconds", "When a report last arrived", registry=registry
+        )
+        self._size = Gauge("headroom_agent_report_bytes", "Size of the last report tried", registry=registry)
 
     def apply(self, spec: dict[str, object] | None) -> None:
         """Puts a NodeMetric's intervals in force; bad ones are refused and the last good ones stay."""
@@ -92,38 +108,61 @@ class Reporter:
 
     def look(self, schedule: Schedule) -> None:
         """Sends a report if one is due."""
-        if not self._states.synced or schedule.idle(self._clock.monotonic(), self._policy.intervals):
+        now, current = self._clock.monotonic(), self._policy
+        if not self._states.synced or schedule.idle(now, current.intervals):
             return
         if not self._states.has_node_metric:
             self._note_missing()
             return
-        averages = self._cache.aggregate(Aggregation.AVG, self._policy.aggregate_seconds, until=self._second())
-        if series.NODE not in averages:
+        if not self._limiter.ready(now, min(SECONDS_EACH, current.intervals.report, current.intervals.check)):
+            return
+        second = self._second()
+        if not measurements.is_node_readable(self._cache, current, second):
             return  # a node that cannot be read must go stale in the manager's eyes
         pods = self._states.pods()
         prediction = self._predict_server.predict(pods, self._states.node())
         claim = Claim.of(prediction)
         threshold = self._predict_server.policy.resource_diff_threshold_percent
-        reason = schedule.due(self._clock.monotonic(), self._policy.intervals, claim, threshold)
+        reason = schedule.due(now, current.intervals, claim, threshold)
         if reason is None:
             return
-        now = self._clock.now()
-        conditions = report.conditions(prediction, self._conditions, now, report_problem=self._policy_problem)
-        status = report.status(Observed(averages, pods, prediction, conditions), reason, now)
-        failure = self._send(status)
+        status, body = self._made(pods, prediction, reason, second)
+        self._limiter.take()
+        failure = self._send(body)
         if failure is None:
-            self._waiting = False
-            self._conditions = conditions
-            self.last = Sent(now, reason, status)
-            self._reports.labels(reason).inc()
+            self._arrived_well(Sent(self._clock.now(), reason, status))
             schedule.succeeded(self._clock.monotonic(), claim)
         else:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
-    def _send(self, status: NodeMetricStatus) -> HeadroomError | None:
+    def _made(
+        self, pods: list[NodePod], prediction: Prediction, reason: Reason, second: int
+    ) -> tuple[NodeMetricReport, bytes]:
+        """The report and its patch, without the pods where it would be too large with them."""
+        now = self._clock.now()
+        measured = measurements.measure(self._cache, self._policy, second)
+        source = self._source()
+        circumstances = Circumstances(
+            report_problem=self._policy_problem, source=source, by_cgroups=source != PROCESS_TREES
+        )
+
+        def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
+            told = conditions(prediction, under, self._conditions, now)
+            observed = Observed(measured, reported, prediction, told, self._host_applications())
+            status = report.status(observed, reason, now)
+            return status, msgspec.json.encode(patch.body(status))
+
+        status, body = made(pods, circumstances)
+        if len(body) > self._size_bytes:
+            problem = f"{len(pods)} pods make it {len(body)} bytes, of which {self._size_bytes} are allowed"
+            status, body = made([], replace(circumstances, pods_problem=problem))
+        self._size.set(len(body))
+        return status, body
+
+    def _send(self, body: bytes) -> HeadroomError | None:
         """Why the report did not arrive; None when it did."""
         try:
-            self._client.patch(NODEMETRICS, self._node_name, patch.body(status), subresource="status")
+            self._client.patch(NODEMETRICS, self._node_name, body, subresource="status")
         except NotFound as error:
             self._note_missing()
             return error
@@ -132,6 +171,13 @@ class Reporter:
             logger.warning("report did not arrive: %s", error)
             return error
         return None
+
+    def _arrived_well(self, sent: Sent) -> None:
+        self._waiting = False
+        self._conditions = (sent.status.prediction.conditions if sent.status.prediction else None) or ()
+        self.last = sent
+        self._reports.labels(sent.reason).inc()
+        self._arrived.set(sent.time)
 
     def _note_missing(self) -> None:
         if not self._waiting:

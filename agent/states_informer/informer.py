@@ -8,25 +8,26 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
-from agent.states_informer.pods import NodePod, describe
+from agent.states_informer.host_applications import Check, Listener, NodeSLOFollower
+from agent.states_informer.kubelet import KubeletAccess, KubeletPods
+from agent.states_informer.pods import NodePod
+from agent.states_informer.refusals import Refusals
+from agent.states_informer.watched import WatchedPods
 from shared import names
-from shared.api.core import Node, Pod
+from shared.api.core import Node
 from shared.api.meta import ObjectMeta, Wire
 from shared.kube.client import Client
 from shared.kube.informer import Change, Informer, Kind
-from shared.kube.resources import NODEMETRICS, NODES, PODS
+from shared.kube.resources import NODEMETRICS, NODES
 from shared.quantity import Resources
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-M = TypeVar("M")
 
 
 class NodeMetricObject(Wire, frozen=True):
@@ -44,8 +45,33 @@ class NodeState:
     simulated: bool
 
 
+@dataclass(frozen=True)
+class HostApplicationPort:
+    """Who judges one host application, given its place in the object, and who hears of all of them."""
+
+    check: Check
+    on_change: Listener
+
+
+class Pods(Protocol):
+    """Knows the node's pods, from whomever."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether they are complete."""
+        ...
+
+    def pods(self) -> list[NodePod]: ...
+
+    def start(self, loops: Loops) -> None: ...
+
+
 class StatesInformer:
-    """Answers are the last known state, from any thread. `on_spec` hears of every NodeMetric spec, None when gone."""
+    """Answers are the last known state, from any thread. `on_spec` hears of every NodeMetric spec, None when gone.
+
+    Pods are the `kubelet`'s where one is given, else the API server's. Without a port for host applications no
+    NodeSLO is looked for.
+    """
 
     def __init__(
         self,
@@ -54,82 +80,69 @@ class StatesInformer:
         *,
         registry: CollectorRegistry,
         on_spec: Callable[[dict[str, object] | None], None],
+        kubelet: KubeletAccess | None = None,
+        host_applications: HostApplicationPort | None = None,
     ) -> None:
         self._node_name = node_name
         self._on_spec = on_spec
         self._lock = threading.Lock()
-        self._pods: dict[str, NodePod] = {}
         self._node: NodeState | None = None
-        self._refused = Counter(
-            "headroom_agent_refused_objects",
-            "Versions of objects that mean nothing and were left out",
-            ["kind"],
-            registry=registry,
+        self._refusals = Refusals(registry)
+        self._pods: Pods = (
+            WatchedPods(client, node_name, self._refusals)
+            if kubelet is None
+            else KubeletPods(kubelet, node_name, self._refusals, registry=registry)
         )
         own = f"metadata.name={node_name}"
-        self._pod_informer = Informer(
-            client, PODS, Pod, on_change=self._pod_changed, field_selector=f"spec.nodeName={node_name}"
-        )
         self._node_informer = Informer(client, NODES, Node, on_change=self._node_changed, field_selector=own)
         self._metric_informer = Informer(
             client, NODEMETRICS, NodeMetricObject, on_change=self._metric_changed, field_selector=own
         )
+        self._node_slo: NodeSLOFollower | None = None
+        if host_applications is not None:
+            check, on_change = host_applications.check, host_applications.on_change
+            self._node_slo = NodeSLOFollower(client, node_name, self._refusals, check=check, on_change=on_change)
 
     def start(self, loops: Loops) -> None:
-        loops.start("pods informer", self._pod_informer.run)
+        self._pods.start(loops)
         loops.start("node informer", self._node_informer.run)
         loops.start("nodemetric informer", self._metric_informer.run)
+        if self._node_slo is not None:
+            self._node_slo.start(loops)
 
     @property
     def synced(self) -> bool:
         """Whether pods and Node are complete; a missing NodeMetric kind keeps nobody from sampling."""
-        return self._pod_informer.synced.is_set() and self._node_informer.synced.is_set()
+        return self._pods.synced and self._node_informer.synced.is_set()
 
     @property
     def has_node_metric(self) -> bool:
         return self._metric_informer.get(self._node_name) is not None
 
     def pods(self) -> list[NodePod]:
-        with self._lock:
-            return list(self._pods.values())
+        return self._pods.pods()
 
     def node(self) -> NodeState | None:
         with self._lock:
             return self._node
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        if change.kind is Kind.SYNCED:
-            return
-        described = self._accepted("Pod", change.key, change.new, describe)
-        with self._lock:
-            if change.kind is Kind.DELETED:
-                self._pods.pop(change.key, None)
-            elif described is not None:
-                self._pods[change.key] = described
-
     def _node_changed(self, change: Change[Node]) -> None:
-        if change.kind is Kind.SYNCED:
-            return
-        state = self._accepted("Node", change.key, change.new, node_state)
+        if change.kind is Kind.DELETED:
+            self._set_node(None)
+        elif change.new is not None:
+            state = self._refusals.accepted("Node", change.key, change.new, node_state)
+            if state is not None:
+                self._set_node(state)
+
+    def _set_node(self, state: NodeState | None) -> None:
         with self._lock:
-            if change.kind is Kind.DELETED or state is not None:
-                self._node = state
+            self._node = state
 
     def _metric_changed(self, change: Change[NodeMetricObject]) -> None:
         if change.kind is Kind.DELETED:
             self._on_spec(None)
         elif change.new is not None and (change.old is None or change.old.spec != change.new.spec):
             self._on_spec(change.new.spec or {})
-
-    def _accepted(self, kind: str, key: str, new: T | None, meaning: Callable[[T], M]) -> M | None:
-        if new is None:
-            return None
-        try:
-            return meaning(new)
-        except ValueError as error:
-            self._refused.labels(kind).inc()
-            logger.error("object refused: %s", error, extra={"kind": kind, "key": key})
-            return None
 
 
 def node_state(node: Node) -> NodeState:

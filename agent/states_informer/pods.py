@@ -1,5 +1,6 @@
 """A pod of this node with everything the agent derives from it, worked out once per version of the object."""
 
+import re
 from dataclasses import dataclass
 
 from shared.api import pods
@@ -7,13 +8,20 @@ from shared.api.core import Pod
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
 
+LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
+_JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
+
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """`holds_request`: neither finished nor on its way out. `lends`: its unused request may be lent to Mid."""
+    """`holds_request`: neither finished nor on its way out. `lends`: its unused request may be lent to Mid.
+
+    `workload` is "namespace/Kind/name" of what makes the pod anew when it goes, empty where nothing does.
+    """
 
     pod: Pod
     uid: str
+    workload: str
     request: Resources
     priority_class: PriorityClass
     qos: QoS
@@ -31,6 +39,7 @@ def describe(pod: Pod) -> NodePod:
     return NodePod(
         pod=pod,
         uid=pod.metadata.uid,
+        workload=workload(pod),
         request=pods.native_request(pod),
         priority_class=pods.priority_class(pod),
         qos=pods.qos(pod),
@@ -39,3 +48,17 @@ def describe(pod: Pod) -> NodePod:
         holds_request=active and not pods.is_terminating(pod),
         lends=pods.is_reclaimable(pod),
     )
+
+
+def workload(pod: Pod) -> str:
+    """The owner that outlives a rollout and a run: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
+    owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+    if owner is None or owner.kind == "Node":  # a static pod's mirror is the node's own
+        return ""
+    kind, name = owner.kind, owner.name
+    suffix = f"-{pod.metadata.label(LABEL_POD_TEMPLATE_HASH)}"
+    if kind == "ReplicaSet" and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    elif kind == "Job" and (run := _JOB_OF_CRON_JOB.fullmatch(name)):
+        kind, name = "CronJob", run[1]
+    return f"{pod.metadata.namespace}/{kind}/{name}"

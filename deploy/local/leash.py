@@ -1,7 +1,7 @@
 """Runs a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID TARGET ARGS`.
 
-TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays) and is
-killed outright: whoever waits for its own server to answer before it ends would wait for ever once all are told at once.
+TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays). It is
+killed outright: one that waits for its own server before it ends would wait for ever, once both are told.
 
 A parent killed with -9 cannot tell its children, so the kernel does (Linux), or the child looks for itself.
 """

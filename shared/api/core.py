@@ -114,10 +114,17 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: int | None = None
 
 
+class ContainerStatus(Wire, frozen=True):
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     qos_class: str = ""
     conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 @prepared

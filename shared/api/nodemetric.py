@@ -4,7 +4,7 @@ Upstream's fields keep upstream's names and meaning, so that either side can be 
 is added stands under `spec.predictPolicy`, `spec.midPolicy` and `status.prediction`.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,10 @@ class MetricCollectPolicy(Wire, frozen=True):
     node_memory_collect_policy: str | None = None
 
 
+# What the samples of an interval are to a model.
+TrainingInput: TypeAlias = Literal["mean", "p90", "p95", "max"]
+
+
 class PredictPolicy(Wire, frozen=True):
     """How the node's peak is predicted and when a change of it is reported; absent fields keep the agent's settings."""
 
@@ -55,12 +59,15 @@ class PredictPolicy(Wire, frozen=True):
     predictor: str | None = None
     sigma_cpu: str | NotNegative | None = msgspec.field(default=None, name="sigmaCPU")
     sigma_memory: str | NotNegative | None = None
-    cpu_percentile: Percent | None = None
-    memory_percentile: Percent | None = None
+    cpu_percentile: str | NotNegative | None = None
+    memory_percentile: str | NotNegative | None = None
+    borg_ratio: str | NotNegative | None = None
     safety_margin_percent: NotNegative | None = None
     reclaim_ratio_percent: NotNegative | None = None
     cpu_half_life_seconds: Positive | None = None
     memory_half_life_seconds: Positive | None = None
+    training_input: TrainingInput | None = None
+    warm_up_samples: NotNegative | None = None
 
 
 class MidPolicy(Wire, frozen=True):
@@ -121,6 +128,8 @@ class Prediction(Wire, frozen=True):
 
 
 class NodeMetricStatus(Wire, frozen=True):
+    """What is acted upon; to read all of a report takes half as long again, and what nobody needs could spoil it."""
+
     update_time: str | None = None
     node_metric: NodeMetricInfo | None = None
     pods_metric: tuple[PodMetricInfo, ...] | None = None
@@ -128,6 +137,36 @@ class NodeMetricStatus(Wire, frozen=True):
     prod_reclaimable_metric: ReclaimableMetric | None = None
     prod_peak_metric: ReclaimableMetric | None = None
     prediction: Prediction | None = None
+
+
+class AggregatedUsage(Wire, frozen=True):
+    """Usage over the last `duration` by aggregate (avg, p50, p90, p95, p99); empty maps where the past is too short."""
+
+    usage: dict[str, ResourceMap] | None = None
+    duration: str = ""
+
+
+class NumaUsage(Wire, frozen=True):
+    numa_node_id: int = msgspec.field(name="numaNodeID")
+    node_usage: ResourceMap | None = None
+    system_usage: ResourceMap | None = None
+
+
+class NodeMetricInfoReport(NodeMetricInfo, frozen=True):
+    aggregated_node_usages: tuple[AggregatedUsage, ...] | None = None
+    aggregated_system_usages: tuple[AggregatedUsage, ...] | None = None
+    numa_usages: tuple[NumaUsage, ...] | None = None
+
+
+class PodMetricInfoReport(PodMetricInfo, frozen=True):
+    extensions: dict[str, object] | None = None
+
+
+class NodeMetricReport(NodeMetricStatus, frozen=True):
+    """The whole status, as an agent writes it."""
+
+    node_metric: NodeMetricInfoReport | None = None
+    pods_metric: tuple[PodMetricInfoReport, ...] | None = None
 
 
 @prepared

@@ -1,4 +1,4 @@
-"""A release's whole life on a real API server: install, upgrade, rollback, uninstall, and nothing left."""
+"""A release's whole life: install, upgrade, rollback, uninstall, and nothing left; with pods only on a real cluster."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,23 @@ import yaml
 from deploy.local.identities import CHART, RELEASE
 from shared import names
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS, Resource
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import (
+    CONFIGMAPS,
+    NAMESPACES,
+    NODEMETRICS,
+    NODES,
+    PODS,
+    SERVICEACCOUNTS,
+    Resource,
+)
 from shared.names import PriorityClass
 from shared.quantity import Resources
 from tests.chart.conftest import program
-from tests.chart.helm import Helm
+from tests.chart.helm import CI, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
-from tests.support.apiserver import ROOT, RealApiServer
+from tests.support.apiserver import ROOT, ApiServer, RealApiServer
 
 NAMESPACE = names.INSTALL_NAMESPACE
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
@@ -70,12 +79,17 @@ class Release:
 
 
 @pytest.fixture
-def release(real: RealApiServer, cluster_kind: str, tmp_path: Path) -> Release:
+def release(server: ApiServer, cluster_kind: str, tmp_path: Path) -> Release:
     """Not installed yet."""
-    helm = Helm(program("helm", cluster_kind), tmp_path / "helm", real.kubeconfig)
-    kubectl = Kubectl(program("kubectl", cluster_kind), real.kubeconfig)
+    helm = Helm(program("helm", cluster_kind), tmp_path / "helm", server.kubeconfig)
+    kubectl = Kubectl(program("kubectl", cluster_kind), server.kubeconfig)
     helm.must("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
-    return Release(helm, kubectl, real.client())
+    kubectl.must("delete", "crd", str(NODEMETRICS), "--ignore-not-found")  # the embedded one starts with it
+    client = server.client()
+    with suppress(AlreadyExists):
+        client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    eventually(lambda: client.list(SERVICEACCOUNTS, NAMESPACE).items and client.list(CONFIGMAPS, NAMESPACE).items)
+    return Release(helm, kubectl, client)
 
 
 @pytest.fixture
@@ -124,6 +138,22 @@ def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_one
     release.must("rollback", "1")
     assert release.settings("agent") == {}
     assert "shortNames" not in release.crd()["spec"]["names"]
+
+
+@pytest.mark.parametrize("values", CI, ids=lambda path: path.stem)
+def test_a_dry_run_on_the_server_takes_every_set_of_values(release: Release, values: Path) -> None:
+    before = release.kubectl.everything()
+    command = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", "--values", values)
+    assert "STATUS: pending-install" in release.helm.must(*command)
+    assert release.left_behind(before) == set()
+
+
+def test_an_uninstall_without_hooks_leaves_nothing(release: Release) -> None:
+    before = release.kubectl.everything()
+    release.apply("--values", str(CHART / "ci" / "default-values.yaml"))
+    assert release.left_behind(before)
+    release.must("uninstall", "--no-hooks", "--wait")
+    eventually(lambda: not release.left_behind(before), 60.0, 0.5)
 
 
 def test_an_upgrade_moves_the_state_from_the_host_to_an_empty_dir_and_back(release: Release) -> None:
@@ -211,7 +241,7 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     namespace = ("-n", NAMESPACE, "--timeout=90s")
     release.kubectl.must("rollout", "status", f"daemonset/{RELEASE}-agent", *namespace)
     release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", *namespace)
-    eventually(lambda: client.get(NODEMETRICS, node).get("status", {}).get("prodReclaimableMetric"), 60.0, 0.5)
+    eventually(lambda: _predicted(client.list(NODEMETRICS).items), 60.0, 0.5)
     eventually(lambda: int(client.get(NODES, node)["status"]["allocatable"].get(names.MID_MEMORY, "0")) > 0, 60.0, 0.5)
     checkpoint = eventually(lambda: [path for path in state.rglob("*") if path.is_file()], 30.0)[0]
     assert (checkpoint.stat().st_uid, checkpoint.stat().st_gid) == (65532, 65532)
@@ -221,6 +251,10 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     status = client.get(NODES, node)["status"]
     assert not MID.keys() & (status["capacity"].keys() | status["allocatable"].keys())
     eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+def _predicted(metrics: list[dict[str, Any]]) -> bool:
+    return any("prodReclaimableMetric" in metric.get("status", {}) for metric in metrics)
 
 
 def _idle_pod(memory: str) -> dict[str, Any]:

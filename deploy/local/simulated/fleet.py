@@ -81,6 +81,7 @@ class SimulatedNode:
             node_name=name,
             listen="127.0.0.1:0",
             state_dir=str(simulation.state_dir / name),
+            metric_cache_on_disk=False,
         )
         self._source = SimulatedSource(name, size, clock, speed=simulation.speed, trace=simulation.trace)
         self._simulation = simulation

@@ -1,22 +1,41 @@
-"""Rows about decaying histograms, out of two tables: VPA's (`kind`) and Koordinator's (`group`).
+"""Rows about decaying histograms, out of two tables: VPA's (`kind`) and Koordinator's (`group`); and about prediction.
 
 Some rows ask their questions inside their answers (which buckets' starts, which values to find): functions answer them.
 """
 
 import datetime as dt
 import math
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
+from prometheus_client import CollectorRegistry
 
-from agent.predict_server import compact, decay, histogram
+from agent.metric_cache import aggregate, series
+from agent.metric_cache.aggregate import Aggregation
+from agent.metric_cache.cache import MetricCache
+from agent.metrics_advisor.advisor import Roster
+from agent.metrics_advisor.source import Sample, Usage
+from agent.predict_server import checkpoint, compact, decay, histogram, percentile, reclaimable
 from agent.predict_server.bank import Bank
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.histogram import Buckets
+from agent.predict_server.percentile import Lender
+from agent.predict_server.server import PredictServer
+from agent.settings import AgentSettings
+from agent.states_informer.pods import NodePod, describe
+from shared import durations
+from shared.api.core import Pod
+from shared.clock import ManualClock
+from shared.names import PriorityClass
+from shared.quantity import Resources
 from tests.conformance.matching import Asked, Holds
 
 Input: TypeAlias = Any  # JSON of another project's making
+
+NOW = 1_700_000_000.0
 
 ROW = np.array([0])
 DEFAULT_OPTIONS = {"type": "linear", "max": 10, "bucketSize": 1, "epsilon": 0.001}
@@ -333,6 +352,113 @@ def precision(given: Input) -> object:
     }
 
 
+def prod_reclaimable(given: Input) -> object:
+    """Both levels of the percentile model's rule; the class level only where a row gives the models it needs."""
+    factor = (100 + given["safetyMarginPercent"]) / 100
+    allocatable = Resources.parse(given["node"]["allocatable"])
+
+    def peak(predictions: list[Input]) -> Resources:
+        amounts = [[each["p95_cpu_milli"], each["p98_memory_bytes"]] for each in predictions]
+        (total,) = reclaimable.whole(percentile.with_margin(np.array(amounts, float), factor)[np.newaxis])
+        return total
+
+    lenders = [
+        Lender(
+            request=pod.request,
+            cold=NOW - pod.created_at <= given["coldStartSeconds"],
+            holds_request=pod.holds_request,
+            peak=None if row["prediction"] is None else peak([row["prediction"]]),
+        )
+        for row in given["pods"]
+        for pod in [described(row)]
+        if pod.lends
+    ]
+    levels = {"pod": percentile.pod_level(lenders)}
+    classes = given["classPredictions"]
+    if classes:
+        summed = peak([classes["sys"], classes[PriorityClass.PROD], classes[PriorityClass.NONE]])
+        levels["priority"] = percentile.class_level(lenders, summed)
+    results = {name: level.result(allocatable) for name, level in levels.items()}
+    peaks = {name: level.peak for name, level in levels.items()}
+    return {
+        **{name: result._asdict() for name, result in results.items()},
+        **{f"{name}Peak": amount._asdict() for name, amount in peaks.items()},
+        "min": reclaimable.smallest(results)._asdict(),
+        "peak": reclaimable.largest(peaks)._asdict(),
+    }
+
+
+def described(given: Input) -> NodePod:
+    metadata = {
+        **{key: given[key] for key in ("uid", "name", "labels") if key in given},
+        "creationTimestamp": durations.timestamp(NOW - given.get("ageSeconds", 0)),
+        "deletionTimestamp": durations.timestamp(NOW) if given.get("terminating") else None,
+    }
+    containers = [{"resources": container} for container in given.get("containers", ())]
+    spec = {"priority": given.get("priority"), "containers": containers}
+    return describe(msgspec.convert({"metadata": metadata, "spec": spec, "status": {}}, Pod))
+
+
+def predict_server(given: Input) -> object:
+    """Koordinator's rows differ by the keys of their input."""
+    if "items" in given:
+        named: dict[str, str] = {"sys": series.SYSTEM, **{name: series.of_class(name) for name in PriorityClass}}
+        return {item: named[item] for item in given["items"]} | {"node": series.NODE}
+    if "models" in given:
+        never = np.zeros(given["models"], np.int64)
+        return {"checkpointsWritten": len(checkpoint.due(never, given["maxPerStep"]))}
+    pods = given.get("pods", [])
+    if isinstance(pods, int):
+        pods = [{"cpu": 1, "memory": 2**20}] * pods
+    if "node" in given:
+        node = Usage(given["node"]["cpu"], given["node"]["memory"])
+    else:
+        (cpu_cores,) = given.get("node_cpu_samples_cores", [len(pods)])
+        node = Usage(cpu_cores, len(pods) * 2**20)
+    return trained_once(node, [Usage(pod["cpu"], pod["memory"]) for pod in pods])
+
+
+def trained_once(node: Usage, usages: list[Usage]) -> object:
+    """The models after one tick and one training step. The one of prod and system together is not Koordinator's."""
+    pods = [described({"uid": f"pod-{number}", "priority": 9000}) for number in range(len(usages))]
+    sample = Sample(node, {pod.uid: usage for pod, usage in zip(pods, usages, strict=True)})
+    cache, roster = MetricCache(), Roster(pods, sample.pods, (), ())
+    second = cache.second()
+    cache.append_values(second, roster.keys, roster.values(sample).reshape(-1))
+    with tempfile.TemporaryDirectory() as directory:
+        server = PredictServer(AgentSettings(state_dir=directory), cache, ManualClock(), registry=CollectorRegistry())
+        server.train(pods)
+
+    def p90_cpu_milli(key: str) -> int:
+        saved = server.histograms(key)
+        assert saved is not None
+        one = One(histogram.CPU)
+        compact.load(one.bank, 0, saved["cpu"])
+        return int(one.percentile(0.9) * 1000)
+
+    return {
+        "models": server.model_count - 1,
+        "p90_cpu_milli": p90_cpu_milli(series.NODE),
+        "node_p90_cpu_milli": p90_cpu_milli(series.NODE),
+        "sys_p90_cpu_milli": p90_cpu_milli(series.SYSTEM),
+        "sys_sample_memory_bytes": int(cache.usages(Aggregation.LAST, 1)[series.SYSTEM].memory_bytes),
+    }
+
+
+def percentile_indexes(_given: Input) -> object:
+    """Of series whose samples are their own positions."""
+
+    def chosen(rows: Input) -> bool:
+        return all(
+            aggregate.aggregate(np.arange(row["n"], dtype=np.float32)[::-1, np.newaxis], Aggregation(name)) == [index]
+            for row in rows
+            for name, index in row.items()
+            if name != "n"
+        )
+
+    return Holds(chosen)
+
+
 _KOORDINATOR: tuple[tuple[str, Callable[[Input], object]], ...] = (
     ("halfLifeSeconds", lambda given: golden(given) if "resource" in given else unit(given)),
     ("cases", reference_times),
@@ -352,4 +478,7 @@ ADAPTERS: dict[str, Callable[[Input], object]] = {
     "checkpoint_roundtrip": checkpoint_roundtrip,
     "merge": merge,
     "reference_rounding": reference_rounding,
+    "prod_reclaimable": prod_reclaimable,
+    "predict_server": predict_server,
+    "metric_cache": percentile_indexes,
 }

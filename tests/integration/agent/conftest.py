@@ -7,13 +7,21 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
+from agent.main import Agent
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Layout
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
+from agent.settings import AgentSettings
+from shared.clock import SystemClock
 from shared.names import KubeQoS
+from tests.integration.agent.node import Node, Steady
+from tests.support.apiserver import ApiServer
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "memory")
@@ -75,12 +83,19 @@ class Machine:
         self._groups: list[PodGroup] = []
 
     def pod(self, uid: str, qos: KubeQoS = KubeQoS.BURSTABLE) -> PodGroup:
-        group = PodGroup(uid, [self.layout.pod_dir(controller, qos, uid) for controller in CONTROLLERS])
+        return self.add(PodGroup(uid, [self.layout.pod_dir(controller, qos, uid) for controller in CONTROLLERS]))
+
+    def container(self, uid: str, container_id: str, qos: KubeQoS = KubeQoS.BURSTABLE) -> PodGroup:
+        """A container of a pod that was made before."""
+        named = f"containerd://{container_id}"
+        return self.add(PodGroup(uid, [self.layout.container_dir(one, qos, uid, named) for one in CONTROLLERS]))
+
+    def add(self, group: PodGroup) -> PodGroup:
         self._groups.append(group)
         return group
 
     def close(self) -> None:
-        for group in self._groups:
+        for group in reversed(self._groups):
             group.remove()
         for controller in CONTROLLERS:
             top = self.layout.hierarchy.roots[controller] / self.layout.parent
@@ -100,3 +115,29 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def node(server: ApiServer, tmp_path: Path) -> Iterator[Node]:
+    agents: list[Agent] = []
+
+    def start(of: Node, **changes: Any) -> Agent:
+        settings = AgentSettings(
+            node_name=of.name,
+            listen="127.0.0.1:0",
+            state_dir=str(of.state_dir),
+            cold_start_seconds=0.0,
+            histogram_update_interval_seconds=1.0,
+            check_prediction_interval_seconds=1.0,
+            checkpoint_interval_seconds=1.0,
+        )
+        settings = msgspec.structs.replace(settings, **changes)
+        client = server.client(server.agent_connection(of.name))
+        agent = Agent(settings, client, Steady(), SystemClock(), CollectorRegistry())
+        agent.start()
+        agents.append(agent)
+        return agent
+
+    yield Node(server.client(), tmp_path, start)
+    for agent in agents:
+        agent.close()

@@ -1,136 +1,21 @@
 """The whole agent against a real API server: reports appear, survive outages, and claim nothing unknown."""
 
-import contextlib
 import logging
 import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
-import httpx
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
-from agent.main import Agent
-from agent.metrics_advisor.source import Sample, Usage
-from agent.settings import AgentSettings
 from shared import durations
-from shared.api.core import Pod
-from shared.api.nodemetric import NodeMetric, NodeMetricStatus
-from shared.clock import SystemClock
-from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists
-from shared.kube.resources import NODEMETRICS, NODES, PODS, Resource
+from shared.api.nodemetric import NodeMetricReport, ResourceMap
+from shared.kube.resources import NODEMETRICS, PODS
+from tests.integration.agent.node import Node, get
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
-
-GIB = 2**30
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
-
-
-class Steady:
-    """Every pod uses half a core and 1 GiB, the system a quarter of a core and 2 GiB."""
-
-    description = "steady"
-
-    def sample(self, pods: Sequence[Pod]) -> Sample | None:
-        used = {pod.metadata.uid: Usage(0.5, GIB) for pod in pods}
-        return Sample(Usage(0.25 + 0.5 * len(used), 2 * GIB + len(used) * GIB), used)
-
-
-class Node:
-    """One node of the cluster, and what an agent of it does."""
-
-    def __init__(self, client: Client, state_dir: Path, start: Callable[..., Agent]) -> None:
-        self.name = f"node-{uuid.uuid4().hex[:8]}"
-        self.client = client
-        self.state_dir = state_dir
-        self._start = start
-        client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}})
-        amounts = {"cpu": "4", "memory": "16Gi"}
-        client.patch(NODES, self.name, {"status": {"allocatable": amounts, "capacity": amounts}}, subresource="status")
-
-    def agent(self, **changes: Any) -> Agent:
-        return self._start(self, **changes)
-
-    def add_node_metric(self, **predict_policy: object) -> None:
-        body = {
-            "apiVersion": NODEMETRICS.api_version,
-            "kind": "NodeMetric",
-            "metadata": {"name": self.name},
-            "spec": {
-                "metricCollectPolicy": {"reportIntervalSeconds": 1, "aggregateDurationSeconds": 5},
-                "predictPolicy": predict_policy,
-            },
-        }
-        self.client.create(NODEMETRICS, body)
-
-    def set_policy(self, **predict_policy: object) -> None:
-        self.client.patch(NODEMETRICS, self.name, {"spec": {"predictPolicy": predict_policy}})
-
-    def add_pod(self, name: str, cpu: str = "2", **metadata: object) -> None:
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "4Gi"}}}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"{self.name}-{name}", "namespace": "default", **metadata},
-            "spec": {"nodeName": self.name, "priorityClassName": "koord-prod", "containers": [container]},
-        }
-        prod = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "value": 9000}
-        with contextlib.suppress(AlreadyExists):
-            self.client.create(PRIORITY_CLASSES, prod | {"metadata": {"name": "koord-prod"}})
-        self.client.create(PODS, body, "default")
-
-    @property
-    def status(self) -> NodeMetricStatus:
-        return self.client.get(NODEMETRICS, self.name, into=NodeMetric).status
-
-    def reclaimable_cpu_milli(self) -> int | None:
-        metric = self.status.prod_reclaimable_metric
-        return metric.resource.amount.cpu_milli if metric and metric.resource else None
-
-    def condition(self, kind: str) -> str:
-        prediction = self.status.prediction
-        found = (prediction.conditions if prediction else None) or ()
-        return next((f"{one.status}/{one.reason}" for one in found if one.type == kind), "")
-
-
-@pytest.fixture
-def node(server: ApiServer, tmp_path: Path) -> Iterator[Node]:
-    agents: list[Agent] = []
-
-    def start(of: Node, **changes: Any) -> Agent:
-        settings = AgentSettings(
-            node_name=of.name,
-            listen="127.0.0.1:0",
-            state_dir=str(of.state_dir),
-            cold_start_seconds=0.0,
-            histogram_update_interval_seconds=1.0,
-            check_prediction_interval_seconds=1.0,
-            checkpoint_interval_seconds=1.0,
-        )
-        settings = msgspec.structs.replace(settings, **changes)
-        agent = Agent(
-            settings, server.client(server.agent_connection(of.name)), Steady(), SystemClock(), CollectorRegistry()
-        )
-        agent.start()
-        agents.append(agent)
-        return agent
-
-    yield Node(server.client(), tmp_path, start)
-    for agent in agents:
-        agent.close()
-
-
-def get(agent: Agent, path: str) -> httpx.Response:
-    host, port = agent.address
-    return httpx.get(f"http://{host}:{port}/{path}")
 
 
 def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
@@ -151,29 +36,6 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
     assert answer["reclaimable"]["cpu_milli"] == 1250
     assert answer["resources"]["cpu"]["bound"] == "requested"
     assert get(agent, "api/v1/report").json()["status"]["prodPeakMetric"]["resource"]["resources"]["cpu"] == "750m"
-
-
-def test_the_endpoints_answer_in_the_units_their_names_say(node: Node) -> None:
-    node.add_pod("web")
-    agent = node.agent()
-    eventually(lambda: get(agent, "readyz").status_code == 200)
-    eventually(lambda: get(agent, "api/v1/pods").json()["pods"])
-    usage = eventually(lambda: (found := get(agent, "api/v1/node").json())["system"] and found)
-    assert usage["cpu_milli"] == 750
-    assert usage["memory_bytes"] == 3 * GIB
-    assert usage["system"] == {"cpu_milli": 250, "memory_bytes": 2 * GIB}
-    assert usage["allocatable"] == {"cpu_milli": 4000, "memory_bytes": 16 * GIB}
-    (pod,) = get(agent, "api/v1/pods").json()["pods"]
-    assert (pod["cpu_milli"], pod["memory_bytes"], pod["request"]["cpu_milli"]) == (500, GIB, 2000)
-    assert get(agent, "healthz").json() == {"silent_loops": {}}
-    assert 'headroom_agent_node_usage{resource="cpu"} 0.75' in get(agent, "metrics").text
-    page = get(agent, "docs").text
-    assert "http://" not in page
-    assert "https://" not in page
-    assert "/api/v1/node" in get(agent, "openapi.json").json()["paths"]
-    eventually(lambda: get(agent, f"api/v1/histograms/{pod['uid']}").status_code == 200)
-    assert get(agent, "api/v1/histograms/nobody").status_code == 404
-    assert get(agent, "api/v1/report").status_code == 404
 
 
 def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,6 +97,43 @@ def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node
     assert time.monotonic() - turned_away > 3.5
 
 
+@pytest.mark.parametrize(
+    ("status", "reason"), [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError")]
+)
+def test_a_report_that_is_refused_goes_out_again(node: Node, server: ApiServer, status: int, reason: str) -> None:
+    node.add_node_metric()
+    agent = node.agent()
+    eventually(lambda: node.status.update_time, 15, 0.1)
+    path = f"nodemetrics/{node.name}/status"
+    server.fault(rule("status", path, method="PATCH", status=status, reason=reason, times=2))
+    eventually(lambda: "report_failures_total 2.0" in get(agent, "metrics").text, 15, 0.05)
+    failed = time.time()
+    eventually(lambda: durations.instant(node.status.update_time or "") >= int(failed), 15, 0.1)
+
+
+def test_the_api_server_keeps_every_field_of_a_report(node: Node) -> None:
+    node.add_pod("web")
+    node.add_node_metric()
+    policy = {"nodeAggregatePolicy": {"durations": ["4s", "1h"]}}
+    node.client.patch(NODEMETRICS, node.name, {"spec": {"metricCollectPolicy": policy}})
+    agent = node.agent()
+
+    def stored() -> NodeMetricReport:
+        return msgspec.convert(node.client.get(NODEMETRICS, node.name).get("status", {}), NodeMetricReport)
+
+    def windows_of(report: NodeMetricReport) -> dict[str, dict[str, ResourceMap]]:
+        found = report.node_metric and report.node_metric.aggregated_node_usages
+        return {one.duration: one.usage or {} for one in found or ()}
+
+    eventually(lambda: "4s" in windows_of(stored()) and windows_of(stored())["4s"]["p95"].resources, 15, 0.1)
+    windows = windows_of(stored())
+    assert windows["4s"]["p95"].amount.cpu_milli == 750
+    assert not any(one.resources for one in windows["1h0m0s"].values())
+    eventually(lambda: msgspec.convert(get(agent, "api/v1/report").json()["status"], NodeMetricReport) == stored())
+    assert node.condition("PodsComplete") == "True/WithinSize"
+    assert node.condition("CgroupsRead") == "True/Cgroups"
+
+
 def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_comes_first(
     node: Node, server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,13 +181,18 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
     kubeconfig = write_kubeconfig(node.state_dir / "kubeconfig", server.agent_connection(node.name))
     command = [sys.executable, "-m", "agent", "--kubeconfig", str(kubeconfig), "--node-name", node.name]
     command += ["--listen", "127.0.0.1:0", "--state-dir", str(node.state_dir)]
+    command += ["--histogram-update-interval", "1s", "--checkpoint-interval", "1h"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         any("listening" in line for line in process.stderr)
-        os.kill(process.pid, signal.SIGTERM)
+        # The first one is written with the first step, all others wait for the end.
+        try:
+            eventually(lambda: list(node.state_dir.glob("prediction-*.checkpoint")), 15, 0.1)
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
         process.communicate(timeout=10)
     assert process.returncode == 0
-    assert (node.state_dir / "prediction.checkpoint").exists()
+    assert not list(node.state_dir.glob("*.tmp"))
     refused = subprocess.run([*command, "--sigma-cpu", "-1"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "sigma-cpu" in refused.stderr

@@ -1,10 +1,16 @@
 """What the readers say of real processes agrees with what the kernel says of those processes."""
 
+import errno
+import json
 import os
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.metric_cache.series import Usage
@@ -14,13 +20,17 @@ from agent.metrics_advisor.host import Host
 from agent.metrics_advisor.local import LocalSource
 from agent.metrics_advisor.pod_cgroups import PodCgroups
 from agent.metrics_advisor.processes import PodProcesses
-from tests.integration.agent.conftest import BURN, CGROUP_ROOT, Machine, PodGroup
+from shared.api.core import ContainerStatus, Pod
+from shared.api.nodeslo import CgroupPath, HostApplication
+from tests.integration.agent.conftest import BURN, CGROUP_ROOT, CONTROLLERS, Machine, PodGroup
 from tests.support import eventually
 from tests.unit.agent.pods import pod
 
 pytestmark = pytest.mark.embedded_only("nothing here asks a server")
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-0123456789ab"
+CONTAINER_ID = "0123456789abcdef" * 4
+REPOSITORY = Path(__file__).parents[3]
 MEBIBYTE = 2**20
 CPU_COUNT = os.cpu_count() or 1
 HOLD = (
@@ -43,7 +53,11 @@ def environment_group() -> Iterator[PodGroup]:
         group.remove()
 
 
-def agrees_with_the_process(sample: Callable[[], dict[str, Usage]], pid: int) -> None:
+def read(reader: PodCgroups, watched: Sequence[Pod]) -> Mapping[str, Usage]:
+    return reader.sample(watched, time.monotonic(), CPU_COUNT, {}).pods
+
+
+def agrees_with_the_process(sample: Callable[[], Mapping[str, Usage]], pid: int) -> None:
     """Over two seconds; the clock tick of procfs is a hundredth of one, so 10 % is far above what it hides."""
     eventually(lambda: UID in sample() or None, 10)
     began, before = time.monotonic(), cpu_seconds(pid)
@@ -58,14 +72,14 @@ def agrees_with_the_process(sample: Callable[[], dict[str, Usage]], pid: int) ->
 def test_a_burning_pod_uses_what_its_process_says(machine: Machine) -> None:
     process = machine.pod(UID).run(BURN)
     reader = PodCgroups(machine.layout, Descriptors())
-    agrees_with_the_process(lambda: reader.sample([pod(UID).pod], CPU_COUNT), process.pid)
+    agrees_with_the_process(lambda: read(reader, [pod(UID).pod]), process.pid)
     reader.close()
 
 
 def test_a_burning_process_tree_uses_what_its_process_says(environment_group: PodGroup) -> None:
     process = environment_group.run(BURN)
     reader = PodProcesses()
-    agrees_with_the_process(lambda: reader.sample([pod(UID).pod], CPU_COUNT), process.pid)
+    agrees_with_the_process(lambda: reader.sample([pod(UID).pod], CPU_COUNT).pods, process.pid)
 
 
 def test_memory_held_is_memory_used(machine: Machine) -> None:
@@ -73,7 +87,7 @@ def test_memory_held_is_memory_used(machine: Machine) -> None:
     reader = PodCgroups(machine.layout, Descriptors())
 
     def settled() -> bool:
-        usage = reader.sample([pod(UID).pod], CPU_COUNT).get(UID)
+        usage = read(reader, [pod(UID).pod]).get(UID)
         return usage is not None and 64 * MEBIBYTE < usage.memory_bytes < 96 * MEBIBYTE
 
     eventually(settled, 10, interval_seconds=0.1)
@@ -85,7 +99,7 @@ def test_memory_held_by_a_process_tree_is_memory_used(environment_group: PodGrou
     reader = PodProcesses()
 
     def settled() -> bool:
-        usage = reader.sample([pod(UID).pod], CPU_COUNT).get(UID)
+        usage = reader.sample([pod(UID).pod], CPU_COUNT).pods.get(UID)
         return usage is not None and 64 * MEBIBYTE < usage.memory_bytes < 96 * MEBIBYTE
 
     eventually(settled, 10, interval_seconds=0.1)
@@ -98,14 +112,14 @@ def test_a_pod_removed_between_two_reads_is_dropped_and_its_successor_found(
     group, other = machine.pod(UID), machine.pod("other")
     reader = PodCgroups(machine.layout, Descriptors(descriptors))
     watched = [pod(UID).pod, pod("other").pod]
-    eventually(lambda: len(reader.sample(watched, CPU_COUNT)) == 2, interval_seconds=0.05)
+    eventually(lambda: len(read(reader, watched)) == 2, interval_seconds=0.05)
     group.remove()
     time.sleep(0.05)
-    assert reader.sample(watched, CPU_COUNT).keys() == {"other"}
+    assert read(reader, watched).keys() == {"other"}
     machine.pod(UID).run(BURN)
-    first = reader.sample(watched, CPU_COUNT)
+    first = read(reader, watched)
     assert UID not in first, "the first reading has nothing to compare with"
-    eventually(lambda: UID in reader.sample(watched, CPU_COUNT), interval_seconds=0.05)
+    eventually(lambda: UID in read(reader, watched), interval_seconds=0.05)
     other.remove()
     reader.close()
 
@@ -115,23 +129,116 @@ def test_files_of_pods_no_longer_wanted_are_closed(machine: Machine) -> None:
     for number in range(5):
         machine.pod(f"pod-{number}")
     watched = [pod(f"pod-{number}").pod for number in range(5)]
-    reader.sample(watched, CPU_COUNT)
+    read(reader, watched)
     opened = len(os.listdir("/proc/self/fd"))
-    reader.sample(watched[:1], CPU_COUNT)
-    assert len(os.listdir("/proc/self/fd")) == opened - 8
+    read(reader, watched[:1])
+    assert len(os.listdir("/proc/self/fd")) == opened - 12
     reader.close()
 
 
 def test_the_node_uses_at_least_what_its_busiest_process_does(environment_group: PodGroup) -> None:
     environment_group.run("while True: pass")
     host = Host(Path("/proc"), Descriptors())
-    host.sample()
+    host.sample(time.monotonic(), {})
     time.sleep(1.0)
-    usage = host.sample()
+    usage = host.sample(time.monotonic(), {})
     assert usage is not None
-    assert 0.5 < usage.cpu_cores <= CPU_COUNT * 1.25
+    assert 0.5 < usage.cpu_cores <= CPU_COUNT
     assert usage.memory_bytes > 10 * MEBIBYTE
     host.close()
+
+
+def container(name: str, container_id: str) -> Pod:
+    """The pod with one container, as its status tells."""
+    one = pod(UID).pod
+    statuses = (ContainerStatus(name, f"containerd://{container_id}"),)
+    return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, container_statuses=statuses))
+
+
+def test_a_container_is_measured_below_its_pod(machine: Machine) -> None:
+    machine.pod(UID)
+    process = machine.container(UID, CONTAINER_ID).run(HOLD)
+    source = LocalSource(cgroup_root=CGROUP_ROOT, cgroup_parent=machine.layout.parent)
+    watched = [container("web", CONTAINER_ID)]
+
+    def settled() -> bool:
+        sample = source.sample(watched)
+        usage = sample and sample.containers.get(f"{UID}/web")
+        if not sample or not usage:
+            return False
+        return 64 * MEBIBYTE < usage.memory_bytes <= sample.pods[UID].memory_bytes + MEBIBYTE
+
+    eventually(settled, 15, interval_seconds=0.1)
+    assert process.poll() is None
+    source.close()
+
+
+def test_a_host_application_is_measured_by_its_path(machine: Machine) -> None:
+    relative = f"{machine.layout.parent}/daemon"
+    directories = [machine.layout.hierarchy.roots[controller] / relative for controller in CONTROLLERS]
+    group = machine.add(PodGroup("daemon", directories))
+    group.run(BURN)
+    application = HostApplication("daemon", cgroup_path=CgroupPath(relative_path=relative))
+    source = LocalSource(cgroup_root=CGROUP_ROOT, host_applications=[application])
+
+    def burning() -> bool:
+        sample = source.sample([])
+        return sample is not None and sample.host_applications.get("daemon", Usage(0, 0)).cpu_cores > 0.1
+
+    eventually(burning, 10, interval_seconds=0.5)
+    source.close()
+
+
+UNPRIVILEGED = """
+import json, os, sys, time
+from pathlib import Path
+import psutil
+from agent.metrics_advisor import cgroup
+from agent.metrics_advisor.local import LocalSource
+from tests.integration.agent.test_usage import CONTAINER_ID, container
+
+parent = sys.argv[1]
+os.setgroups([])
+os.setresgid(65532, 65532, 65532)
+os.setresuid(65532, 65532, 65532)
+capabilities = [line for line in open("/proc/self/status") if line.startswith("CapEff")]
+try:
+    os.mkdir(f"/sys/fs/cgroup/memory/{parent}/forbidden")
+except OSError as error:
+    refused = error.errno
+cgroup.MEMORY_SECONDS = 2.0
+source = LocalSource(cgroup_root=Path("/sys/fs/cgroup"), cgroup_parent=parent, state_dir=Path("/"))
+readings = {}
+for _ in range(12):
+    sample = source.sample([container("web", CONTAINER_ID)])
+    if sample is not None:
+        readings |= sample.readings
+    time.sleep(0.5)
+print(json.dumps({
+    "uid": os.getuid(), "capabilities": int(capabilities[0].split()[1], 16), "refused": refused,
+    "pods": sample.pods, "containers": sample.containers, "description": source.description,
+    "readings": sorted({f"{key.kind}/{key.metric}" for key in readings}),
+}))
+"""
+READ_ONLY = 'for top in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,ro "$top"; done; exec "$@"'
+
+
+def test_nothing_is_needed_but_a_read_only_mount_of_the_cgroups(machine: Machine) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can make a namespace in which the cgroups are read-only, and give up its rights")
+    machine.pod(UID)
+    machine.container(UID, CONTAINER_ID).run(BURN)
+    command = ["unshare", "--mount", "sh", "-ec", READ_ONLY, "sh", sys.executable, "-c", UNPRIVILEGED]
+    result = subprocess.run(
+        [*command, machine.layout.parent], capture_output=True, text=True, cwd=REPOSITORY, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert (answer["uid"], answer["capabilities"], answer["refused"]) == (65532, 0, errno.EROFS)
+    assert answer["pods"][UID][0] > 0.1
+    assert answer["containers"][f"{UID}/web"][0] > 0.1
+    assert answer["description"] == machine.layout.description
+    assert {"node/load_1m", "node/disk_size", "numa/memory", "pod/memory_with_page_cache"} <= set(answer["readings"])
 
 
 def test_cgroups_are_used_as_soon_as_a_kubelet_makes_them(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_a_node_metric_lives_as_long_as_its_node(cluster: Cluster, start_manager
 def test_mid_follows_reports_and_goes_when_time_alone_makes_the_last_one_stale(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
-    clock = ManualClock(time.time())
+    clock = ManualClock(float(int(time.time())))  # reports are dated in whole seconds
     cluster.configure(midCPUThresholdPercent=50)
     manager = start_manager(clock)
     cluster.add_reporting_node("n1", at=clock.now())

@@ -5,28 +5,26 @@ from pathlib import Path
 import pytest
 
 from agent.metrics_advisor import cgroups
-from agent.metrics_advisor.cgroups import Driver, Version
-from agent.metrics_advisor.files import Descriptors
-from agent.metrics_advisor.pod_cgroups import PodCgroups, usage_usec_seconds, working_memory
+from agent.metrics_advisor.cgroups import Driver, PodName, Version
 from shared.names import KubeQoS
-from tests.unit.agent.pods import pod
+from tests.unit.agent import trees
+from tests.unit.agent.trees import Counters, Tree
 
 UID = "1a2b-3c4d"
+OURS = PodName(KubeQoS.BURSTABLE, (trees.UID,))
+NESTED = "system.slice/docker-0123456789ab.scope"
 
 
-def v1(root: Path, *, hybrid: bool = False, cpuacct: str = "cpuacct") -> Path:
-    for controller in (cpuacct, "memory"):
-        (root / controller).mkdir(parents=True)
-        (root / controller / "cgroup.procs").touch()
-    if hybrid:
-        (root / "unified").mkdir()
-        (root / "unified/cgroup.controllers").write_text("\n")
-    return root / cpuacct
+def mounted(root: Path, version: Version = Version.V2) -> Path:
+    """Only the mounts; the root of cpu."""
+    return Tree(root, version, Driver.CGROUPFS).cpu
 
 
-def v2(root: Path) -> Path:
-    (root / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
-    return root
+def v2_hierarchy(root: Path) -> cgroups.Hierarchy:
+    mounted(root)
+    found = cgroups.hierarchy(root)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_layouts_are_detected(
     found_parent: str,
     burstable_pod: str,
 ) -> None:
-    top = v2(tmp_path) if version is Version.V2 else v1(tmp_path, hybrid=version is Version.HYBRID)
+    top = mounted(tmp_path, version)
     (top / kubepods).mkdir(parents=True)
     layout = cgroups.detect(tmp_path, parent)
     assert layout is not None
@@ -83,64 +81,84 @@ def test_layouts_are_detected(
     ],
 )
 def test_containers_stand_below_their_pod(tmp_path: Path, driver: Driver, qos: KubeQoS, expected: str) -> None:
-    v2(tmp_path)
-    hierarchy = cgroups.hierarchy(tmp_path)
-    assert hierarchy is not None
-    layout = cgroups.Layout(hierarchy, driver)
+    layout = cgroups.Layout(v2_hierarchy(tmp_path), driver)
     assert layout.container_dir("memory", qos, UID, "containerd://0123") == tmp_path / expected
 
 
 @pytest.mark.parametrize(("runtime", "scope"), [("cri-o", "crio-9.scope"), ("docker", "docker-9.scope")])
 def test_systemd_scopes_carry_the_runtimes_name(tmp_path: Path, runtime: str, scope: str) -> None:
-    v2(tmp_path)
-    hierarchy = cgroups.hierarchy(tmp_path)
-    assert hierarchy is not None
-    layout = cgroups.Layout(hierarchy, Driver.SYSTEMD)
+    layout = cgroups.Layout(v2_hierarchy(tmp_path), Driver.SYSTEMD)
     assert layout.container_dir("cpu", KubeQoS.GUARANTEED, UID, f"{runtime}://9").name == scope
 
 
+@pytest.mark.parametrize("directory", ["cri-containerd-99aa.scope", "99aa", "libpod-99aa.scope", "x-99aa.slice"])
+@pytest.mark.parametrize("driver", list(Driver))
+def test_a_container_is_found_by_its_id_whatever_its_runtime_calls_it(
+    tmp_path: Path, driver: Driver, directory: str
+) -> None:
+    layout = cgroups.Layout(v2_hierarchy(tmp_path), driver)
+    pod_path = layout.pod_path(KubeQoS.BURSTABLE, UID)
+    for name in ("other", directory):
+        (tmp_path / pod_path / name).mkdir(parents=True)
+    assert layout.find_container(pod_path, "strange://99aa") == f"{pod_path}/{directory}"
+    assert layout.find_container(pod_path, "strange://77") is None
+    assert layout.find_container("nowhere", "strange://99aa") is None
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/../../b", "/etc", "..\0"])
+def test_a_name_from_outside_leads_nowhere_but_below_its_pod(tmp_path: Path, name: str) -> None:
+    layout = cgroups.Layout(v2_hierarchy(tmp_path), Driver.CGROUPFS)
+    pod_path = layout.pod_path(KubeQoS.BURSTABLE, UID)
+    (tmp_path / pod_path / "a").mkdir(parents=True)
+    assert layout.find_container(pod_path, f"containerd://{name}") is None
+    assert layout.find_pod(KubeQoS.BURSTABLE, (name, f"{UID}/a", f"{UID}/..")) is None
+
+
 def test_joint_cpu_mounts_are_understood(tmp_path: Path) -> None:
-    top = v1(tmp_path, cpuacct="cpu,cpuacct")
+    for controller in ("cpu,cpuacct", "memory"):
+        (tmp_path / controller).mkdir()
+        (tmp_path / controller / "cgroup.procs").touch()
     hierarchy = cgroups.hierarchy(tmp_path)
     assert hierarchy is not None
-    assert hierarchy.roots["cpu"] == top
+    assert hierarchy.roots["cpu"] == hierarchy.throttling == tmp_path / "cpu,cpuacct"
 
 
 def test_where_nothing_is_mounted_or_no_kubelet_ran_there_is_no_layout(tmp_path: Path) -> None:
     assert cgroups.detect(tmp_path) is None
-    v1(tmp_path)
-    assert cgroups.detect(tmp_path) is None
+    mounted(tmp_path, Version.V1)
+    assert cgroups.detect(tmp_path, pods=[OURS]) is None
 
 
-V2_MEMORY = b"anon 1\nactive_anon 10\ninactive_anon 20\nunevictable 3\nfile 5\n"
-
-
-def test_a_v2_pod_is_read_from_its_files_alone(tmp_path: Path) -> None:
-    top = v2(tmp_path)
-    directory = top / "kubepods/burstable/pod1a2b-3c4d"
-    directory.mkdir(parents=True)
-    (directory / "memory.stat").write_bytes(V2_MEMORY)
-    (directory / "cpu.stat").write_bytes(b"usage_usec 1000000\nuser_usec 1\n")
-    layout = cgroups.detect(tmp_path)
+@pytest.mark.parametrize("driver", list(Driver))
+@pytest.mark.parametrize("version", list(Version))
+def test_a_nested_tree_is_found_by_the_pods_in_it(tmp_path: Path, version: Version, driver: Driver) -> None:
+    parent = f"{NESTED}/kubelet.slice" if driver is Driver.SYSTEMD else f"{NESTED}/kubelet"
+    tree = Tree(tmp_path, version, driver, parent)
+    tree.write(tree.pod_path(), Counters())
+    (tree.cpu / "another/kubepods/burstable/podof-someone-else").mkdir(parents=True)
+    layout = cgroups.detect(tmp_path, pods=[OURS])
     assert layout is not None
-    reader = PodCgroups(layout, Descriptors(limit=0))
-    watched = [pod(UID).pod]
-    assert reader.sample(watched, cpu_count=4) == {}
-    (directory / "cpu.stat").write_bytes(b"usage_usec 500000\nuser_usec 1\n")
-    assert reader.sample(watched, cpu_count=4) == {}, "a counter that went back tells nothing"
-    (directory / "memory.stat").write_bytes(b"anon 1\n")
-    assert reader.sample(watched, cpu_count=4) == {}, "a file without the keys tells nothing"
-    reader.close()
+    assert (layout.parent, layout.driver) == (parent, driver)
+    assert layout.find_pod(*OURS) == tree.pod_path()
+    assert cgroups.detect(tmp_path) is None, "without a pod to tell it by, a nested tree may be anybody's"
 
 
-@pytest.mark.parametrize("content", [b"", b"nr_periods 0\n", b"usage_usec \n"])
-def test_a_cpu_stat_without_usage_is_refused(content: bytes) -> None:
-    with pytest.raises(ValueError):
-        usage_usec_seconds(content)
+def test_the_tree_that_holds_our_pods_wins_over_the_usual_one(tmp_path: Path) -> None:
+    host = Tree(tmp_path, Version.V2, Driver.SYSTEMD)
+    host.write(host.pod_path("99999999-0000-1111-2222-333344445555"), Counters())
+    nested = Tree(tmp_path, Version.V2, Driver.CGROUPFS, NESTED)
+    nested.write(nested.pod_path(), Counters())
+    assert (found := cgroups.detect(tmp_path, pods=[OURS]))
+    assert found.parent == NESTED
+    assert (found := cgroups.detect(tmp_path))
+    assert (found.parent, found.driver) == ("", Driver.SYSTEMD)
 
 
-def test_working_memory_is_what_cannot_be_dropped() -> None:
-    keys = (b"\ninactive_anon ", b"\nactive_anon ", b"\nunevictable ")
-    assert working_memory(V2_MEMORY, keys) == 33
-    with pytest.raises(ValueError):
-        working_memory(b"active_anon 10\n", keys)
+def test_the_search_for_a_nested_tree_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Tree(tmp_path, Version.V2, Driver.CGROUPFS, "z")
+    tree.write(tree.pod_path(), Counters())
+    for number in range(20):
+        (tmp_path / f"a{number}").mkdir()
+    assert cgroups.detect(tmp_path, pods=[OURS]) is not None
+    monkeypatch.setattr(cgroups, "SEARCH_DIRECTORIES", 10)
+    assert cgroups.detect(tmp_path, pods=[OURS]) is None

@@ -4,88 +4,89 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
-from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import checkpoint
+from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.decay import Floats
-from agent.predict_server.models import History
 from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
-from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from shared import quantity
 from shared.clock import ManualClock
+from tests.unit.agent.models import entities, model_table, predict_server, train
 from tests.unit.agent.pods import NOW, pod
 
-CPU_HALF_LIFE, MEMORY_HALF_LIFE = 43200.0, 86400.0
+CPU_HALF_LIFE = 43200.0
 DAY = 86400.0
 QUIET, BUSY = Usage(0.1, 1e8), Usage(3.0, 3e9)
 
 
 def trained(*steps: tuple[Usage, float], table: ModelTable | None = None) -> ModelTable:
-    table = table or ModelTable(cpu_half_life_seconds=CPU_HALF_LIFE, memory_half_life_seconds=MEMORY_HALF_LIFE)
+    table = table or model_table()
     for usage, time in steps:
-        table.train({"a": usage}, time)
+        train(table, {"a": usage}, time)
     return table
 
 
-def history(table: ModelTable) -> History:
-    found = table.history("a")
-    assert found is not None
-    return found
+def mean(table: ModelTable) -> Usage:
+    return Usage(*(float(bank.moments.means[table.rows["a"]]) for bank in table.banks))
+
+
+def first_observed(table: ModelTable) -> float:
+    return float(table.first_observed[table.rows["a"]])
 
 
 @pytest.mark.parametrize("ahead", [1.0, DAY, 60 * DAY, 100 * 365 * DAY])
 def test_samples_count_in_full_after_a_clock_that_ran_ahead_is_set_right(ahead: float) -> None:
     table = trained(*((QUIET, NOW + ahead + 30 * step) for step in range(10)))
     trained(*((BUSY, NOW + 30 * step) for step in range(10)), table=table)
-    assert history(table).mean.cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
-    assert history(table).mean.memory_bytes == pytest.approx((1e8 + 3e9) / 2, rel=0.01)
+    assert mean(table).cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
+    assert mean(table).memory_bytes == pytest.approx((1e8 + 3e9) / 2, rel=0.01)
     assert table.cpu.histograms.percentiles(table.claim(["a"], NOW), _p95())[0, 0] >= 3.0
 
 
 def test_history_keeps_its_length_when_the_clock_is_set_back() -> None:
     table = trained((QUIET, NOW + DAY), (QUIET, NOW + DAY + 30), (QUIET, NOW))
-    assert NOW - history(table).first_observed == pytest.approx(30)
+    assert NOW - first_observed(table) == pytest.approx(30)
 
 
 def test_a_half_life_changed_after_the_clock_was_set_back_ruins_nothing() -> None:
     table = trained((QUIET, NOW + 100 * 365 * DAY))
     table.change_half_lives(cpu_seconds=60, memory_seconds=60, time=NOW)
     trained((BUSY, NOW), table=table)
-    assert history(table).mean.cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
+    assert mean(table).cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
 
 
 def test_a_checkpoint_from_the_future_goes_on_learning_too(tmp_path: Path) -> None:
-    path = tmp_path / checkpoint.FILE_NAME
-    checkpoint.save(path, checkpoint.of(trained((QUIET, NOW + 60 * DAY)), node="n", now=NOW + 60 * DAY))
-    table = checkpoint.load(path, node="n", now=NOW)
-    assert table is not None
-    assert history(trained((BUSY, NOW), table=table)).mean.cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
+    log, ahead = CheckpointLog(tmp_path, "n"), trained((QUIET, NOW + 60 * DAY))
+    log.trained(["a"], np.array([QUIET]), NOW + 60 * DAY)
+    log.begin(ahead)
+    content = log.next(ahead, trained_until=0, states={})
+    assert content is not None
+    log.write(content)
+    found = CheckpointLog(tmp_path, "n").restore(NOW)
+    assert found is not None
+    assert mean(trained((BUSY, NOW), table=found.table)).cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
 
 
 @pytest.mark.parametrize(("gap", "kept"), [(60.0, True), (CPU_HALF_LIFE, True), (CPU_HALF_LIFE + 1, False)])
 def test_a_history_with_a_hole_longer_than_what_it_remembers_begins_anew(gap: float, kept: bool) -> None:
     table = trained((QUIET, NOW), (QUIET, NOW + gap))
-    assert history(table).first_observed == (NOW if kept else NOW + gap)
+    assert first_observed(table) == (NOW if kept else NOW + gap)
 
 
 @pytest.mark.parametrize("how", ["the agent was away", "the clock leapt"])
 def test_a_pod_nobody_watched_for_a_week_lends_nothing_on_one_new_sample(tmp_path: Path, how: str) -> None:
     clock = ManualClock(NOW)
-    settings = AgentSettings(node_name="n", state_dir=str(tmp_path))
     node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
     web = pod("web", age_seconds=30 * DAY)
 
     def life(training_steps: int) -> PredictServer:
-        cache = MetricCache(60)
-        server = PredictServer(settings, cache, clock, registry=CollectorRegistry())
-        server.restore()
-        for second in range(training_steps):
-            cache.append(second, {series.NODE: QUIET, series.PROD_PEAK: QUIET, "web": QUIET})
+        cache = MetricCache(clock=clock)
+        server = predict_server(tmp_path, cache, clock)
+        for _ in range(training_steps):
+            cache.append(cache.second(), entities(web=QUIET))
             server.train([web])
             clock.advance(3600)
         return server

@@ -1,118 +1,378 @@
-"""The ring holds exactly what was appended, whoever comes and goes."""
+"""The cache answers what was appended, whoever comes and goes, and whatever happens to the process or its files."""
+
+import math
+import random
+import tempfile
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from agent.metric_cache import aggregate
+from agent.metric_cache import aggregate, series
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.ring import BLOCK_COLUMNS, Ring
-from agent.metric_cache.series import Usage
+from agent.metric_cache.cache import STEP_SECONDS, MetricCache, Tier
+from agent.metric_cache.ring import SILENT_ROWS, Ring
+from agent.metric_cache.ring_file import BLOCK_COLUMNS, Geometry
+from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.metric_cache.storage import Disk, Space, Storage
+from shared.clock import ManualClock
 
 NAN = float("nan")
+NOW = 1_700_000_000
+SMALL = Geometry(step_seconds=1, rows=8, planes=1, name_bytes=64)
+PLENTY = 1 << 40
+EXACT = {Aggregation.AVG, Aggregation.MAX, Aggregation.COUNT}  # over five-minute rows too
+NODE_CPU = SeriesKey(Kind.NODE, "", Metric.CPU)
+PSI = SeriesKey(Kind.POD, "a", Metric.PSI_CPU_SOME)
 
 
-def row(ring: Ring, value: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    return np.full(ring.columns, value, np.float32)
+def pod_key(uid: str, metric: Metric = Metric.CPU) -> SeriesKey:
+    return SeriesKey(Kind.POD, uid, metric)
 
 
-def test_a_window_is_in_order_and_leaves_out_seconds_never_written() -> None:
-    ring = Ring(seconds=10)
-    ring.extend()
-    for second in (1, 2, 4):
-        ring.append(second, row(ring, second))
-    assert ring.window(4)[:, 0].tolist() == [1, 2, 4]
+def ring(directory: Path | None = None, geometry: Geometry = SMALL, limit_bytes: int = PLENTY) -> Ring:
+    disk = None if directory is None else Disk(directory, "node", 0.0)
+    return Ring(Storage(geometry, Space(limit_bytes), disk, "small"))
 
 
-def test_a_second_overwritten_by_a_later_lap_is_gone() -> None:
-    ring = Ring(seconds=3)
-    ring.extend()
-    for second in range(7):
-        ring.append(second, row(ring, second))
-    assert ring.window(100)[:, 0].tolist() == [4, 5, 6]
+def put(into: Ring, slot: int, values: dict[SeriesKey, float]) -> None:
+    columns = {key: into.claim(key) for key in values}
+    row = into.blank()
+    for key, column in columns.items():
+        if column is not None:
+            row[0, column] = values[key]
+    into.append(slot, row)
+
+
+def samples(of: Ring, key: SeriesKey) -> dict[int, float]:
+    """By slot, without those that are not there."""
+    held = of.held(0, of.last)
+    values = of.read(held, np.array([of.columns[key]]))[:, 0].tolist()
+    return {slot: value for slot, value in zip(held.tolist(), values, strict=True) if not math.isnan(value)}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "metrics", "node", 0.0)
+
+
+def test_a_window_is_in_order_and_leaves_out_slots_never_written() -> None:
+    one = ring()
+    for slot in (1, 2, 4):
+        put(one, slot, {NODE_CPU: slot})
+    assert one.held(0, 10).tolist() == [1, 2, 4]
+    assert samples(one, NODE_CPU) == {1: 1, 2: 2, 4: 4}
+
+
+def test_a_slot_overwritten_by_a_later_lap_is_gone() -> None:
+    one = ring()
+    for slot in range(20):
+        put(one, slot, {NODE_CPU: slot})
+    assert samples(one, NODE_CPU) == {slot: slot for slot in range(12, 20)}
 
 
 def test_a_long_pause_leaves_nothing_of_the_lap_before() -> None:
-    ring = Ring(seconds=3)
-    ring.extend()
-    ring.append(1, row(ring, 1))
-    ring.append(100, row(ring, 100))
-    assert ring.window(3)[:, 0].tolist() == [100]
+    one = ring()
+    put(one, 1, {NODE_CPU: 1})
+    put(one, 100, {NODE_CPU: 100})
+    assert samples(one, NODE_CPU) == {100: 100}
+    assert one.first == 100
 
 
-def test_a_second_gone_by_is_refused() -> None:
-    ring = Ring(seconds=3)
-    ring.extend()
-    ring.append(5, row(ring, 5))
+def test_a_slot_gone_by_is_refused() -> None:
+    one = ring()
+    put(one, 5, {NODE_CPU: 5})
     with pytest.raises(ValueError, match="before"):
-        ring.append(4, row(ring, 4))
+        put(one, 4, {NODE_CPU: 4})
+    cache = MetricCache()
+    cache.append(5, {series.NODE: Usage(1, 1)})
+    with pytest.raises(ValueError, match="before"):
+        cache.append(4, {series.NODE: Usage(1, 1)})
 
 
 def test_adding_series_moves_no_sample() -> None:
-    ring = Ring(seconds=3)
-    ring.extend()
-    before = ring._blocks[0]
-    ring.extend()
-    assert ring._blocks[0] is before
+    one = ring()
+    put(one, 0, {NODE_CPU: 1})
+    before = one._storage.blocks[0].data
+    put(one, 1, {pod_key(str(number)): 1 for number in range(2 * BLOCK_COLUMNS)})
+    assert one.capacity == 3 * BLOCK_COLUMNS
+    assert one._storage.blocks[0].data is before
+
+
+@pytest.mark.parametrize("value", [NAN, math.inf, -math.inf, 1e300])
+def test_what_is_no_number_is_no_sample(value: float) -> None:
+    cache = MetricCache()
+    cache.append(0, {series.NODE: Usage(value, 1.0)}, {PSI: value})
+    assert cache.aggregate(Aggregation.LAST, 10) == {NODE_CPU._replace(metric=Metric.MEMORY): 1.0}
+
+
+def test_a_full_ring_takes_the_column_of_a_series_long_silent_and_refuses_while_there_is_none() -> None:
+    geometry = SMALL._replace(rows=1000)
+    one = ring(geometry=geometry, limit_bytes=geometry.base_bytes + geometry.block_bytes)
+    busy = {pod_key(str(number)): 1.0 for number in range(BLOCK_COLUMNS)}
+    put(one, 0, busy)
+    put(one, 1, {PSI: 1.0})
+    assert PSI not in one.columns
+    some = dict(list(busy.items())[1:])
+    for slot in range(2, 3 * SILENT_ROWS):
+        put(one, slot, some | {PSI: 2.0})
+    assert samples(one, PSI)[one.last] == 2.0
+    assert busy.keys() - one.columns.keys() == {pod_key("0")}
+
+
+def test_a_series_without_a_sample_left_gives_up_its_column() -> None:
+    one = ring()
+    put(one, 0, {NODE_CPU: 1, PSI: 1})
+    for slot in range(1, 9):
+        put(one, slot, {NODE_CPU: 1})
+    one.expire()
+    assert one.columns.keys() == {NODE_CPU}
+
+
+class RingModel(RuleBasedStateMachine):
+    """A ring on disk and a dict of dicts that are told the same."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        self.ring = ring(Path(self.directory.name))
+        self.model: defaultdict[SeriesKey, dict[int, float]] = defaultdict(dict)
+        self.slot = 0
+
+    @rule(
+        skipped=st.integers(0, 10),
+        values=st.dictionaries(
+            st.sampled_from([pod_key(f"uid-{n}") for n in range(BLOCK_COLUMNS + 5)]), st.floats(0, 100, width=32)
+        ),
+    )
+    def append(self, skipped: int, values: dict[SeriesKey, float]) -> None:
+        self.slot += 1 + skipped
+        put(self.ring, self.slot, values)
+        for key, value in values.items():
+            self.model[key][self.slot] = value
+
+    @rule(random=st.randoms(use_true_random=False))
+    def release(self, random: random.Random) -> None:
+        gone = [key for key in sorted(self.model) if random.random() < 0.5]
+        self.ring.release(gone)
+        for key in gone:
+            del self.model[key]
+
+    @rule()
+    def expire(self) -> None:
+        self.ring.expire()
+        for key in self.model.keys() - self.ring.columns.keys():
+            assert not any(slot > self.slot - SMALL.rows for slot in self.model.pop(key))
+
+    @rule()
+    def restart(self) -> None:
+        self.ring._storage.close()
+        self.ring = ring(Path(self.directory.name))
+
+    @invariant()
+    def the_ring_holds_what_the_model_does(self) -> None:
+        assert self.ring._storage.problem == self.ring._storage.set_aside == ""
+        assert self.ring.columns.keys() == self.model.keys()
+        oldest = self.slot - SMALL.rows
+        for key, values in self.model.items():
+            assert samples(self.ring, key) == {slot: value for slot, value in values.items() if slot > oldest}
+
+    def teardown(self) -> None:
+        self.ring._storage.close()
+        self.directory.cleanup()
+
+
+def test_a_ring_is_a_dict_that_forgets_through_claims_releases_laps_holes_and_restarts() -> None:
+    run_state_machine_as_test(RingModel, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
 
 
 def test_a_series_of_a_new_owner_shows_nothing_of_the_old_one() -> None:
-    cache = MetricCache(retention_seconds=10)
+    cache = MetricCache()
     cache.append(0, {"old": Usage(1.0, 1.0)})
-    cache.retain(set())
+    cache.retain_pods(set())
     cache.append(1, {"new": Usage(2.0, 2.0)})
     cache.append(2, {"new": Usage(4.0, 6.0)})
-    assert cache.aggregate(Aggregation.AVG, 10) == {"new": Usage(3.0, 4.0)}
-    assert cache.aggregate(Aggregation.COUNT, 10)["new"] == Usage(2.0, 2.0)
+    assert cache.usages(Aggregation.AVG, 10) == {"new": Usage(3.0, 4.0)}
+    assert cache.usages(Aggregation.COUNT, 10) == {"new": Usage(2.0, 2.0)}
 
 
 def test_an_entity_without_a_sample_in_the_window_is_absent() -> None:
-    cache = MetricCache(retention_seconds=10)
+    cache = MetricCache()
     cache.append(0, {"a": Usage(1.0, 1.0), "b": Usage(1.0, 1.0)})
     cache.append(1, {"a": Usage(3.0, 3.0)})
-    assert cache.aggregate(Aggregation.LAST, 1) == {"a": Usage(3.0, 3.0)}
-    assert cache.aggregate(Aggregation.LAST, 2) == {"a": Usage(3.0, 3.0), "b": Usage(1.0, 1.0)}
+    assert cache.usages(Aggregation.LAST, 1) == {"a": Usage(3.0, 3.0)}
+    assert cache.usages(Aggregation.LAST, 2) == {"a": Usage(3.0, 3.0), "b": Usage(1.0, 1.0)}
+    assert cache.usages(Aggregation.COUNT, 1) == {"a": Usage(1.0, 1.0)}
 
 
-def test_a_window_ends_now_and_not_with_the_last_sample() -> None:
-    cache = MetricCache(retention_seconds=100)
-    cache.append(10, {"a": Usage(1.0, 1.0)})
-    assert cache.aggregate(Aggregation.LAST, 5, until=14) == {"a": Usage(1.0, 1.0)}
-    assert cache.aggregate(Aggregation.LAST, 5, until=15) == {}
-
-
-def test_a_window_ends_where_it_is_asked_to_though_samples_came_since() -> None:
-    cache = MetricCache(retention_seconds=100)
+def test_a_window_ends_where_it_is_asked_to_before_or_after_the_last_sample() -> None:
+    cache = MetricCache()
     for second in range(5):
         cache.append(second, {"a": Usage(second, second)})
-    assert cache.aggregate(Aggregation.MAX, 2, until=3) == {"a": Usage(3.0, 3.0)}
-    assert cache.aggregate(Aggregation.COUNT, 2, until=3) == {"a": Usage(2.0, 2.0)}
+    assert cache.usages(Aggregation.MAX, 2, until=3) == {"a": Usage(3.0, 3.0)}
+    assert cache.usages(Aggregation.LAST, 5, until=8) == {"a": Usage(4.0, 4.0)}
+    assert cache.usages(Aggregation.LAST, 5, until=9) == {}
 
 
 def test_an_empty_cache_answers_nothing() -> None:
-    assert MetricCache(10).aggregate(Aggregation.P95, 5) == {}
+    cache = MetricCache()
+    assert cache.usages(Aggregation.P95, 5) == {}
+    assert cache.aggregate(Aggregation.AVG, 7200) == {}
+    assert cache.aggregate_one(NODE_CPU, Aggregation.MAX, 5) is None
+    assert cache.range(NODE_CPU, 0, 100).times.tolist() == []
+    assert cache.last_second == -1
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from([f"pod-{n}" for n in range(BLOCK_COLUMNS)]), st.floats(0, 100, width=32)),
-        min_size=1,
-        max_size=12,
-    )
+def test_usages_are_of_what_has_models_and_readings_of_everything() -> None:
+    cache = MetricCache()
+    workload = series.of_workload("default/Deployment/web")
+    usages = {name: Usage(1.0, 2.0) for name in [*series.NODE_ENTITIES, "uid", workload]}
+    container = SeriesKey(Kind.CONTAINER, "uid/main", Metric.CPU)
+    cache.append(0, usages, {container: 0.5, pod_key("uid", Metric.MEMORY_WITH_PAGE_CACHE): 7.0})
+    assert cache.usages(Aggregation.LAST, 1) == usages
+    assert cache.aggregate(Aggregation.LAST, 1, kind=Kind.CONTAINER) == {container: 0.5}
+    reading = pod_key("uid", Metric.MEMORY_WITH_PAGE_CACHE)
+    assert cache.aggregate(Aggregation.LAST, 1, metric=Metric.MEMORY_WITH_PAGE_CACHE) == {reading: 7.0}
+    assert cache.aggregate_one(reading, Aggregation.MAX, 1) == 7.0
+    assert SeriesKey(Kind.WORKLOAD, "default/Deployment/web", Metric.CPU) in cache.series_keys(Kind.WORKLOAD)
+
+
+def test_a_pod_that_went_takes_its_containers_along_and_leaves_its_workload() -> None:
+    cache = MetricCache()
+    workload = series.of_workload("default/Deployment/web")
+    readings = {SeriesKey(Kind.CONTAINER, f"{uid}/c", Metric.CPU): 1.0 for uid in ("gone", "stays")}
+    readings |= {pod_key("gone", Metric.PSI_IO_FULL): 1.0}
+    cache.append(0, dict.fromkeys(["gone", "stays", workload, series.NODE], Usage(1.0, 1.0)), readings)
+    cache.retain_pods({"stays"})
+    assert {key.entity for key in cache.series_keys()} == {"stays", "stays/c", "default/Deployment/web", ""}
+
+
+TICKS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 1, 1, 1, 1, 7, 200, 400]),
+        st.dictionaries(st.sampled_from(["a", "b", "__node__"]), st.floats(0, 100, width=32)),
+    ),
+    min_size=1,
+    max_size=40,
 )
-def test_the_last_value_of_every_entity_is_the_last_one_appended(ticks: list[dict[str, float]]) -> None:
-    cache = MetricCache(retention_seconds=20)
-    last: dict[str, Usage] = {}
-    for second, tick in enumerate(ticks):
-        usages = {entity: Usage(value, value + 1) for entity, value in tick.items()}
-        cache.append(second, usages)
-        last |= usages
-    got = cache.aggregate(Aggregation.LAST, 20)
-    assert got.keys() == last.keys()
-    for entity, usage in last.items():
-        assert got[entity] == pytest.approx(usage, rel=1e-6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TICKS, st.integers(1, 5000), st.integers(0, 900), st.integers(0, STEP_SECONDS))
+def test_any_window_is_answered_as_a_list_would(
+    ticks: list[tuple[int, dict[str, float]]], window: int, before_end: int, begin: int
+) -> None:
+    cache, second = MetricCache(600), NOW + begin
+    known: dict[str, dict[int, float]] = defaultdict(dict)
+    for step, tick in ticks:
+        second += step
+        cache.append(second, {name: Usage(value, 1.0) for name, value in tick.items()})
+        for name, value in tick.items():
+            known[name][second] = value
+    until = second - before_end
+    first = until - window + 1
+    coarse = cache.tier(Kind.POD, window, until) is Tier.MEANS
+    if coarse:
+        assert first <= second - 600
+        first -= first % STEP_SECONDS
+        if until // STEP_SECONDS < second // STEP_SECONDS:
+            until += STEP_SECONDS - 1 - until % STEP_SECONDS
+    for how in Aggregation:
+        got = {
+            key.entity: value
+            for key, value in cache.aggregate(how, window, metric=Metric.CPU, until=second - before_end).items()
+        }
+        for name, values in known.items():
+            inside = [value for at, value in sorted(values.items()) if first <= at <= until]
+            entity = series.named(name)[1]
+            assert (entity in got) == bool(inside)
+            if inside and (not coarse or how in EXACT):
+                assert got[entity] == pytest.approx(plain(how, inside), rel=1e-5, abs=1e-5)
+
+
+def plain(how: Aggregation, values: list[float]) -> float:
+    if how is Aggregation.AVG:
+        return sum(values) / len(values)
+    if how is Aggregation.MAX:
+        return max(values)
+    if how is Aggregation.COUNT:
+        return len(values)
+    if how is Aggregation.LAST:
+        return values[-1]
+    return sorted(values)[aggregate.percentile_index(len(values), int(how[1:]) / 100)]
+
+
+def test_a_week_is_kept_as_means_and_maxima_of_five_minutes() -> None:
+    cache, start = MetricCache(), NOW - NOW % STEP_SECONDS
+    for second in range(0, 3 * 86400, 60):
+        cache.append(start + second, {series.NODE: Usage(second // 3600, 1.0)})
+    day = 86400
+    begin, end = start + day, start + day + 3599
+    means, maxima = (cache.range(NODE_CPU, begin, end, tier) for tier in (Tier.MEANS, Tier.MAXIMA))
+    assert means.times.tolist() == list(range(begin, end, STEP_SECONDS))
+    assert means.values.tolist() == pytest.approx([24] * len(means.times))
+    assert (maxima.values >= means.values).all()
+    assert cache.tier(Kind.NODE, 2 * day) is Tier.MEANS
+    assert cache.aggregate_one(NODE_CPU, Aggregation.MAX, day, until=start + day - 1) == 23
+    assert cache.aggregate_one(NODE_CPU, Aggregation.LAST, 2 * day) == 71
+    for second in range(3 * day, 10 * day + STEP_SECONDS, 60):
+        cache.append(start + second, {series.NODE: Usage(100.0, 1.0)})
+    assert cache.aggregate_one(NODE_CPU, Aggregation.AVG, 10 * day) == 100
+
+
+def test_a_range_has_every_second_and_nothing_where_nothing_was() -> None:
+    cache = MetricCache()
+    for second in (5, 6, 8):
+        cache.append(second, {series.NODE: Usage(second, 1.0)}, {PSI: second} if second == 6 else None)
+    times, values = cache.range(NODE_CPU, 4, 100)
+    assert times.tolist() == [4, 5, 6, 7, 8]
+    assert np.array_equal(values, [NAN, 5, 6, NAN, 8], equal_nan=True)
+    assert np.array_equal(cache.range(PSI, 5, 7).values, [NAN, 6, NAN], equal_nan=True)
+    assert np.isnan(cache.range(pod_key("unknown"), 5, 8).values).all()
+    assert len(cache.range(NODE_CPU, 9, 5).times) == 0
+
+
+def test_a_pod_of_less_than_five_minutes_takes_no_room_for_a_week() -> None:
+    cache = MetricCache()
+    for second in range(2 * STEP_SECONDS + 1):
+        cache.append(second, {series.NODE: Usage(1, 1)} | ({"brief": Usage(1, 1)} if second < 100 else {}))
+        if second == 100:
+            cache.retain_pods(set())
+    assert len(cache.range(NODE_CPU, 0, STEP_SECONDS, Tier.MEANS).times) == 2
+    assert not cache.aggregate(Aggregation.COUNT, 1000, kind=Kind.POD)
+
+
+@pytest.mark.parametrize("jump", [-6 * 3600, -1, 0, 1, 6 * 3600])
+def test_seconds_follow_no_jump_of_the_wall_clock_and_wall_times_follow_all(jump: float) -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    assert cache.second() == NOW
+    clock.advance(10)
+    clock.jump(jump)
+    assert cache.second() == NOW + 10
+    assert cache.second(clock.now()) == cache.second()
+    assert cache.second(clock.now() - 60) == NOW - 50
+    assert cache.wall_time(NOW) == NOW + jump
+
+
+@pytest.mark.parametrize("jump", [-40 * 365 * 86400, -6 * 3600, 0, 6 * 3600])
+def test_a_restart_under_another_wall_time_goes_on_behind_the_last_sample(disk: Disk, jump: float) -> None:
+    clock = ManualClock(NOW)
+    before = MetricCache(disk=disk, clock=clock)
+    for _ in range(400):
+        before.append(before.second(), {series.NODE: Usage(1.0, 1.0)})
+        clock.advance(1)
+    before.close()
+    clock.jump(jump)
+    after = MetricCache(disk=disk, clock=clock)
+    assert after.second() == NOW + 400 + max(0, jump)
+    after.append(after.second(), {series.NODE: Usage(3.0, 1.0)})
+    assert after.aggregate_one(NODE_CPU, Aggregation.COUNT, 86400) == 401
+    assert after.aggregate_one(NODE_CPU, Aggregation.MAX, 1) == 3
 
 
 @pytest.mark.parametrize(

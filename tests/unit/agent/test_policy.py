@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Metric
 from agent.predict_server import policy
 from agent.predict_server.server import PredictServer
 from agent.reporter import policy as report_policy
@@ -16,6 +18,18 @@ from shared.errors import InvalidInput
 BASE = policy.from_settings(AgentSettings())
 
 
+def test_unless_told_otherwise_the_model_is_n_sigma_v2_with_n_5() -> None:
+    parameters = BASE.parameters
+    assert BASE.predictor == "n-sigma-v2"
+    assert parameters.sigma.tolist() == [5, 5]
+    assert parameters.percentiles.tolist() == [0.95, 0.98]
+    assert parameters.safety_margin_percent is None
+    assert parameters.borg_ratio == 1.1
+    assert BASE.training_aggregation is Aggregation.P90
+    assert BASE.cold_start_seconds == 86400
+    assert (BASE.cpu_half_life_seconds, BASE.memory_half_life_seconds) == (43200, 86400)
+
+
 def test_nothing_said_changes_nothing() -> None:
     assert policy.overridden(BASE, None) == policy.overridden(BASE, {}) == BASE
 
@@ -24,7 +38,13 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
     changed = policy.overridden(
         BASE,
         {
-            "predictor": "n-sigma-v1",
+            "predictor": "max(n-sigma-v2, percentile)",
+            "cpuPercentile": 99,
+            "memoryPercentile": 100,
+            "safetyMarginPercent": 20,
+            "borgRatio": "1.25",
+            "trainingInput": "max",
+            "warmUpSamples": 12,
             "sigmaCPU": "2.5",
             "sigmaMemory": 3,
             "coldStartPeriodSeconds": 0,
@@ -35,7 +55,13 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         },
     )
     assert changed == policy.Policy(
-        predictor="n-sigma-v1",
+        predictor="max(n-sigma-v2, percentile)",
+        cpu_percentile=99,
+        memory_percentile=100,
+        safety_margin_percent=20,
+        borg_ratio=1.25,
+        training_input="max",
+        warm_up_samples=12,
         sigma_cpu=2.5,
         sigma_memory=3,
         cold_start_seconds=0,
@@ -51,6 +77,16 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
     [
         ({"predictor": "crystal-ball"}, "predictor"),
         ({"predictor": 5}, "predictor"),
+        ({"predictor": "max(n-sigma-v1,crystal-ball)"}, "predictor"),
+        ({"predictor": "max(max(n-sigma-v1),percentile)"}, "predictor"),
+        ({"predictor": ""}, "predictor"),
+        ({"cpuPercentile": 101}, "cpuPercentile"),
+        ({"memoryPercentile": -1}, "memoryPercentile"),
+        ({"safetyMarginPercent": -1}, "safetyMarginPercent"),
+        ({"borgRatio": "0.9"}, "borgRatio"),
+        ({"borgRatio": "nan"}, "borgRatio"),
+        ({"trainingInput": "p50"}, "trainingInput"),
+        ({"warmUpSamples": -1}, "warmUpSamples"),
         ({"sigmaCPU": "many"}, "sigmaCPU"),
         ({"sigmaCPU": -1}, "sigmaCPU"),
         ({"sigmaMemory": "inf"}, "sigmaMemory"),
@@ -96,6 +132,24 @@ def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
     changed = report_policy.overridden(base, {"reportIntervalSeconds": 1, "aggregateDurationSeconds": 2})
     assert (changed.intervals.report, changed.aggregate_seconds) == (1, 2)
     assert report_policy.overridden(base, None) == base
+    patient = report_policy.from_settings(AgentSettings(shortest_reporting_interval_seconds=30))
+    assert report_policy.overridden(patient, {"reportIntervalSeconds": 1}).intervals.report == 30
+
+
+def test_windows_and_memory_follow_the_spec() -> None:
+    base = report_policy.from_settings(AgentSettings())
+    assert (base.durations_seconds, base.memory) == ((300, 600, 1800), Metric.MEMORY)
+    changed = report_policy.overridden(
+        base,
+        {
+            "nodeAggregatePolicy": {"durations": ["1m", "1h30m0s", "168h"]},
+            "nodeMemoryCollectPolicy": "usageWithHotPageCache",
+        },
+    )
+    assert changed.durations_seconds == (60, 5400, 604800)
+    assert changed.memory is Metric.MEMORY_WITH_HOT_PAGE_CACHE
+    assert report_policy.overridden(base, {"nodeAggregatePolicy": {}}) == base
+    assert report_policy.overridden(base, {"nodeAggregatePolicy": {"durations": []}}).durations_seconds == ()
 
 
 @pytest.mark.parametrize(
@@ -106,6 +160,12 @@ def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
         {"reportIntervalSeconds": 0},
         {"aggregateDurationSeconds": -5},
         {"reportIntervalSeconds": "1m"},
+        {"nodeAggregatePolicy": {"durations": ["soon"]}},
+        {"nodeAggregatePolicy": {"durations": ["0s"]}},
+        {"nodeAggregatePolicy": {"durations": ["-5m"]}},
+        {"nodeAggregatePolicy": {"durations": ["169h"]}},
+        {"nodeAggregatePolicy": {"durations": ["1m"] * 11}},
+        {"nodeMemoryCollectPolicy": "usageWithLuck"},
         "x",
     ],
 )

@@ -8,12 +8,34 @@ from agent.metrics_advisor import rates
 from agent.metrics_advisor.rates import Reading
 
 COUNTERS = st.floats(0, 1e12)
+COUNTS = st.integers(0, 2**64)
 
 
 @given(COUNTERS, COUNTERS, COUNTERS, COUNTERS, st.integers(1, 256))
 def test_a_rate_is_plausible_or_absent(a: float, b: float, at_a: float, at_b: float, cpu_count: int) -> None:
     rate = rates.cores(Reading(a, at_a), Reading(b, at_b), cpu_count)
-    assert rate is None or 0 <= rate <= cpu_count * rates.PLAUSIBLE_EXCESS
+    assert rate is None or 0 <= rate <= cpu_count
+
+
+@given(COUNTS, COUNTS, COUNTS, COUNTS)
+def test_a_share_is_one_or_absent(part: int, whole: int, part_now: int, whole_now: int) -> None:
+    share = rates.share((part, whole), (part_now, whole_now))
+    assert share is None or 0 <= share <= 1
+
+
+@given(COUNTS, COUNTS, st.floats(-1e6, 1e6), st.floats(1, 1e12))
+def test_growth_per_second_is_plausible_or_absent(before: int, now: int, period: float, most: float) -> None:
+    rate = rates.per_second(before, now, period, most)
+    assert rate is None or 0 <= rate <= most
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [((0, 0), (5, 10), 0.5), ((3, 7), (3, 7), 0.0), ((3, 7), (2, 9), None), ((3, 7), (0, 0), None)],
+    ids=["half", "nothing happened", "went back", "began anew"],
+)
+def test_shares_of_known_readings(before: tuple[int, int], now: tuple[int, int], expected: float | None) -> None:
+    assert rates.share(before, now) == expected
 
 
 @pytest.mark.parametrize(
@@ -21,12 +43,21 @@ def test_a_rate_is_plausible_or_absent(a: float, b: float, at_a: float, at_b: fl
     [
         (Reading(10, 100), Reading(11, 102), 0.5),
         (Reading(10, 100), Reading(10, 101), 0.0),
+        (Reading(10, 100), Reading(14.2, 101), 4.0),
         (Reading(10, 100), Reading(9, 101), None),
         (Reading(10, 100), Reading(1000, 101), None),
         (Reading(10, 100), Reading(11, 100), None),
         (Reading(10, 100), Reading(11, 99), None),
     ],
-    ids=["half a core", "idle", "counter reset", "counter leap", "no time passed", "time went back"],
+    ids=[
+        "half a core",
+        "idle",
+        "a tick of the scheduler too much",
+        "counter reset",
+        "counter leap",
+        "no time passed",
+        "time went back",
+    ],
 )
 def test_rates_of_known_readings(before: Reading, now: Reading, expected: float | None) -> None:
     assert rates.cores(before, now, 4) == expected

@@ -1,21 +1,32 @@
 """Nothing unknown is ever lent, and never more than was requested or than the node has above the peak."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.metric_cache import series
+from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import reclaimable
-from agent.predict_server.models import History, NSigmaV1
-from agent.predict_server.reclaimable import Inputs, Requests
+from agent.predict_server import lenders, reclaimable
+from agent.predict_server.lenders import Requests
+from agent.predict_server.models import History
+from agent.predict_server.percentile import Lender, class_level, pod_level
+from agent.predict_server.reclaimable import Inputs
+from agent.predict_server.server import Prediction, PredictServer
+from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
+from shared.clock import ManualClock
 from shared.quantity import Resources
+from tests.unit.agent.models import entities, owned, predict_server
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
 COLD_START = 86400.0
 NODE, REQUESTED, NONE = Resources(8000, 16 * GIB), Resources(6000, 8 * GIB), Resources()
-MEAN, STDEV = Usage(1.0, GIB), Usage(0.1, GIB / 16)
+CANDIDATES = {"n-sigma-v1": Resources(1500, GIB), "pods-n-sigma": Resources(1000, 2 * GIB)}
 
 
 def inputs(
@@ -23,18 +34,14 @@ def inputs(
     allocatable: Resources = NODE,
     requested: Resources = REQUESTED,
     cold: Resources = NONE,
-    mean: Usage = MEAN,
-    stdev: Usage = STDEV,
+    candidates: Mapping[str, Resources] = CANDIDATES,
     ratio_percent: int = 100,
 ) -> Inputs:
-    history = History(mean, stdev, samples=10, first_observed=NOW - 100)
-    sigma = Usage(5.0, 5.0)
     return Inputs(
         allocatable=allocatable,
         requests=Requests(requested, cold),
-        history=history,
-        sigma=sigma,
-        model_peak=NSigmaV1(sigma).peak(history),
+        history=History(Usage(1.0, GIB), Usage(0.1, GIB / 16), samples=10, first_observed=NOW - 100),
+        candidates=candidates,
         ratio_percent=ratio_percent,
         now=NOW,
     )
@@ -47,7 +54,7 @@ def inputs(
         (inputs(allocatable=Resources(4000, GIB)), 2500, "allocatable"),
         (inputs(cold=Resources(2000, 0)), 2500, "requested"),
         (inputs(ratio_percent=50), 1500, "requested"),
-        (inputs(mean=Usage(7.0, GIB)), 0, "peak"),
+        (inputs(candidates={"x": Resources(7500, GIB)}), 0, "peak"),
         (inputs(requested=Resources()), 0, "peak"),
     ],
 )
@@ -57,51 +64,46 @@ def test_the_formula_and_its_bound(case: Inputs, expected_cpu: int, bound: str) 
     assert answer.explanation.cpu.result == expected_cpu
 
 
-def test_the_explanation_holds_every_term_of_the_formula() -> None:
-    answer = reclaimable.compute(inputs(cold=Resources(500, GIB)))
-    terms = {term.name: term.value for term in answer.explanation.cpu.terms}
-    assert terms == {
-        "requested": 6000,
-        "reclaimRatio": 100,
-        "mean": 1000,
-        "stdev": 100,
-        "sigma": 500,
-        "predictedPeak": 1500,
-        "coldRequests": 500,
-        "peak": 2000,
-        "allocatable": 8000,
-    }
-    assert answer.peak.cpu_milli == 2000
-
-
 AMOUNTS = st.builds(Resources, st.integers(0, 100_000), st.integers(0, 2**40))
-USAGES = st.builds(Usage, st.floats(0, 100), st.floats(0, 2.0**40))
+PEAKS = st.dictionaries(st.text(min_size=1), AMOUNTS, min_size=1, max_size=4)
 
 
-@given(AMOUNTS, AMOUNTS, AMOUNTS, USAGES, USAGES, st.integers(0, 100))
+@given(AMOUNTS, AMOUNTS, AMOUNTS, PEAKS, st.integers(0, 100))
 def test_never_negative_nor_above_requested_nor_above_allocatable_less_the_peak(
-    allocatable: Resources, requested: Resources, cold: Resources, mean: Usage, stdev: Usage, ratio_percent: int
+    allocatable: Resources, requested: Resources, cold: Resources, candidates: dict[str, Resources], ratio: int
 ) -> None:
-    answer = reclaimable.compute(
-        inputs(
-            allocatable=allocatable,
-            requested=requested,
-            cold=cold,
-            mean=mean,
-            stdev=stdev,
-            ratio_percent=ratio_percent,
-        )
-    )
+    case = inputs(allocatable=allocatable, requested=requested, cold=cold, candidates=candidates, ratio_percent=ratio)
+    answer = reclaimable.compute(case)
     for result, asked, room in zip(answer.result, requested, allocatable.minus(answer.peak), strict=True):
         assert 0 <= result <= min(asked, max(0, room))
-    assert answer.peak.cpu_milli >= (mean.cpu_cores + 5 * stdev.cpu_cores) * 1000 - 1e-3
+    for candidate in candidates.values():
+        assert all(peak >= least for peak, least in zip(answer.peak, candidate.plus(cold), strict=True))
 
 
-@given(AMOUNTS, USAGES, USAGES)
-def test_a_higher_peak_never_frees_more(allocatable: Resources, mean: Usage, more: Usage) -> None:
-    lower = reclaimable.compute(inputs(allocatable=allocatable, mean=mean))
-    higher = reclaimable.compute(inputs(allocatable=allocatable, mean=mean.plus(more)))
+@given(AMOUNTS, PEAKS, AMOUNTS)
+def test_a_higher_peak_never_frees_more(
+    allocatable: Resources, candidates: dict[str, Resources], more: Resources
+) -> None:
+    lower = reclaimable.compute(inputs(allocatable=allocatable, candidates=candidates))
+    raised = {name: amount.plus(more) for name, amount in candidates.items()}
+    higher = reclaimable.compute(inputs(allocatable=allocatable, candidates=raised))
     assert all(high <= low for high, low in zip(higher.result, lower.result, strict=True))
+
+
+LENDERS = st.lists(st.builds(Lender, AMOUNTS, st.booleans(), st.booleans(), st.none() | AMOUNTS), max_size=6)
+
+
+@given(AMOUNTS, LENDERS, AMOUNTS, st.integers(0, 100))
+def test_koordinators_rule_too_keeps_within_what_was_requested_and_what_each_level_leaves(
+    allocatable: Resources, lending: list[Lender], class_peak: Resources, ratio: int
+) -> None:
+    answer = reclaimable.by_pod_and_class(inputs(allocatable=allocatable, ratio_percent=ratio), lending, class_peak)
+    levels = (pod_level(lending, ratio), class_level(lending, class_peak, ratio))
+    for resource in range(2):
+        requested = sum(one.request[resource] for one in lending if one.holds_request)
+        room = min(allocatable[resource] - level.unreclaimable[resource] for level in levels)
+        assert 0 <= answer.result[resource] <= min(requested, max(0, room))
+        assert answer.peak[resource] == max(level.peak[resource] for level in levels)
 
 
 @pytest.mark.parametrize(
@@ -134,5 +136,150 @@ def test_a_higher_peak_never_frees_more(allocatable: Resources, mean: Usage, mor
 def test_whose_request_counts_and_who_is_cold(
     described: NodePod, observed_since: float | None, requested: int, cold: int
 ) -> None:
-    got = reclaimable.requests([described], lambda _: observed_since, NOW, COLD_START)
+    lending = lenders.lenders(
+        [described],
+        lambda _: observed_since,
+        lambda _: 100,
+        NOW,
+        cold_start_seconds=COLD_START,
+        warm_up_samples=2,
+    )
+    got = lenders.requests(lending)
     assert (got.requested.cpu_milli, got.cold.cpu_milli) == (requested, cold)
+
+
+NODE_STATE = NodeState(NODE, simulated=False)
+SYSTEM = Usage(0.25, GIB)
+
+
+class Life:
+    """A predict server, a training step at a time."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.clock = ManualClock(NOW - 30 * 3600)
+        self.cache = MetricCache(clock=self.clock)
+        self.server: PredictServer = predict_server(directory, self.cache, self.clock, **settings)
+
+    def train(self, pods: list[NodePod], usages: dict[str, Usage], times: int = 1, every: float = 30) -> None:
+        for _ in range(times):
+            self.clock.advance(every)
+            self.cache.append(self.cache.second(), usages)
+            self.server.train(pods)
+
+    def predict(self, *pods: NodePod) -> Prediction:
+        return self.server.predict(pods, NODE_STATE)
+
+
+def cpu_milli(prediction: Prediction) -> int:
+    assert prediction.reclaimable is not None
+    return prediction.reclaimable.result.cpu_milli
+
+
+def test_a_rollout_inherits_its_workloads_history(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    old = owned(pod("old", age_seconds=40 * 3600), "StatefulSet", "web")
+    workload = series.of_workload("default/StatefulSet/web")
+    usage = Usage(0.5, GIB / 4)
+    life.train([old], {**entities(SYSTEM, old=usage), workload: usage}, times=30, every=3600)
+    assert cpu_milli(life.predict(old)) == 1000 - 500 - 250 == 250
+    new = owned(pod("new", age_seconds=0), "StatefulSet", "web")
+    assert life.predict(new).requests.cold.cpu_milli == 1000  # it has not been seen yet
+    life.train([new], {**entities(SYSTEM, new=usage), workload: usage}, times=2)
+    heir, stranger = life.predict(new), life.predict(pod("new", age_seconds=0))
+    assert (heir.requests.cold.cpu_milli, cpu_milli(heir)) == (0, 250)
+    assert (stranger.requests.cold.cpu_milli, cpu_milli(stranger)) == (1000, 0)
+
+
+def test_a_workload_is_remembered_for_a_week_and_a_pod_for_half_an_hour(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    workload = series.of_workload("default/StatefulSet/web")
+    life.train([], {**entities(gone=SYSTEM), workload: SYSTEM})
+    known = life.server.model_count
+    life.train([], entities(), times=2, every=1000)
+    assert life.server.histograms("gone") is None
+    assert life.server.model_count == known - 1
+    life.train([], entities(), every=7 * 86400 - 2100)
+    assert life.server.histograms(workload) is not None
+    life.train([], entities(), every=200)
+    assert life.server.histograms(workload) is None
+
+
+def test_a_storm_of_short_lived_pods_leaves_a_bounded_number_of_models(tmp_path: Path) -> None:
+    life = Life(tmp_path, checkpoint_interval_seconds=3600.0)
+    stays = [pod("stays")]
+    for minute in range(10):
+        storm = {f"{minute}-{number}": SYSTEM for number in range(1000)}
+        life.train(stays, entities(stays=SYSTEM, **storm), every=60)
+        life.cache.retain_pods({"stays"})
+    assert life.server.model_count <= 4096 + 1000 + len(series.NODE_ENTITIES) + 1
+    assert life.server.histograms("stays") is not None
+    assert life.server.histograms("0-0") is None
+    assert life.server.histograms("9-0") is not None
+
+
+def test_before_the_warm_up_is_over_nothing_is_claimed(tmp_path: Path) -> None:
+    life = Life(tmp_path, warm_up_samples=3, cold_start_seconds=0.0)
+    web = pod("web", age_seconds=40 * 3600)
+    for claimed in (None, None, 750):
+        life.train([web], entities(web=SYSTEM))
+        prediction = life.predict(web)
+        assert (prediction.reclaimable and prediction.reclaimable.result.cpu_milli) == claimed
+
+
+@pytest.mark.parametrize("predictor", ["n-sigma-v1", "n-sigma-v2", "percentile", "max(n-sigma-v2,percentile)"])
+def test_every_step_of_the_answer_is_explained(tmp_path: Path, predictor: str) -> None:
+    life = Life(tmp_path, predictor=predictor, reclaim_ratio_percent=90, cold_start_seconds=3600.0)
+    warm, cold = pod("warm", cpu="3", age_seconds=40 * 3600), pod("cold", cpu="2", age_seconds=40 * 3600)
+    life.train([warm], entities(SYSTEM, warm=Usage(0.5, GIB / 2)), times=3, every=3600)
+    life.train([warm, cold], entities(SYSTEM, warm=Usage(0.5, GIB / 2), cold=Usage(0.1, GIB / 2)), times=3)
+    answer = life.predict(warm, cold).reclaimable
+    assert answer is not None
+    explained = answer.explanation.cpu
+    terms = {term.name: term for term in explained.terms}
+    assert (terms["requested"].value, terms["reclaimRatio"].value, terms["allocatable"].value) == (5000, 90, 8000)
+    assert (terms["coldRequest"].value, terms["coldRequest"].source) == (2000, "pod default/cold")
+    assert terms["coldRequests"].value == 2000
+    winner = terms["predictedPeak"]
+    candidates = [term for term in explained.terms if term.source == "predictor"]
+    assert winner.value == max(term.value for term in candidates) == terms[winner.source].value
+    assert {term.name for term in candidates} == {
+        "n-sigma-v1": {"n-sigma-v1"},
+        "n-sigma-v2": {"n-sigma-v1", "pods-n-sigma"},
+        "percentile": {"percentile-pods", "percentile-classes"},
+        "max(n-sigma-v2,percentile)": {"n-sigma-v1", "pods-n-sigma", "percentile-pods", "percentile-classes"},
+    }[predictor]
+    assert ("sigma" in terms) == ("n-sigma" in predictor)
+    assert ("percentile" in terms) == ("percentile" in predictor)
+    assert explained.result == answer.result.cpu_milli
+    if predictor == "percentile":
+        assert explained.bound in {"percentile-pods", "percentile-classes"}
+        assert explained.result == min(
+            min(terms[f"reclaimable {level}"].value, terms[f"room above {level}"].value)
+            for level in ("percentile-pods", "percentile-classes")
+        )
+    else:
+        assert terms["peak"].value == winner.value + 2000
+        assert explained.result == max(0, min(4500, 8000) - terms["peak"].value)
+
+
+def test_the_more_models_are_asked_the_less_is_lent(tmp_path: Path) -> None:
+    web = pod("web", cpu="4", age_seconds=40 * 3600)
+    found = {}
+    for predictor in ("n-sigma-v1", "n-sigma-v2", "max(n-sigma-v2,borg-default)"):
+        life = Life(tmp_path / predictor, predictor=predictor, cold_start_seconds=0.0)
+        for cores in (0.2, 0.4, 0.3):
+            life.train([web], entities(SYSTEM, web=Usage(cores, GIB / 8)))
+        found[predictor] = cpu_milli(life.predict(web))
+    assert found["n-sigma-v1"] >= found["n-sigma-v2"] > found["max(n-sigma-v2,borg-default)"] > 0
+
+
+@pytest.mark.parametrize(("training_input", "milli"), [("mean", 195), ("p90", 100), ("p95", 1000), ("max", 1000)])
+def test_what_an_intervals_samples_are_to_a_model_can_be_set(tmp_path: Path, training_input: str, milli: int) -> None:
+    life = Life(tmp_path, training_input=training_input, warm_up_samples=1)
+    for second in range(20):
+        life.clock.advance(1)
+        life.cache.append(life.cache.second(), entities(web=Usage(1.0 if second in (3, 9) else 0.1, GIB)))
+    life.server.train([])
+    prod = life.predict().prod
+    assert prod is not None
+    assert prod.mean.cpu_cores * 1000 == pytest.approx(milli, abs=5.1)

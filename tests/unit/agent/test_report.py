@@ -1,17 +1,24 @@
 """The status says what was observed, and its patch leaves nothing of an older one behind."""
 
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
-from agent.predict_server.models import History, NSigmaV1
-from agent.predict_server.reclaimable import Inputs, Requests, rounded_up
+from agent.predict_server.lenders import Requests
+from agent.predict_server.models import History
+from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import Prediction
-from agent.reporter import patch, report
+from agent.reporter import conditions, patch, report
+from agent.reporter.conditions import Circumstances
+from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, NumaUsage
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
+from shared.api.nodeslo import HostApplication
 from shared.quantity import Resources
 from tests.unit.agent.pods import NOW, pod
 
@@ -23,28 +30,23 @@ def untrained(problem: str = "") -> Prediction:
 
 
 def trained() -> Prediction:
-    model = NSigmaV1(Usage(5.0, 5.0))
     history = History(Usage(1.0, 2**30), Usage(0.1, 0.0), samples=12, first_observed=NOW - 50)
-    peak = model.peak(history)
-    answer = reclaimable.compute(
-        Inputs(
-            Resources(4000, 2**33), Requests(Resources(3000, 2**32), Resources()), history, model.sigma, peak, 100, NOW
-        )
-    )
-    return Prediction(
-        NOW, model.name, NOTHING, history, rounded_up(peak), rounded_up(peak), answer, confidence_percent=50
-    )
+    peak = Resources(1500, 2**30)
+    requests = Requests(Resources(3000, 2**32), Resources())
+    answer = reclaimable.compute(Inputs(Resources(4000, 2**33), requests, history, {"n-sigma-v1": peak}, 100, NOW))
+    return Prediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, confidence_percent=50)
 
 
-def patched(prediction: Prediction, averages: dict[str, Usage], *pods: NodePod) -> Any:
+def patched(prediction: Prediction, measured: Measured, *pods: NodePod, apps: tuple[HostApplication, ...] = ()) -> Any:
     """The status as a reader of JSON sees it."""
-    conditions = report.conditions(prediction, (), NOW)
-    observed = Observed(averages, pods, prediction, conditions)
-    return patch.body(report.status(observed, Reason.PERIODIC, NOW))["status"]
+    told = conditions.conditions(prediction, Circumstances(), (), NOW)
+    observed = Observed(measured, pods, prediction, told, apps)
+    sent = msgspec.json.encode(patch.body(report.status(observed, Reason.PERIODIC, NOW)))
+    return msgspec.json.decode(sent)["status"]
 
 
 def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_why() -> None:
-    status = patched(untrained(), {series.NODE: Usage(1.5, 2**30)})
+    status = patched(untrained(), Measured({series.NODE: Usage(1.5, 2**30)}))
     assert status["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "0", "memory": "0"}, "devices": None}}
     assert status["prodPeakMetric"] is None
     prediction = status["prediction"]
@@ -60,11 +62,9 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
         "b": Usage(0.1, 1024.0),
         "a": Usage(0.2, 2048.0),
     }
-    status = patched(trained(), averages, pod("b"), pod("a"), pod("unread"))
-    assert status["nodeMetric"] == {
-        "nodeUsage": {"resources": {"cpu": "1500m", "memory": "1Gi"}, "devices": None},
-        "systemUsage": {"resources": {"cpu": "250m", "memory": "1Mi"}, "devices": None},
-    }
+    status = patched(trained(), Measured(averages), pod("b"), pod("a"), pod("unread"))
+    assert status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "1500m", "memory": "1Gi"}, "devices": None}
+    assert status["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "250m", "memory": "1Mi"}, "devices": None}
     assert list(status["podsMetric"]) == [
         {
             "name": name,
@@ -80,19 +80,69 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
     assert status["prediction"]["confidencePercent"] == 50
 
 
+def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() -> None:
+    usages = {how: Usage(place + 1.0, 1024.0 * (place + 1)) for place, how in enumerate(AGGREGATIONS)}
+    measured = Measured({}, node=(Aggregated(300, usages), Aggregated(3600, {})), system=(Aggregated(300, {}),))
+    found = patched(untrained(), measured)["nodeMetric"]
+    short, long = found["aggregatedNodeUsages"]
+    assert (short["duration"], long["duration"]) == ("5m0s", "1h0m0s")
+    assert short["usage"]["p95"] == {"resources": {"cpu": "4", "memory": "4Ki"}}
+    assert long["usage"] == {"avg": {}, "p50": {}, "p90": {}, "p95": {}, "p99": {}}
+    assert found["aggregatedSystemUsages"] == [{"usage": long["usage"], "duration": "5m0s"}]
+
+
+def test_numa_nodes_and_host_applications_are_reported_by_number_and_name() -> None:
+    measured = Measured(
+        {},
+        numa=(NumaUsage(0, Usage(1.5, 1024), Usage(0.5, 512)), NumaUsage(1, Usage(2.5, 2048), None)),
+        host_applications={"nginx": Usage(0.5, 4096), "agentd": Usage(0.1, 1024), "stranger": Usage(1, 1)},
+    )
+    apps = tuple(HostApplication(name, "koord-prod", "LS") for name in ("nginx", "unread", "agentd"))
+    status = patched(untrained(), measured, apps=apps)
+    assert status["nodeMetric"]["numaUsages"] == [
+        {
+            "numaNodeID": 0,
+            "nodeUsage": {"resources": {"cpu": "1500m", "memory": "1Ki"}},
+            "systemUsage": {"resources": {"cpu": "500m", "memory": "512"}},
+        },
+        {"numaNodeID": 1, "nodeUsage": {"resources": {"cpu": "2500m", "memory": "2Ki"}}, "systemUsage": {}},
+    ]
+    assert [(one["name"], one["usage"]["resources"]["cpu"]) for one in status["hostApplicationMetric"]] == [
+        ("agentd", "100m"),
+        ("nginx", "500m"),
+    ]
+    assert patched(untrained(), Measured({}))["nodeMetric"]["numaUsages"] is None
+
+
 def test_a_patch_names_every_field_so_that_none_survives_from_an_older_report() -> None:
-    assert patched(untrained(), {}).keys() == patched(trained(), {series.NODE: Usage(1.0, 1.0)}).keys()
-    older, newer = patched(trained(), {})["prediction"], patched(untrained(), {})["prediction"]
+    nothing, something = Measured({}), Measured({series.NODE: Usage(1.0, 1.0)})
+    assert patched(untrained(), nothing).keys() == patched(trained(), something).keys()
+    assert patched(untrained(), nothing)["nodeMetric"].keys() == patched(trained(), something)["nodeMetric"].keys()
+    older, newer = patched(trained(), nothing)["prediction"], patched(untrained(), nothing)["prediction"]
     assert older.keys() == newer.keys()
 
 
 def test_a_condition_keeps_the_time_it_last_changed() -> None:
-    first = report.conditions(untrained(), (), NOW)
-    later = report.conditions(untrained(problem="bad"), first, NOW + 60)
-    times = {condition.type: condition.last_transition_time for condition in later}
-    assert times[report.MODEL_READY] == first[0].last_transition_time
-    assert times[report.POLICY_ACCEPTED] != first[1].last_transition_time
-    assert later[1].status == "False"
-    assert later[1].message == "bad"
-    both = report.conditions(untrained(problem="bad"), first, NOW + 60, report_problem="worse")
-    assert both[1].message == "bad; worse"
+    first = conditions.conditions(untrained(), Circumstances(), (), NOW)
+    later = conditions.conditions(untrained(problem="bad"), Circumstances(), first, NOW + 60)
+    before, after = ({one.type: one for one in told} for told in (first, later))
+    ready, accepted = conditions.MODEL_READY, conditions.POLICY_ACCEPTED
+    assert after[ready].last_transition_time == before[ready].last_transition_time
+    assert after[accepted].last_transition_time != before[accepted].last_transition_time
+    assert (after[accepted].status, after[accepted].message) == ("False", "bad")
+
+
+def test_every_trouble_has_a_condition_of_its_own() -> None:
+    def false(prediction: Prediction, circumstances: Circumstances) -> dict[str, str]:
+        told = conditions.conditions(prediction, circumstances, (), NOW)
+        assert all(one.reason and one.message and one.last_transition_time for one in told)
+        return {one.type: one.message for one in told if one.status == "False"}
+
+    assert false(trained(), Circumstances(source="cgroup v2 systemd")) == {}
+    both = false(replace(trained(), policy_problem="bad"), Circumstances(report_problem="worse"))
+    assert both == {conditions.POLICY_ACCEPTED: "bad; worse"}
+    by_trees = false(trained(), Circumstances(source="process trees", by_cgroups=False))
+    assert by_trees == {conditions.CGROUPS_READ: "usage is read through process trees"}
+    assert false(trained(), Circumstances(pods_problem="big")) == {conditions.PODS_COMPLETE: "big"}
+    broken = replace(trained(), predictor_problem="x" * 5000)
+    assert false(broken, Circumstances()) == {conditions.PREDICTOR_HEALTHY: "x" * conditions.MAX_MESSAGE}

@@ -1,5 +1,7 @@
 """A report goes out on its beat, when the claim changes, when it has become old, and again until it arrives."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,3 +119,61 @@ def test_no_interval_passes_without_a_report_while_looks_come_in_time(steps: lis
             schedule.succeeded(now, CLAIM)
             last = now
         assert now - last <= INTERVALS.report + 30.0
+
+
+amounts = st.integers(0, 10**6)
+claims = st.builds(Claim, *2 * [st.builds(Resources, amounts, amounts)])
+
+
+@given(claims, claims, st.integers(0, 200))
+def test_a_difference_is_there_exactly_when_one_amount_moved_by_more_than_the_threshold(
+    before: Claim, now: Claim, percent: int
+) -> None:
+    pairs = zip((*before.peak, *before.reclaimable), (*now.peak, *now.reclaimable), strict=True)
+    moved = [old != new if old == 0 else Fraction(abs(new - old), old) > Fraction(percent, 100) for old, new in pairs]
+    assert differs(before, now, percent) is any(moved)
+
+
+@given(claims)
+def test_nothing_changed_is_no_difference_whatever_the_threshold(claim: Claim) -> None:
+    assert not differs(claim, claim, 0.0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 45), claims, st.sampled_from(["arrives", "fails"]), st.floats(0, 120)), max_size=80
+    )
+)
+def test_a_report_that_failed_stays_owed_until_one_arrives_and_none_comes_before_its_time(
+    story: list[tuple[float, Claim, str, float]],
+) -> None:
+    schedule, now, owed, retry_at = reported(), 0.0, None, 0.0
+    for step, claim, fate, retry_after in story:
+        now += step
+        reason = due(schedule, now, claim)
+        if owed is not None:
+            assert reason == (owed if now >= retry_at else None)
+        if reason is None:
+            continue
+        if fate == "arrives":
+            schedule.succeeded(now, claim)
+            owed = None
+        else:
+            schedule.failed(now, reason, retry_after)
+            owed, retry_at = reason, now + retry_after
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 30), claims), max_size=80))
+def test_a_changed_claim_never_waits_longer_than_one_check(story: list[tuple[float, Claim]]) -> None:
+    schedule, now, last, stale_since = reported(), 0.0, CLAIM, None
+    for step, claim in story:
+        now += step
+        if stale_since is None and differs(last, claim, 5.0):
+            stale_since = now
+        reason = due(schedule, now, claim)
+        if reason is not None:
+            schedule.succeeded(now, claim)
+            last, stale_since = claim, None
+        elif not differs(last, claim, 5.0):
+            stale_since = None
+        assert stale_since is None or now - stale_since <= INTERVALS.check

@@ -16,8 +16,9 @@ from shared.kube.config import Connection
 from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.support import eventually
+from tests.unit.agent.cluster import NodeServer, named
 from tests.unit.agent.pods import pod
-from tests.unit.kube.scripted import Answer, Request, ScriptedServer, event, page, stream
+from tests.unit.kube.scripted import event
 
 
 @pytest.mark.parametrize(
@@ -67,25 +68,6 @@ def test_a_raw_allocatable_that_means_nothing_is_ignored(annotation: str) -> Non
 def test_a_node_whose_allocatable_means_nothing_is_refused() -> None:
     with pytest.raises(ValueError):
         node_state(Node(status=NodeStatus(allocatable={"cpu": "lots"})))
-
-
-class NodeServer(ScriptedServer):
-    """Lists by the last part of the path, and one watch's events each."""
-
-    def __init__(self, objects: dict[str, list[Any]], events: dict[str, list[bytes]]) -> None:
-        super().__init__()
-        self._objects = objects
-        self._events = events
-
-    def next_answer(self, request: Request) -> Answer:
-        kind = request.path.rsplit("/", 1)[-1]
-        if "watch" in request.query:
-            return stream(*self._events.get(kind, []))
-        return page(*self._objects.get(kind, []), version=1)
-
-
-def named(name: str, version: int, **fields: object) -> dict[str, object]:
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}, **fields}
 
 
 def asking(cpu: object) -> dict[str, object]:

@@ -1,0 +1,361 @@
+"""How each answer of the API is made of what the rooms know."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from agent.http import queries
+from agent.http.rooms import FRESH_SECONDS, Rooms
+from agent.http.schemas import (
+    Aggregate,
+    Amount,
+    ContainerUsage,
+    Explained,
+    Histogram,
+    ModelHistory,
+    NodeUsage,
+    PodDetail,
+    Pods,
+    PodUsage,
+    Prediction,
+    Reading,
+    Report,
+    Series,
+    Term,
+    UsageSummary,
+    Value,
+    Values,
+)
+from agent.metric_cache import cache, series
+from agent.metric_cache.aggregate import Aggregation
+from agent.metric_cache.cache import Tier
+from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.predict_server import histogram
+from agent.predict_server.models import History
+from agent.predict_server.reclaimable import rounded_up
+from agent.reporter.measurements import application_usages
+from agent.reporter.report import amount
+from agent.states_informer.pods import NodePod
+from shared import durations
+from shared.explanation import ResourceExplanation
+from shared.names import PriorityClass
+from shared.quantity import Resources
+
+MOST_VALUES = 100_000  # of one answer: about 1 MB
+READING_SECONDS = 60  # the colder values are read every 30 s at the latest
+SUMMARY_SECONDS = (300, 3600, 86400)
+DECIMALS = 6  # single precision has no more below 10 cores
+
+UNITS: Mapping[Metric, str] = {
+    Metric.CPU: "cores",
+    Metric.LOAD_1M: "tasks",
+    Metric.LOAD_5M: "tasks",
+    Metric.LOAD_15M: "tasks",
+    Metric.DISK_READ: "bytes_per_second",
+    Metric.DISK_WRITE: "bytes_per_second",
+    **dict.fromkeys((one for one in Metric if one.startswith(("memory", "disk_used", "disk_size"))), "bytes"),
+    **dict.fromkeys((one for one in Metric if one.startswith(("psi", "cpu_throttled"))), "ratio"),
+}
+
+
+def node(rooms: Rooms) -> NodeUsage:
+    usages, state = rooms.usages(), rooms.states.node()
+    used = _used(usages.get(series.NODE))
+    classes = {str(one): _used(usages.get(series.of_class(one))) for one in PriorityClass}
+    applications = rooms.cache.aggregate(
+        Aggregation.LAST, FRESH_SECONDS, kind=Kind.HOST_APPLICATION, until=rooms.advisor.second
+    )
+    return NodeUsage(
+        name=rooms.node_name,
+        time=rooms.time,
+        source=rooms.advisor.source,
+        cpu_milli=used.cpu_milli if used else None,
+        memory_bytes=used.memory_bytes if used else None,
+        system=_used(usages.get(series.SYSTEM)),
+        allocatable=_amount(state.allocatable if state else None),
+        classes={name: used for name, used in classes.items() if used is not None},
+        host_applications={
+            name: _amount_of(usage) for name, usage in application_usages(applications, Metric.MEMORY).items()
+        },
+        readings=_readings(rooms, Kind.NODE, ""),
+    )
+
+
+def pods(rooms: Rooms) -> Pods:
+    usages = rooms.usages()
+    listed = sorted(rooms.states.pods(), key=lambda pod: pod.pod.metadata.key)
+    return Pods(rooms.time, [_pod(pod, usages) for pod in listed])
+
+
+def pod(rooms: Rooms, uid: str) -> PodDetail | None:
+    """None for a pod that is not on this node."""
+    found = next((one for one in rooms.states.pods() if one.uid == uid), None)
+    if found is None:
+        return None
+    now, spec = rooms.clock.now(), found.pod.spec
+
+    def history(key: str) -> ModelHistory | None:
+        known = rooms.predict_server.history(key)
+        return None if known is None else _history(known, now)
+
+    return PodDetail(
+        **vars(_pod(found, rooms.usages())),
+        time=rooms.time,
+        created=durations.timestamp(found.created_at),
+        cold=rooms.predict_server.cold(found),
+        readings=_readings(rooms, Kind.POD, uid),
+        containers=[_container(rooms, uid, one.name) for one in (*(spec.init_containers or ()), *spec.containers)],
+        usage=[_summary(rooms, Kind.POD, uid, seconds) for seconds in SUMMARY_SECONDS],
+        history=history(uid),
+        workload_history=history(series.of_workload(found.workload)) if found.workload else None,
+    )
+
+
+class Chosen(NamedTuple):
+    """Series of one kind and metric."""
+
+    kind: Kind
+    metric: Metric
+    keys: list[SeriesKey]
+
+
+def choose(rooms: Rooms, kind: Kind, metric: Metric, entity: str | None, wanted: Mapping[str, str]) -> Chosen:
+    """Those there are, of one entity or of all that have the labels."""
+    labelled = _Labels(rooms)
+    keys = [
+        key
+        for key in rooms.cache.series_keys(kind, metric)
+        if entity in (None, key.entity) and wanted.items() <= labelled.of(key).items()
+    ]
+    return Chosen(kind, metric, keys)
+
+
+def samples(rooms: Rooms, chosen: Chosen, tier: Tier, span: queries.Span) -> Series:
+    """Raises InvalidInput when that would be too much."""
+    keys = chosen.keys
+    store = rooms.cache
+    start, end = (store.second(float(time)) for time in span)
+    labelled = _Labels(rooms)
+    times = store.range(keys[0], start, end, tier).times if keys else np.empty(0, np.int64)
+    if len(times) * len(keys) > MOST_VALUES:
+        problem = (
+            f"{len(keys)} series of {len(times)} values each are more than {MOST_VALUES}; "
+            f"ask for a shorter range, the tier {Tier.MEANS}, or fewer series"
+        )
+        raise queries.refused("start", durations.timestamp(span.start), problem)
+    rows = []
+    for key in keys:
+        values = np.full(len(times), np.nan)
+        if len(times):
+            # The ring goes on meanwhile, and the oldest of these seconds may be gone from it.
+            found = store.range(key, int(times[0]), int(times[-1]), tier).values
+            values[len(times) - len(found) :] = found
+        rows.append(Values(key.entity, labelled.of(key), np.round(values, DECIMALS).tolist()))
+    return Series(
+        kind=chosen.kind,
+        metric=chosen.metric,
+        unit=UNITS[chosen.metric],
+        tier=tier,
+        step_seconds=1 if tier is Tier.SECONDS else cache.STEP_SECONDS,
+        times=(times + store.wall_time(0)).tolist(),
+        series=rows,
+    )
+
+
+def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: int) -> Aggregate:
+    store = rooms.cache
+    until = store.second()
+    kind, metric, keys = chosen
+    if len(keys) == 1:
+        found = {keys[0]: store.aggregate_one(keys[0], how, window_seconds, until)}
+    else:
+        found = {**store.aggregate(how, window_seconds, kind=kind, metric=metric, until=until)}
+    labelled = _Labels(rooms)
+    return Aggregate(
+        kind=kind,
+        metric=metric,
+        agg=how,
+        unit="samples" if how is Aggregation.COUNT else UNITS[metric],
+        window_seconds=window_seconds,
+        time=durations.timestamp(store.wall_time(until)),
+        tier=store.tier(kind, window_seconds, until, metric=metric),
+        values=[Value(key.entity, labelled.of(key), _rounded(found.get(key))) for key in keys],
+    )
+
+
+def prediction(rooms: Rooms) -> Prediction:
+    listed = rooms.states.pods()
+    found = rooms.predict_server.predict(listed, rooms.states.node())
+    answer, prod = found.reclaimable, found.prod
+    explained = answer.explanation if answer else None
+    return Prediction(
+        time=durations.timestamp(found.time),
+        model=found.model,
+        samples=prod.samples if prod else 0,
+        confidence_percent=found.confidence_percent,
+        requested=Amount(*found.requests.requested),
+        cold_requested=Amount(*found.requests.cold),
+        mean=_amount(rounded_up(prod.mean) if prod else None),
+        stdev=_amount(rounded_up(prod.stdev) if prod else None),
+        models={name: Amount(*peak) for name, peak in rooms.predict_server.peaks(listed).items()},
+        peak=_amount(answer.peak if answer else None),
+        node_peak=_amount(found.node_peak),
+        reclaimable=_amount(answer.result if answer else None),
+        reason=explained.reason if explained else "nothing is trained yet",
+        resources={"cpu": _explained(explained.cpu), "memory": _explained(explained.memory)} if explained else {},
+        policy_problem=found.policy_problem,
+        predictor_problem=found.predictor_problem,
+    )
+
+
+def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:
+    """By resource; None for a key without a model."""
+    found = rooms.predict_server.histograms(key)
+    if found is None:
+        return None
+    layouts = {"cpu": (histogram.CPU, "cores"), "memory": (histogram.MEMORY, "bytes")}
+    return {
+        resource: Histogram(
+            unit=unit,
+            reference_time=durations.timestamp(max(0.0, found[resource].reference_timestamp)),
+            bucket_weights=found[resource].bucket_weights,
+            bucket_starts={bucket: float(layout.starts[bucket]) for bucket in found[resource].bucket_weights},
+            total_weight=found[resource].total_weight,
+        )
+        for resource, (layout, unit) in layouts.items()
+    }
+
+
+def report(rooms: Rooms) -> Report | None:
+    """None before the first one has arrived."""
+    last = rooms.reporter.last
+    if last is None:
+        return None
+    return Report(durations.timestamp(last.time), last.reason, msgspec.to_builtins(last.status))
+
+
+class _Labels:
+    """What people know an entity by."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._pods = {pod.uid: pod for pod in rooms.states.pods()}
+
+    def of(self, key: SeriesKey) -> dict[str, str]:
+        if key.kind is Kind.CLASS:
+            return {"priority": key.entity}
+        if key.kind is Kind.WORKLOAD:
+            return {"namespace": key.entity.partition("/")[0], "workload": key.entity}
+        if key.kind not in (Kind.POD, Kind.CONTAINER):
+            return {}
+        uid, _, container = key.entity.partition("/")
+        pod = self._pods.get(uid)
+        if pod is None:
+            return {}
+        known = {
+            "namespace": pod.pod.metadata.namespace,
+            "pod": pod.pod.metadata.name,
+            "priority": str(pod.priority_class),
+            "workload": pod.workload,
+        }
+        return known | ({"container": container} if key.kind is Kind.CONTAINER else {})
+
+
+def _pod(pod: NodePod, usages: Mapping[str, Usage]) -> PodUsage:
+    used = _used(usages.get(pod.uid))
+    return PodUsage(
+        uid=pod.uid,
+        namespace=pod.pod.metadata.namespace,
+        name=pod.pod.metadata.name,
+        priority=str(pod.priority_class),
+        qos=str(pod.qos),
+        workload=pod.workload,
+        cpu_milli=used.cpu_milli if used else None,
+        memory_bytes=used.memory_bytes if used else None,
+        request=Amount(*pod.request),
+    )
+
+
+def _container(rooms: Rooms, uid: str, name: str) -> ContainerUsage:
+    entity = f"{uid}/{name}"
+    used = _aggregated(rooms, Kind.CONTAINER, entity, Aggregation.LAST, READING_SECONDS)
+    return ContainerUsage(
+        name=name,
+        cpu_milli=used.cpu_milli if used else None,
+        memory_bytes=used.memory_bytes if used else None,
+        readings=_readings(rooms, Kind.CONTAINER, entity),
+    )
+
+
+def _summary(rooms: Rooms, kind: Kind, entity: str, seconds: int) -> UsageSummary:
+    def aggregated(how: Aggregation) -> Amount | None:
+        return _aggregated(rooms, kind, entity, how, seconds)
+
+    until = rooms.advisor.second
+    count = rooms.cache.aggregate_one(SeriesKey(kind, entity, Metric.CPU), Aggregation.COUNT, seconds, until)
+    return UsageSummary(
+        window_seconds=seconds,
+        tier=rooms.cache.tier(kind, seconds, until),
+        samples=int(count or 0),
+        avg=aggregated(Aggregation.AVG),
+        p95=aggregated(Aggregation.P95),
+        max=aggregated(Aggregation.MAX),
+    )
+
+
+def _aggregated(rooms: Rooms, kind: Kind, entity: str, how: Aggregation, seconds: int) -> Amount | None:
+    until = rooms.advisor.second
+    cpu_cores, memory_bytes = (
+        rooms.cache.aggregate_one(SeriesKey(kind, entity, metric), how, seconds, until)
+        for metric in (Metric.CPU, Metric.MEMORY)
+    )
+    if cpu_cores is None or memory_bytes is None:
+        return None
+    return _amount_of(Usage(cpu_cores, memory_bytes))
+
+
+def _readings(rooms: Rooms, kind: Kind, entity: str) -> dict[str, Reading]:
+    """The last values of what is not usage."""
+    until = rooms.advisor.second
+    last = {
+        metric: rooms.cache.aggregate_one(SeriesKey(kind, entity, metric), Aggregation.LAST, READING_SECONDS, until)
+        for metric in Metric
+        if metric not in (Metric.CPU, Metric.MEMORY)
+    }
+    return {
+        str(metric): Reading(round(value, DECIMALS), UNITS[metric])
+        for metric, value in last.items()
+        if value is not None
+    }
+
+
+def _history(known: History, now: float) -> ModelHistory:
+    return ModelHistory(
+        first_observed=durations.timestamp(known.first_observed),
+        observed_seconds=max(0, int(now - known.first_observed)),
+        samples=known.samples,
+        mean=Amount(*rounded_up(known.mean)),
+        stdev=Amount(*rounded_up(known.stdev)),
+    )
+
+
+def _explained(one: ResourceExplanation) -> Explained:
+    terms = [Term(term.name, term.value, term.unit, term.source, term.time) for term in one.terms]
+    return Explained(terms, one.bound, one.result)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DECIMALS)
+
+
+def _amount(resources: Resources | None) -> Amount | None:
+    return None if resources is None else Amount(*resources)
+
+
+def _amount_of(usage: Usage) -> Amount:
+    return Amount(*amount(usage))
+
+
+def _used(usage: Usage | None) -> Amount | None:
+    return None if usage is None else _amount_of(usage)

@@ -1,0 +1,129 @@
+"""One answer of each operation, as the API's description shows them."""
+
+from typing import Any
+
+_TIME = "2026-01-31T12:00:00Z"
+_UID = "0f1e2d3c-aaaa-bbbb-cccc-0123456789ab"
+_AMOUNT = {"cpu_milli": 1250, "memory_bytes": 2147483648}
+_READINGS = {
+    "memory_with_page_cache": {"value": 3221225472.0, "unit": "bytes"},
+    "psi_cpu_some": {"value": 0.02, "unit": "ratio"},
+}
+_POD = {
+    "uid": _UID,
+    "namespace": "default",
+    "name": "web-5d9c7b6f4-x2x7k",
+    "priority": "koord-prod",
+    "qos": "LS",
+    "workload": "default/Deployment/web",
+    "cpu_milli": 500,
+    "memory_bytes": 1073741824,
+    "request": {"cpu_milli": 2000, "memory_bytes": 4294967296},
+}
+_LABELS = {"namespace": "default", "pod": _POD["name"], "priority": "koord-prod", "workload": _POD["workload"]}
+_HISTORY = {
+    "first_observed": "2026-01-30T12:00:00Z",
+    "observed_seconds": 86400,
+    "samples": 2880,
+    "mean": {"cpu_milli": 480, "memory_bytes": 1063256064},
+    "stdev": {"cpu_milli": 60, "memory_bytes": 10485760},
+}
+
+ANSWERS: dict[str, Any] = {
+    "getNode": {
+        "name": "node-1",
+        "time": _TIME,
+        "source": "cgroup v2 systemd",
+        **_AMOUNT,
+        "system": {"cpu_milli": 250, "memory_bytes": 536870912},
+        "allocatable": {"cpu_milli": 16000, "memory_bytes": 68719476736},
+        "classes": {"koord-prod": {"cpu_milli": 1000, "memory_bytes": 1610612736}},
+        "host_applications": {"containerd": {"cpu_milli": 40, "memory_bytes": 83886080}},
+        "readings": {**_READINGS, "load_1m": {"value": 0.8, "unit": "tasks"}},
+    },
+    "listPods": {"time": _TIME, "pods": [_POD]},
+    "getPod": {
+        **_POD,
+        "time": _TIME,
+        "created": "2026-01-30T12:00:00Z",
+        "cold": False,
+        "readings": _READINGS,
+        "containers": [{"name": "web", "cpu_milli": 500, "memory_bytes": 1073741824, "readings": _READINGS}],
+        "usage": [
+            {
+                "window_seconds": 300,
+                "tier": "1s",
+                "samples": 300,
+                "avg": {"cpu_milli": 480, "memory_bytes": 1063256064},
+                "p95": {"cpu_milli": 610, "memory_bytes": 1073741824},
+                "max": {"cpu_milli": 700, "memory_bytes": 1073741824},
+            }
+        ],
+        "history": _HISTORY,
+        "workload_history": _HISTORY,
+    },
+    "getSeries": {
+        "kind": "pod",
+        "metric": "cpu",
+        "unit": "cores",
+        "tier": "1s",
+        "step_seconds": 1,
+        "times": [1769860800, 1769860801, 1769860802],
+        "series": [{"entity": _UID, "labels": _LABELS, "values": [0.48, None, 0.52]}],
+    },
+    "getAggregate": {
+        "kind": "pod",
+        "metric": "cpu",
+        "agg": "p95",
+        "unit": "cores",
+        "window_seconds": 300,
+        "time": _TIME,
+        "tier": "1s",
+        "values": [{"entity": _UID, "labels": _LABELS, "value": 0.61}],
+    },
+    "getPrediction": {
+        "time": _TIME,
+        "model": "n-sigma-v2",
+        "samples": 2880,
+        "confidence_percent": 100,
+        "requested": {"cpu_milli": 2000, "memory_bytes": 4294967296},
+        "cold_requested": {"cpu_milli": 0, "memory_bytes": 0},
+        "mean": {"cpu_milli": 730, "memory_bytes": 1600126976},
+        "stdev": {"cpu_milli": 60, "memory_bytes": 10485760},
+        "models": {
+            "n-sigma-v1": {"cpu_milli": 1030, "memory_bytes": 1652555776},
+            "n-sigma-v2": {"cpu_milli": 1090, "memory_bytes": 1663041536},
+        },
+        "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
+        "node_peak": {"cpu_milli": 1700, "memory_bytes": 2684354560},
+        "reclaimable": {"cpu_milli": 910, "memory_bytes": 2631925760},
+        "reason": "cpu bound by requested: requested 2000m, peak 1090m, allocatable 16000m; memory bound by requested: "
+        "requested 4.00 GiB, peak 1.55 GiB, allocatable 64.00 GiB",
+        "resources": {
+            "cpu": {
+                "terms": [
+                    {"name": "requested", "value": 2000, "unit": "milli", "source": "prod pods", "time": _TIME},
+                    {"name": "peak", "value": 1090, "unit": "milli", "source": "prediction", "time": _TIME},
+                ],
+                "bound": "requested",
+                "result": 910,
+            }
+        },
+        "policy_problem": "",
+        "predictor_problem": "",
+    },
+    "getHistograms": {
+        "cpu": {
+            "unit": "cores",
+            "reference_time": "2026-01-31T00:00:00Z",
+            "bucket_weights": {"14": 10000, "15": 1200},
+            "bucket_starts": {"14": 0.48996579, "15": 0.53946408},
+            "total_weight": 1440.5,
+        }
+    },
+    "getReport": {
+        "time": _TIME,
+        "reason": "PredictionChanged",
+        "status": {"updateTime": _TIME, "prodReclaimableMetric": {"resource": {"resources": {"cpu": "910m"}}}},
+    },
+}

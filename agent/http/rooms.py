@@ -1,0 +1,41 @@
+"""The running parts of an agent that its endpoints look into."""
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from agent.metric_cache.aggregate import Aggregation
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Usage
+from agent.metrics_advisor.advisor import MetricsAdvisor
+from agent.predict_server.server import PredictServer
+from agent.reporter.reporter import Reporter
+from agent.states_informer.informer import StatesInformer
+from shared import durations
+from shared.clock import Clock
+from shared.telemetry import Loops
+
+FRESH_SECONDS = 10  # an older sample is not what is used now
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Safe to look into from any thread."""
+
+    node_name: str
+    clock: Clock
+    registry: CollectorRegistry
+    loops: Loops
+    states: StatesInformer
+    cache: MetricCache
+    advisor: MetricsAdvisor
+    predict_server: PredictServer
+    reporter: Reporter
+
+    def usages(self) -> dict[str, Usage]:
+        """Every entity's last sample, if it is of the last seconds."""
+        return self.cache.usages(Aggregation.LAST, FRESH_SECONDS, until=self.advisor.second)
+
+    @property
+    def time(self) -> str:
+        return durations.timestamp(self.clock.now())

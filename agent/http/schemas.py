@@ -1,0 +1,231 @@
+"""What the API answers. Every amount says its unit in its name or beside it; what is not known is null."""
+
+from dataclasses import dataclass
+
+from agent.metric_cache.aggregate import Aggregation
+from agent.metric_cache.cache import Tier
+from agent.metric_cache.series import Kind, Metric
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why there is no answer: the parameter, its value, and what is wrong with it."""
+
+    detail: str
+
+
+@dataclass(frozen=True)
+class Amount:
+    """cpu in thousandths of a core, memory in bytes."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value of the last minute. Ratios are 0 to 1."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class NodeUsage:
+    """What the node uses, and the part of it that no pod accounts for; `classes` by priority class of pods."""
+
+    name: str
+    time: str
+    source: str
+    cpu_milli: int | None
+    memory_bytes: int | None
+    system: Amount | None
+    allocatable: Amount | None
+    classes: dict[str, Amount]
+    host_applications: dict[str, Amount]
+    readings: dict[str, Reading]
+
+
+@dataclass(frozen=True)
+class PodUsage:
+    """What a pod uses and what it requested; usage is null while it cannot be read."""
+
+    uid: str
+    namespace: str
+    name: str
+    priority: str
+    qos: str
+    workload: str
+    cpu_milli: int | None
+    memory_bytes: int | None
+    request: Amount
+
+
+@dataclass(frozen=True)
+class Pods:
+    time: str
+    pods: list[PodUsage]
+
+
+@dataclass(frozen=True)
+class ContainerUsage:
+    """What a container uses; usage is null while it cannot be read."""
+
+    name: str
+    cpu_milli: int | None
+    memory_bytes: int | None
+    readings: dict[str, Reading]
+
+
+@dataclass(frozen=True)
+class UsageSummary:
+    """Usage over the last `window_seconds`, as far as there are samples of it; `tier` says what of."""
+
+    window_seconds: int
+    tier: Tier
+    samples: int
+    avg: Amount | None
+    p95: Amount | None
+    max: Amount | None
+
+
+@dataclass(frozen=True)
+class ModelHistory:
+    """What a model knows: decayed mean and standard deviation over `samples` training steps."""
+
+    first_observed: str
+    observed_seconds: int
+    samples: int
+    mean: Amount
+    stdev: Amount
+
+
+@dataclass(frozen=True)
+class PodDetail(PodUsage):
+    """A pod with its containers and its past; `cold` while its history is too short to lend what it does not use."""
+
+    time: str
+    created: str
+    cold: bool
+    readings: dict[str, Reading]
+    containers: list[ContainerUsage]
+    usage: list[UsageSummary]
+    history: ModelHistory | None
+    workload_history: ModelHistory | None
+
+
+@dataclass(frozen=True)
+class Values:
+    """One series; a value is null where there was no sample."""
+
+    entity: str
+    labels: dict[str, str]
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples at `times` (Unix seconds); those of a five-minute tier stand for the `step_seconds` from there on."""
+
+    kind: Kind
+    metric: Metric
+    unit: str
+    tier: Tier
+    step_seconds: int
+    times: list[int]
+    series: list[Values]
+
+
+@dataclass(frozen=True)
+class Value:
+    """The aggregate of one series; null without a sample."""
+
+    entity: str
+    labels: dict[str, str]
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One number a series over the window that ends with `time`; a count's unit is samples.
+
+    A window answered from the tier 5m-mean is widened to whole five minutes, and its percentiles are of their means.
+    """
+
+    kind: Kind
+    metric: Metric
+    agg: Aggregation
+    unit: str
+    window_seconds: int
+    time: str
+    tier: Tier
+    values: list[Value]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One quantity that went into the answer; `unit` is "milli", "bytes" or "percent"."""
+
+    name: str
+    value: int
+    unit: str
+    source: str
+    time: str | None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The terms of one resource, and which of them decided."""
+
+    terms: list[Term]
+    bound: str
+    result: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction of this moment; what rests on history is null until a model is trained.
+
+    `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force;
+    `peak` has the requests of cold pods on top of that one's. `reclaimable` is the result, `resources` its terms.
+    """
+
+    time: str
+    model: str
+    samples: int
+    confidence_percent: int
+    requested: Amount
+    cold_requested: Amount
+    mean: Amount | None
+    stdev: Amount | None
+    models: dict[str, Amount]
+    peak: Amount | None
+    node_peak: Amount | None
+    reclaimable: Amount | None
+    reason: str
+    resources: dict[str, Explained]
+    policy_problem: str
+    predictor_problem: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A decaying histogram as VPA and Koordinator write it: weights relative to the heaviest bucket's 10000.
+
+    `bucket_starts` says where those buckets begin, in `unit`.
+    """
+
+    unit: str
+    reference_time: str
+    bucket_weights: dict[int, int]
+    bucket_starts: dict[int, float]
+    total_weight: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """The last report that arrived at the API server, as it was sent."""
+
+    time: str
+    reason: str
+    status: dict[str, object]

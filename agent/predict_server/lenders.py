@@ -1,0 +1,72 @@
+"""Whose unused requests can be lent, and of whom too little is known for that. Pure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from agent.metric_cache import series
+from agent.states_informer.pods import NodePod
+from shared import quantity
+from shared.quantity import Resources
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the pods that lend have requested in all, and the part of it whose history is too short to be judged."""
+
+    requested: Resources
+    cold: Resources
+
+
+@dataclass(frozen=True)
+class Lender:
+    """A pod of a lending class. A pod is `cold` while its history is too short: then it counts with its request.
+
+    `workload` is the key of the model whose history stands in for the pod's own, where the pod's is short and the
+    workload's is not. A pod that was never observed has no model at all.
+    """
+
+    pod: NodePod
+    cold: bool
+    observed: bool
+    workload: str | None = None
+
+
+def lenders(
+    pods: Iterable[NodePod],
+    observed_since: Callable[[str], float | None],
+    samples: Callable[[str], int],
+    now: float,
+    *,
+    cold_start_seconds: float,
+    warm_up_samples: int,
+) -> list[Lender]:
+    """Judges each pod of a lending class by the policy.
+
+    A pod's history begins with the later of its creation and the first time it was observed (`observed_since(key)` in
+    Unix seconds, None when it never was or too long ago) and must be longer than the cold start, as Koordinator has it.
+    """
+
+    def long_enough(since: float | None) -> bool:
+        return since is not None and now - since > cold_start_seconds
+
+    def judged(pod: NodePod) -> Lender:
+        since = observed_since(pod.uid)
+        if since is None or samples(pod.uid) < warm_up_samples:
+            return Lender(pod, cold=True, observed=since is not None)
+        if long_enough(max(pod.created_at, since)):
+            return Lender(pod, cold=False, observed=True)
+        key = series.of_workload(pod.workload)
+        if pod.workload and long_enough(observed_since(key)) and samples(key) >= warm_up_samples:
+            return Lender(pod, cold=False, observed=True, workload=key)
+        return Lender(pod, cold=True, observed=True)
+
+    return [judged(pod) for pod in pods if pod.lends]
+
+
+def requests(of: Iterable[Lender]) -> Requests:
+    """The sums over those that hold their request."""
+    holding = [lender for lender in of if lender.pod.holds_request]
+    return Requests(
+        quantity.total([lender.pod.request for lender in holding]),
+        quantity.total([lender.pod.request for lender in holding if lender.cold]),
+    )

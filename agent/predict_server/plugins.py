@@ -1,0 +1,162 @@
+"""Finds models by name, and keeps what they do wrong to themselves.
+
+A policy names one model, or several as `max(a,b)`: then the largest of their peaks counts. Names of built-in models
+cannot be taken by others. A model that raises or answers nonsense leaves the peak unknown; the caller then uses an
+answer that lends nothing.
+"""
+
+import importlib.metadata
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from agent.predict_server.decay import Floats
+from agent.predict_server.models import (
+    BorgDefault,
+    Candidates,
+    NSigmaV1,
+    NSigmaV2,
+    Parameters,
+    Predictor,
+    ResourceCentral,
+    Situation,
+)
+from agent.predict_server.percentile import Percentile
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+ENTRY_POINT_GROUP = "headroom.predictors"
+MOST_STATE_BYTES = 1 << 20
+
+BUILT_IN: Mapping[str, Callable[[Parameters], Predictor]] = {
+    made.name: made for made in (NSigmaV1, NSigmaV2, Percentile, BorgDefault, ResourceCentral)
+}
+
+_MAX = re.compile(r"max\((.*)\)", re.DOTALL)
+_BEYOND_ANY_NODE = np.array([2.0**30, 2.0**60])
+
+
+def members(expression: str, *, source: str) -> tuple[str, ...]:
+    """The models an expression names: "a" or "max(a,b)". Raises InvalidInput for one that is not there."""
+    text = expression.strip()
+    combined = _MAX.fullmatch(text)
+    names = tuple(name.strip() for name in combined[1].split(",")) if combined else (text,)
+    for name in names:
+        if name not in BUILT_IN and not _entry_points(name):
+            known = sorted({*BUILT_IN, *importlib.metadata.entry_points(group=ENTRY_POINT_GROUP).names})
+            problem = f"no predictor {name!r} (known: {', '.join(known)}, and max(a,b) of them)"
+            raise InvalidInput(source=source, field="predictor", value=expression, problem=problem)
+    return tuple(dict.fromkeys(names))
+
+
+def _entry_points(name: str) -> Sequence[importlib.metadata.EntryPoint]:
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+
+
+class Model:
+    """The models of a policy, each kept apart from the others and from us.
+
+    What goes wrong is in `problem` until the same thing goes right, is logged once, and is told to `on_failure` with
+    the model's name.
+    """
+
+    def __init__(
+        self, expression: str, parameters: Parameters, *, source: str, on_failure: Callable[[str], None]
+    ) -> None:
+        """Raises InvalidInput for a name that is not known, and for a model that cannot be made."""
+        names = members(expression, source=source)
+        self.name = names[0] if len(names) == 1 else f"max({','.join(names)})"
+        self._problems: dict[tuple[str, str], str] = {}
+        self._on_failure = on_failure
+        self._logged: set[tuple[str, str]] = set()
+        self._members = {name: self._made(name, parameters, source) for name in names}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._members)
+
+    @property
+    def only(self) -> Predictor | None:
+        """The model, where it is one alone."""
+        return next(iter(self._members.values())) if len(self._members) == 1 else None
+
+    @property
+    def problem(self) -> str:
+        return "; ".join(self._problems.values())
+
+    def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        usages.setflags(write=False)
+        for name, member in self._members.items():
+            with self._kept_apart(name, "update"):
+                member.update(keys, usages, time)
+
+    def peak(self, situation: Situation) -> Candidates | None:
+        """All models' candidates; None where one of them did not answer as it should."""
+        found: dict[str, Floats] = {}
+        answered = 0
+        for name, member in self._members.items():
+            with self._kept_apart(name, "peak"):
+                for candidate, amount in _checked(member.peak(situation)).items():
+                    found[candidate] = np.maximum(found.get(candidate, 0.0), amount)
+                answered += 1
+        return found if answered == len(self._members) else None
+
+    def states(self) -> dict[str, bytes]:
+        """What each model wants in the checkpoint; empty where it keeps nothing or fails to say."""
+        states: dict[str, bytes] = {}
+        for name, member in self._members.items():
+            with self._kept_apart(name, "state"):
+                state = bytes(member.state())
+                if len(state) > MOST_STATE_BYTES:
+                    raise ValueError(f"{len(state)} bytes are more than {MOST_STATE_BYTES}")
+                if state:
+                    states[name] = state
+        return states
+
+    def restore(self, states: Mapping[str, bytes]) -> None:
+        for name, member in self._members.items():
+            if name in states:
+                with self._kept_apart(name, "restore"):
+                    member.restore(states[name])
+
+    @staticmethod
+    def _made(name: str, parameters: Parameters, source: str) -> Predictor:
+        try:
+            make = BUILT_IN[name] if name in BUILT_IN else _entry_points(name)[0].load()
+            made: Predictor = make(parameters)
+        except Exception as error:
+            problem = f"the predictor cannot be made: {type(error).__name__}: {error}"
+            raise InvalidInput(source=source, field="predictor", value=name, problem=problem) from error
+        return made
+
+    @contextmanager
+    def _kept_apart(self, name: str, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._problems[name, doing] = f"predictor {name}: {doing}: {type(error).__name__}: {error}"
+            self._on_failure(name)
+            if (name, doing) not in self._logged:
+                self._logged.add((name, doing))
+                logger.error("%s; from here on counted only", self._problems[name, doing], exc_info=error)
+        else:
+            self._problems.pop((name, doing), None)
+
+
+def _checked(answer: object) -> dict[str, Floats]:
+    """Raises ValueError for an answer that is no peak."""
+    if not isinstance(answer, Mapping) or not answer:
+        raise ValueError(f"expected peaks by name, not {type(answer).__name__}")
+    checked: dict[str, Floats] = {}
+    for name, value in answer.items():
+        amount = np.asarray(value, np.float64)
+        if not isinstance(name, str) or amount.shape != (2,):
+            raise ValueError(f"{name!r} is not a name with cpu and memory")
+        if not ((amount >= 0) & (amount < _BEYOND_ANY_NODE)).all():
+            raise ValueError(f"{name} is {amount.tolist()}, which no node can use")
+        checked[name] = amount
+    return checked

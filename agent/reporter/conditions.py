@@ -1,0 +1,85 @@
+"""What a reader must know to judge a report, as conditions beside the prediction. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agent.predict_server.server import Prediction
+from shared import durations
+from shared.api.core import Condition
+
+MODEL_READY = "ModelReady"
+PREDICTOR_HEALTHY = "PredictorHealthy"
+POLICY_ACCEPTED = "PolicyAccepted"
+CGROUPS_READ = "CgroupsRead"
+PODS_COMPLETE = "PodsComplete"
+
+MAX_MESSAGE = 1024  # of characters; a spec's own text can be in it
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the prediction does not know of itself; empty texts are no news.
+
+    `report_problem` is what is wrong with the spec's report policy, `source` how usage is read and whether that is
+    by cgroups, `pods_problem` why pods are not in the report one by one.
+    """
+
+    report_problem: str = ""
+    source: str = ""
+    by_cgroups: bool = True
+    pods_problem: str = ""
+
+
+def conditions(
+    prediction: Prediction, circumstances: Circumstances, before: Iterable[Condition], now: float
+) -> tuple[Condition, ...]:
+    """A condition keeps the time it last changed."""
+    ready = prediction.reclaimable is not None
+    problems = "; ".join(filter(None, (prediction.policy_problem, circumstances.report_problem)))
+    fresh = (
+        _condition(
+            MODEL_READY,
+            ready,
+            "Trained" if ready else "InsufficientHistory",
+            f"{prediction.prod.samples} training steps" if ready and prediction.prod else "nothing is claimed yet",
+        ),
+        _condition(
+            PREDICTOR_HEALTHY,
+            not prediction.predictor_problem,
+            "PredictorFailed" if prediction.predictor_problem else "Answering",
+            prediction.predictor_problem or f"the peak is that of {prediction.model}",
+        ),
+        _condition(
+            POLICY_ACCEPTED,
+            not problems,
+            "InvalidPolicy" if problems else "Applied",
+            problems or "the policy of the spec is in force",
+        ),
+        _condition(
+            CGROUPS_READ,
+            circumstances.by_cgroups,
+            "Cgroups" if circumstances.by_cgroups else "ProcessTrees",
+            f"usage is read through {circumstances.source}" if circumstances.source else "usage is not read yet",
+        ),
+        _condition(
+            PODS_COMPLETE,
+            not circumstances.pods_problem,
+            "ReportTooLarge" if circumstances.pods_problem else "WithinSize",
+            circumstances.pods_problem or "every measured pod is in the report",
+        ),
+    )
+    since = {(old.type, old.status): old.last_transition_time for old in before}
+    return tuple(
+        Condition(
+            type=new.type,
+            status=new.status,
+            reason=new.reason,
+            message=new.message,
+            last_transition_time=since.get((new.type, new.status)) or durations.timestamp(now),
+        )
+        for new in fresh
+    )
+
+
+def _condition(kind: str, good: bool, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="True" if good else "False", reason=reason, message=message[:MAX_MESSAGE])

@@ -1,0 +1,1 @@
+"""What the agent shows to Prometheus, read when it is scraped."""

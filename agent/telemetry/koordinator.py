@@ -1,0 +1,93 @@
+"""The same facts under the names that Koordinator's agent gives them, for dashboards and alerts made for it.
+
+What it shows of things we do not do (suppression, eviction, resctrl, requests of containers) has no counterpart here.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from agent.metric_cache import series
+from agent.predict_server.percentile import BY_CLASS, BY_POD
+from agent.predict_server.reclaimable import Reclaimable
+from agent.telemetry.scrape import ResourceGauge, Scrape, in_cores
+from shared.names import PriorityClass
+from shared.quantity import Resources
+
+PREFIX = "koordlet_"
+
+# Both of its levels exist in its own model alone; what they come to is its minPredictor's.
+_LEVELS = {BY_POD: "podReclaimablePredictor", BY_CLASS: "priorityReclaimablePredictor"}
+_BOTH = "minPredictor"
+
+
+def families(scrape: Scrape) -> Iterator[Metric]:
+    node, system = scrape.usages.get(series.NODE), scrape.usages.get(series.SYSTEM)
+    name = scrape.node_name
+    yield _single("start_time", "When the agent started, in Unix seconds", name, scrape.started_at)
+    if node is not None:
+        yield _single("node_used_cpu_cores", "Cores in use", name, node.cpu_cores)
+        yield _single("node_used_memory_bytes", "Bytes in use", name, node.memory_bytes)
+    yield _resources("node_metric_node_usage", "Usage of the node").add(node, name).family
+    yield _resources("node_metric_system_usage", "Usage beyond the pods").add(system, name).family
+    yield from _numa(scrape)
+    allocatable = in_cores(scrape.allocatable)
+    yield _resources("node_resource_allocatable", "Allocatable of the Node").add(allocatable, name).family
+    yield from _prediction(scrape)
+    of_application = ("host_application_name", "priority_class", "qos")
+    applications = _resources("host_application_resource_usage", "Usage of a host application", *of_application)
+    for application, usage in scrape.host_applications:
+        applications.add(usage, name, application.name, application.priority, application.qos)
+    yield applications.family
+
+
+def _numa(scrape: Scrape) -> Iterator[Metric]:
+    nodes = _resources("node_metric_numa_node_usage", "Usage of a NUMA node", "numa_node_id")
+    systems = _resources("node_metric_numa_system_usage", "Usage of a NUMA node beyond the pods", "numa_node_id")
+    for one in scrape.numa:
+        nodes.add(one.node, scrape.node_name, str(one.number))
+        systems.add(one.system, scrape.node_name, str(one.number))
+    yield nodes.family
+    yield systems.family
+
+
+def _prediction(scrape: Scrape) -> Iterator[Metric]:
+    answer, name = scrape.prediction.reclaimable, scrape.node_name
+    reclaimable = _resources("node_predicted_resource_reclaimable", "Requests that can be lent", "predictor")
+    peak = _resources("node_predicted_resource_peak", "Predicted peak of prod pods and system", "predictor")
+    if answer is not None:
+        reclaimable.add(in_cores(answer.result), name, _BOTH)
+        peak.add(in_cores(answer.peak), name, _BOTH)
+        for level, predictor in _LEVELS.items():
+            reclaimable.add(in_cores(_of_level(answer, level)), name, predictor)
+    yield reclaimable.family
+    yield peak.family
+    by_priority = _resources("node_priority_resource_reclaimable", "Requests of a class that can be lent", "priority")
+    offered = answer.result if answer else Resources()
+    yield by_priority.add(in_cores(offered), name, PriorityClass.PROD).family
+    status = GaugeMetricFamily(
+        f"{PREFIX}node_resource_priority_reclaimable_status", "1 without a prediction", labels=["node", "priority"]
+    )
+    status.add_metric([name, PriorityClass.PROD], answer is None)
+    yield status
+
+
+def _of_level(answer: Reclaimable, level: str) -> Resources | None:
+    """What one level lends: what it finds reclaimable, as far as the node has room above its peak."""
+    explanation = answer.explanation
+    found = [
+        [term.value for term in one.terms if term.name in (f"reclaimable {level}", f"room above {level}")]
+        for one in (explanation.cpu, explanation.memory)
+    ]
+    return Resources(*map(min, found)) if all(found) else None
+
+
+def _single(name: str, help_text: str, node_name: str, value: float) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}{name}", help_text, labels=["node"])
+    family.add_metric([node_name], value)
+    return family
+
+
+def _resources(name: str, help_text: str, *labels: str) -> ResourceGauge:
+    return ResourceGauge(f"{PREFIX}{name}", help_text, ["node", *labels])

@@ -1,0 +1,68 @@
+"""The node at the instant of a scrape."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from agent.metric_cache.series import Usage
+from agent.predict_server.server import Prediction
+from agent.reporter.measurements import NumaUsage
+from agent.states_informer.pods import NodePod
+from shared.api.nodeslo import HostApplication
+from shared.quantity import MILLI_PER_CORE, Resources
+
+RESOURCE_LABELS = ("resource", "unit")
+_CPU, _MEMORY = ("cpu", "core"), ("memory", "byte")
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """What is not known is absent. `usages` are by model key, those of host applications by name."""
+
+    node_name: str
+    started_at: float  # Unix seconds
+    usages: Mapping[str, Usage]
+    numa: Sequence[NumaUsage]
+    host_applications: Sequence[tuple[HostApplication, Usage]]
+    pods: Sequence[NodePod]
+    prediction: Prediction
+    allocatable: Resources | None
+    models: int
+    series: int
+    metric_cache_bytes: int
+
+
+class ScrapeCollector(Collector):
+    """Shows a scrape as `families` make of it."""
+
+    def __init__(self, scrape: Callable[[], Scrape], families: Callable[[Scrape], Iterator[Metric]]) -> None:
+        self._scrape = scrape
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registration does not ask for values before there are any."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families(self._scrape())
+
+
+class ResourceGauge:
+    """One gauge with a sample of cpu in cores and one of memory in bytes for each set of labels."""
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self.family = GaugeMetricFamily(name, help_text, labels=(*labels, *RESOURCE_LABELS))
+
+    def add(self, usage: Usage | None, *labels: str) -> "ResourceGauge":
+        """Nothing for what is not known."""
+        if usage is not None:
+            self.family.add_metric((*labels, *_CPU), usage.cpu_cores)
+            self.family.add_metric((*labels, *_MEMORY), usage.memory_bytes)
+        return self
+
+
+def in_cores(amount: Resources | None) -> Usage | None:
+    return None if amount is None else Usage(amount.cpu_milli / MILLI_PER_CORE, float(amount.memory_bytes))

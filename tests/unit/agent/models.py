@@ -1,0 +1,76 @@
+"""Tables trained with what a test says, and predict servers on a disk of their own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from agent.metric_cache import series
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Usage
+from agent.predict_server.models import Histories, Situation
+from agent.predict_server.server import PredictServer
+from agent.predict_server.table import ModelTable
+from agent.settings import AgentSettings
+from agent.states_informer.pods import NodePod, describe
+from shared.api.meta import OwnerReference
+from shared.clock import Clock
+from shared.names import PriorityClass
+
+NOTHING = Usage(0.0, 0.0)
+
+
+def model_table() -> ModelTable:
+    return ModelTable(cpu_half_life_seconds=43200, memory_half_life_seconds=86400)
+
+
+def train(table: ModelTable, usages: Mapping[str, Usage], time: float) -> None:
+    table.train(list(usages), np.array(list(usages.values()), float).reshape(-1, 2), time)
+
+
+def entities(system: Usage = NOTHING, **pods: Usage) -> dict[str, Usage]:
+    """One tick of a node all of whose pods are prod."""
+    prod = Usage(*map(sum, zip(NOTHING, *pods.values(), strict=True)))
+    whole = prod.plus(system)
+    classes = {series.of_class(one): prod if one is PriorityClass.PROD else NOTHING for one in PriorityClass}
+    return {series.NODE: whole, series.SYSTEM: system, series.PROD_PEAK: whole, **classes, **pods}
+
+
+def situation(
+    table: ModelTable,
+    pods: Sequence[str],
+    requests: Sequence[Usage],
+    *,
+    heirs: Mapping[str, str] | None = None,
+) -> Situation:
+    heirs = heirs or {}
+    lending = [series.of_class(PriorityClass.PROD), series.of_class(PriorityClass.NONE), series.SYSTEM]
+    return Situation(
+        time=table.time,
+        whole=Histories(table, [series.PROD_PEAK]),
+        classes=Histories(table, lending),
+        system=Histories(table, [series.SYSTEM]),
+        pods=Histories(table, pods),
+        requests=np.array(requests, float).reshape(-1, 2),
+        workloads=Histories(table, list(heirs.values())),
+        inherited=np.array([list(pods).index(pod) for pod in heirs], np.intp),
+    )
+
+
+def owned(pod: NodePod, kind: str, name: str) -> NodePod:
+    """The same pod, made by a controller."""
+    owner = OwnerReference(kind=kind, name=name, controller=True)
+    metadata = msgspec.structs.replace(pod.pod.metadata, owner_references=(owner,))
+    return describe(msgspec.structs.replace(pod.pod, metadata=metadata))
+
+
+def predict_server(directory: Path, cache: MetricCache, clock: Clock, **settings: Any) -> PredictServer:
+    """A server on `directory`, with what is saved there."""
+    made = PredictServer(
+        AgentSettings(node_name="n", state_dir=str(directory), **settings), cache, clock, registry=CollectorRegistry()
+    )
+    made.restore()
+    return made

@@ -1,0 +1,256 @@
+"""A third party's model is found by its entry point; what it does wrong is its own affair, and lends nothing."""
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Usage
+from agent.predict_server.decay import Floats
+from agent.predict_server.server import Prediction, PredictServer
+from agent.settings import AgentSettings
+from agent.states_informer.informer import NodeState
+from shared.clock import ManualClock
+from shared.errors import InvalidInput
+from shared.quantity import Resources
+from tests.unit.agent.models import entities, predict_server
+from tests.unit.agent.pods import NOW, pod
+
+GIB = 2**30
+NODE = NodeState(Resources(8000, 16 * GIB), simulated=False)
+PODS = [pod("web", cpu="2", memory="4Gi")]
+
+# What a third party writes: the largest usage ever seen of prod and system, kept through restarts.
+EXAMPLE = """
+    import struct
+
+    from agent.metric_cache.series import PROD_PEAK
+    from agent.predict_server.models import Predictor
+
+
+    class AllTimeMaximum(Predictor):
+        def __init__(self, parameters):
+            self.most = [0.0, 0.0]
+
+        def update(self, keys, usages, time):
+            if PROD_PEAK in keys:
+                seen = usages[list(keys).index(PROD_PEAK)]
+                self.most = [max(pair) for pair in zip(self.most, seen.tolist())]
+
+        def peak(self, situation):
+            return {"all-time-maximum": self.most}
+
+        def state(self):
+            return struct.pack("<2d", *self.most)
+
+        def restore(self, state):
+            self.most = list(struct.unpack("<2d", state))
+
+
+    class Answers(Predictor):
+        answer = {"constant": [0.1, 1.0]}
+
+        def __init__(self, parameters):
+            pass
+
+        def peak(self, situation):
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+
+    class Unmakable(Predictor):
+        def __init__(self, parameters):
+            raise RuntimeError("no licence")
+"""
+ENTRY_POINTS = """
+    [headroom.predictors]
+    all-time-maximum = third_party:AllTimeMaximum
+    answers = third_party:Answers
+    unmakable = third_party:Unmakable
+    missing = third_party:NotThere
+    n-sigma-v2 = third_party:Answers
+"""
+
+
+@pytest.fixture(autouse=True)
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
+    """A distribution as a package installer leaves it; its class whose answer can be set."""
+    site = tmp_path / "site"
+    info = site / "third_party-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "third_party.py").write_text(dedent(EXAMPLE))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(dedent(ENTRY_POINTS))
+    monkeypatch.syspath_prepend(str(site))
+    yield importlib.import_module("third_party").Answers
+    del sys.modules["third_party"]
+
+
+class Life:
+    """A predict server that sees one steady pod, step by step."""
+
+    def __init__(self, directory: Path, clock: ManualClock, predictor: str) -> None:
+        self.clock = clock
+        self.cache = MetricCache(clock=clock)
+        self.registry = CollectorRegistry()
+        settings = AgentSettings(node_name="n", state_dir=str(directory), predictor=predictor, cold_start_seconds=0)
+        self.server = PredictServer(settings, self.cache, clock, registry=self.registry)
+        self.server.restore()
+
+    def step(self, cpu_cores: float = 0.5) -> Prediction:
+        self.clock.advance(30)
+        self.cache.append(self.cache.second(), entities(web=Usage(cpu_cores, GIB)))
+        self.server.train(PODS)
+        return self.predict()
+
+    def predict(self) -> Prediction:
+        return self.server.predict(PODS, NODE)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+def reclaimable_milli(prediction: Prediction) -> int:
+    assert prediction.reclaimable is not None
+    return prediction.reclaimable.result.cpu_milli
+
+
+def test_a_plug_in_decides_the_peak(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "all-time-maximum")
+    for cpu_cores in (0.5, 1.5, 0.25):
+        life.step(cpu_cores)
+    prediction = life.predict()
+    assert prediction.model == "all-time-maximum"
+    assert reclaimable_milli(prediction) == 500
+    assert prediction.reclaimable is not None
+    named = {term.name: term for term in prediction.reclaimable.explanation.cpu.terms}
+    assert named["all-time-maximum"].value == 1500
+    assert named["predictedPeak"].source == "all-time-maximum"
+
+
+def test_what_a_plug_in_keeps_outlives_the_process_and_a_change_of_policy(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "all-time-maximum")
+    for cpu_cores in (1.5, 0.5, 0.5):
+        life.step(cpu_cores)
+    assert reclaimable_milli(Life(tmp_path, clock, "all-time-maximum").predict()) == 500
+    life.server.apply({"predictPolicy": {"sigmaCPU": 1}})
+    assert reclaimable_milli(life.predict()) == 500
+
+
+def test_plug_ins_and_built_in_models_can_be_combined(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "max(all-time-maximum, borg-default)")
+    for _ in range(3):
+        life.step(0.5)
+    prediction = life.predict()
+    assert prediction.model_peak == Resources(1819, 3904515724)  # borg's, above all usage
+
+
+def test_a_built_in_name_cannot_be_taken(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "n-sigma-v2")
+    for _ in range(3):
+        life.step(0.5)
+    assert reclaimable_milli(life.predict()) == 1500
+
+
+NONSENSE = [
+    RuntimeError("broken"),
+    RecursionError(),
+    None,
+    {},
+    [0.1, 1.0],
+    {"x": None},
+    {"x": float("nan")},
+    {"x": [float("nan"), 1.0]},
+    {"x": [float("inf"), 1.0]},
+    {"x": [-0.1, 1.0]},
+    {"x": [0.1]},
+    {"x": [0.1, 1.0, 2.0]},
+    {"x": [[0.1, 1.0]]},
+    {"x": ["a", "b"]},
+    {"x": [1e300, 1.0]},
+    {5: [0.1, 1.0]},
+]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=repr)
+@pytest.mark.parametrize("predictor", ["answers", "max(answers,n-sigma-v1)"])
+def test_nonsense_lends_nothing_is_counted_and_shown_and_ends_when_the_model_recovers(
+    tmp_path: Path,
+    clock: ManualClock,
+    third_party: type,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    predictor: str,
+    nonsense: object,
+) -> None:
+    caplog.set_level(logging.ERROR)
+    life = Life(tmp_path, clock, predictor)
+    life.step()
+    sound = reclaimable_milli(life.step())
+    assert sound > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(third_party, "answer", nonsense)
+        for _ in range(3):
+            prediction = life.step()
+            assert prediction.reclaimable is not None
+            assert prediction.reclaimable.result == Resources()
+            assert prediction.reclaimable.peak.cpu_milli >= 2000
+            assert "answers" in prediction.predictor_problem
+        assert life.server.model_count > 0
+        failures = life.registry.get_sample_value("headroom_agent_predictor_failures_total", {"predictor": "answers"})
+        assert failures == 6  # the peak of prod and that of the whole node, three times
+        assert caplog.text.count("counted only") == 1
+    recovered = life.step()
+    assert reclaimable_milli(recovered) == sound
+    assert recovered.predictor_problem == ""
+
+
+def test_a_model_that_fails_to_learn_or_to_save_keeps_no_other_from_it(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise OSError("no")
+
+    life = Life(tmp_path, clock, "max(answers,all-time-maximum)")
+    for method in ("update", "state", "restore"):
+        monkeypatch.setattr(third_party, method, fails)
+    for _ in range(3):
+        life.step(1.5)
+    assert reclaimable_milli(life.predict()) == 500
+    assert "update" in life.predict().predictor_problem
+    again = Life(tmp_path, clock, "all-time-maximum")
+    assert reclaimable_milli(again.predict()) == 500
+
+
+def test_a_plug_in_cannot_change_what_others_learn(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meddles(_: object, __: object, usages: Floats, ___: float) -> None:
+        usages[:] = 0.0
+
+    monkeypatch.setattr(third_party, "update", meddles)
+    life = Life(tmp_path, clock, "max(answers,all-time-maximum)")
+    life.step(1.5)
+    assert reclaimable_milli(life.step(1.5)) == 500
+
+
+@pytest.mark.parametrize("name", ["unmakable", "missing", "nobody", "", "max()", "max(nobody)", "max(n-sigma-v1"])
+def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
+    tmp_path: Path, clock: ManualClock, name: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Life(tmp_path, clock, name)
+    assert caught.value.field == "predictor"
+    server = predict_server(tmp_path, MetricCache(clock=clock), clock)
+    server.apply({"predictPolicy": {"predictor": name}})
+    assert server.policy.predictor == "n-sigma-v2"
+    assert "predictor" in server.predict([], None).policy_problem

@@ -1,0 +1,163 @@
+"""Reports are made of the newest state, arrive in the end, and never come too often or too large."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.metric_cache.series import Usage
+from agent.reporter import conditions
+from agent.reporter.reporter import BURST, SECONDS_EACH
+from agent.reporter.schedule import Reason
+from shared import durations
+from tests.unit.agent.cluster import NodeServer, Reporting, objects
+from tests.unit.kube.scripted import Request, reset, status
+
+Start = Callable[..., tuple[NodeServer, Reporting]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[tuple[NodeServer, Reporting]] = []
+
+    def start(pods: int = 1, **settings: Any) -> tuple[NodeServer, Reporting]:
+        server = NodeServer(objects(pods))
+        made.append((server, Reporting(tmp_path, server, pods, **settings)))
+        return made[-1]
+
+    yield start
+    for server, reporting in made:
+        server.close()
+        reporting.close()
+
+
+def sent(request: Request) -> Any:
+    return request.body["status"]
+
+
+def reason(request: Request) -> str:
+    return str(sent(request)["prediction"]["reportReason"])
+
+
+def told(request: Request) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in sent(request)["prediction"]["conditions"]}
+
+
+def test_a_report_is_one_patch_of_the_status_and_its_reason_is_counted(start: Start) -> None:
+    server, reporting = start()
+    reporting.pass_seconds(40)
+    (request,) = server.writes
+    assert request.method == "PATCH"
+    assert request.path.endswith("/nodemetrics/n/status")
+    assert request.headers["Content-Type"] == "application/merge-patch+json"
+    assert sent(request)["updateTime"] == durations.timestamp(reporting.clock.now() - 10)
+    assert sent(request)["podsMetric"][0]["podUsage"]["resources"] == {"cpu": "500m", "memory": "1Gi"}
+    assert reporting.value("reports_total", reason="Periodic") == 1
+    assert reporting.value("last_report_timestamp_seconds") == reporting.clock.now() - 10
+    assert reporting.value("report_bytes") == len(json.dumps(request.body, separators=(",", ":")))
+
+
+def test_after_ten_minutes_without_the_api_server_the_newest_state_comes_first(start: Start) -> None:
+    server, reporting = start()
+    reporting.pass_seconds(60)
+    samples = sent(server.writes[-1])["prediction"]["samples"]
+    arrived = len(server.writes)
+    server.refusal = reset()
+    reporting.usage = Usage(1.5, 3 * 2**30)
+    reporting.pass_seconds(600)
+    tries = len(server.writes) - arrived
+    assert 20 <= tries <= 60 + BURST  # each 30 s at the latest, each 10 s at the most
+    assert reporting.value("report_failures_total") == tries
+    assert reporting.cache.last_second == reporting.cache.second()
+    server.refusal = None
+    before = reporting.clock.now()
+    reporting.pass_seconds(41)  # the longest wait of the backoff, and that of the limit
+    first = server.writes[arrived + tries]
+    assert durations.instant(sent(first)["updateTime"]) > before
+    assert sent(first)["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "1750m"
+    assert sent(first)["prediction"]["samples"] >= samples + 20
+    reporting.pass_seconds(60)
+    assert reporting.value("report_failures_total") == tries
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(409, "Conflict"), (410, "Expired"), (422, "Invalid"), (429, "TooManyRequests"), (500, "InternalError")],
+)
+def test_a_report_that_is_refused_is_owed_with_its_reason(start: Start, code: int, name: str) -> None:
+    server, reporting = start()
+    server.then(status(code, name))
+    reporting.pass_seconds(30 + BURST)
+    reporting.pass_seconds(int(SECONDS_EACH))
+    refused, arrived, *_ = server.writes
+    assert reason(refused) == reason(arrived) == Reason.PERIODIC
+    assert sent(refused)["updateTime"] < sent(arrived)["updateTime"]
+    assert reporting.value("report_failures_total") == 1
+    assert reporting.value("reports_total", reason="Periodic") == 1
+
+
+def test_a_server_that_asks_for_patience_gets_it(start: Start) -> None:
+    server, reporting = start()
+    server.then(status(429, "TooManyRequests", retry_after="25"))
+    reporting.pass_seconds(30 + 24)
+    assert len(server.writes) == 1
+    reporting.pass_seconds(4)
+    assert len(server.writes) == 2
+
+
+def test_a_node_metric_deleted_in_between_is_waited_for_and_no_failure(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, reporting = start()
+    server.refusal = status(404, "NotFound")
+    reporting.pass_seconds(120)
+    assert len(server.writes) > 1
+    assert reporting.value("report_failures_total") == 0
+    assert caplog.text.count("NodeMetric does not exist yet") == 1
+    server.refusal = None
+    reporting.pass_seconds(41)
+    assert reporting.reporter.last is not None
+
+
+def test_a_change_of_the_claim_is_reported_at_the_next_check(start: Start) -> None:
+    server, reporting = start()
+    reporting.pass_seconds(85)
+    assert [reason(request) for request in server.writes] == ["Periodic", "PredictionChanged"]  # trained meanwhile
+    reporting.pass_seconds(10)
+    reporting.usage = Usage(1.9, 2**30)
+    reporting.pass_seconds(50)
+    assert reason(server.writes[-1]) == "PredictionChanged"
+    assert len(server.writes) == 4
+
+
+def test_no_one_can_make_reports_come_more_often_than_the_limit_allows(start: Start) -> None:
+    server, reporting = start()
+    server.refusal = status(500, "InternalError")
+    for _ in range(300):
+        reporting.schedule.failed(reporting.clock.monotonic(), Reason.PERIODIC, retry_after=0.0)
+        reporting.pass_seconds(1)
+    assert len(server.writes) <= 300 / SECONDS_EACH + BURST
+
+
+def test_a_report_that_would_be_too_large_goes_out_without_its_pods_and_says_so(start: Start) -> None:
+    server, reporting = start(pods=200, report_size_bytes=16 << 10)
+    reporting.pass_seconds(30)
+    (request,) = server.writes
+    assert sent(request)["podsMetric"] == []
+    assert told(request)[conditions.PODS_COMPLETE] == ("False", "ReportTooLarge")
+    assert "200 pods" in next(
+        one["message"] for one in sent(request)["prediction"]["conditions"] if one["type"] == conditions.PODS_COMPLETE
+    )
+    assert sent(request)["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "100250m"
+    assert (reporting.value("report_bytes") or 0) < 16 << 10
+
+
+def test_a_node_that_cannot_be_read_goes_stale(start: Start) -> None:
+    server, reporting = start()
+    reporting.pass_seconds(30)
+    for _ in range(600):
+        reporting.clock.advance(1)
+        reporting.reporter.look(reporting.schedule)
+    assert durations.instant(sent(server.writes[-1])["updateTime"]) < reporting.clock.now() - 250
