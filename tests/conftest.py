@@ -1,8 +1,13 @@
 """Which API server the suites run on."""
 
 import pytest
+from hypothesis import settings
 
 from tests.support.apiserver import EMBEDDED, REAL
+
+# How long one example takes is a matter of the machine's load, and no property of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,6 +4,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
+from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.server import Prediction, PredictServer
 from agent.settings import AgentSettings
@@ -254,3 +256,8 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
     server.apply({"predictPolicy": {"predictor": name}})
     assert server.policy.predictor == "n-sigma-v2"
     assert "predictor" in server.predict([], None).policy_problem
+
+
+def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
+    group = distribution("headroom").entry_points.select(group=plugins.ENTRY_POINT_GROUP)
+    assert {name: group[name].load() for name in plugins.BUILT_IN} == dict(plugins.BUILT_IN)
