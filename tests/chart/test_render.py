@@ -85,7 +85,7 @@ def test_the_agent_sees_of_its_host_the_cgroups_and_its_state_alone(helm: Helm, 
 def test_a_state_in_an_empty_dir_needs_no_step_as_root(helm: Helm) -> None:
     agent = pods(helm.objects("--values", CHART / "ci" / "emptydir-values.yaml"))["agent"]
     assert "initContainers" not in agent["spec"]
-    assert {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}} in agent["spec"]["volumes"]
+    assert {"name": "state", "emptyDir": {"sizeLimit": "300Mi"}} in agent["spec"]["volumes"]
 
 
 @every_ci

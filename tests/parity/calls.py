@@ -177,7 +177,11 @@ class Calls:
         assert self._kubectl is not None
         given = self.filled(stdin) if isinstance(stdin, str | None) else json.dumps(self.filled(stdin))
         shell = self.filled(command)
-        environment = {"PATH": os.environ["PATH"], "KUBECONFIG": str(self.server.kubeconfig), "HOME": str(self.server.directory)}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(self.server.kubeconfig),
+            "HOME": str(self.server.directory),
+        }
         script = f'kubectl() {{ {self._kubectl} -n {self.ns} "$@"; }}\nkubectl {shell}'
         done = subprocess.run(
             ["bash", "-c", script], input=given, env=environment, capture_output=True, text=True, timeout=60

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deploy.local.apiserver import bodies, discovery, openapi, requests, status
+from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.events import EventsView
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.handlers import Handlers
@@ -36,7 +35,6 @@ Message = MutableMapping[str, Any]  # what ASGI servers pass; its values are of 
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 _CRDS = f"{CRD_GROUP}/customresourcedefinitions"
 _REVIEWS = {(kind.group, kind.version, kind.plural): kind for kind in REVIEWS}
 _AGGREGATED = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -62,7 +60,7 @@ class Application:
     def __init__(self, store: Store, kinds: Registry, token: str) -> None:
         self._store = store
         self._kinds = kinds
-        self._token = b"Bearer " + token.encode()
+        self._authentication = Authentication(token)
         self.writes = Writes(store, kinds)
         self._hub = Hub(store.version)
         self._lister = Lister(store)
@@ -74,6 +72,7 @@ class Application:
         self._scale = ScaleSubresource(store, self.writes)
         self._reviews = Reviews(store, token)
         self._janitor = Janitor(store, self.writes, kinds)
+        self._openapi = openapi.Documents(kinds)
         self._faults = Faults()
         self._tasks: list[asyncio.Task[None]] = []
         store.listen(self._committed)
@@ -122,7 +121,7 @@ class Application:
     async def _guarded(self, request: Request, raw_query: bytes) -> tuple[Response | Stream, Rule | None]:
         rule = None
         try:
-            self._authenticate(request)
+            self._authentication.check(request)
             if self._faults and not request.path.startswith("/_"):
                 rule = self._faults.strike(request.method, f"{request.path}?{raw_query.decode('latin-1')}")
             if rule is not None:
@@ -137,13 +136,6 @@ class Application:
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             return failure(status.internal(f"{type(error).__name__}: {error}")), rule
-
-    def _authenticate(self, request: Request) -> None:
-        given = request.headers.get(b"authorization", b"")
-        if given.startswith(b"Basic "):
-            given = _basic_as_bearer(given)
-        if not hmac.compare_digest(given, self._token) and request.path.rstrip("/") not in _OPEN_PATHS:
-            raise status.unauthorized()
 
     async def _route(self, request: Request) -> Response | Stream:
         target = requests.parse_path(request.path)
@@ -190,6 +182,10 @@ class Application:
             case "GET", ["api" | "apis" as root] if discovery.wants_aggregated(request.header(b"accept")):
                 everything = discovery.aggregated(list(self._kinds.kinds()), core=root == "api")
                 return replace(json_response(everything), content_type=_AGGREGATED, headers=((b"vary", b"Accept"),))
+            case "GET", ["openapi", "v2"]:
+                return openapi.v2(request.header(b"accept"))
+            case "GET", ["openapi", "v3", *rest] if document := self._openapi.v3("/".join(rest)):
+                return document
             case "GET", _:
                 found = self._discover(parts, request.header(b"host"))
                 if found is not None:
@@ -201,7 +197,9 @@ class Application:
         match parts:
             case [""]:
                 groups = [f"/apis/{group}" for group in discovery.group_versions(kinds)]
-                return {"paths": ["/api", "/api/v1", "/apis", *groups, "/healthz", "/openapi/v3", "/version"]}
+                return {
+                    "paths": ["/api", "/api/v1", "/apis", *groups, "/healthz", "/openapi/v2", "/openapi/v3", "/version"]
+                }
             case ["api"]:
                 return discovery.api_versions(host)
             case ["api", version]:
@@ -213,10 +211,6 @@ class Application:
                 return discovery.api_group(group, versions) if versions else None
             case ["apis", group, version]:
                 return discovery.resource_list(group, version, kinds)
-            case ["openapi", "v3"]:
-                return openapi.index(kinds, self._kinds.generation)
-            case ["openapi", "v3", *rest]:
-                return openapi.document(kinds, "/".join(rest))
         return None
 
     def _script_faults(self, request: Request) -> Response:
@@ -225,18 +219,6 @@ class Application:
         elif request.method == "DELETE":
             self._faults.script(b"[]")
         return json_response(self._faults.rules())
-
-
-def _basic_as_bearer(header: bytes) -> bytes:
-    """The password of Basic credentials as a bearer token.
-
-    kubectl sends a kubeconfig's token over TLS only. Over loopback HTTP it sends what the server's URL holds,
-    http://kubectl:TOKEN@127.0.0.1:PORT, and that as Basic credentials.
-    """
-    try:
-        return b"Bearer " + base64.b64decode(header[6:], validate=True).partition(b":")[2]
-    except ValueError:
-        return b""
 
 
 def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> bool:

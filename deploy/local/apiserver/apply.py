@@ -178,12 +178,13 @@ def _without_abandoned(
     merged: JsonObject, mine: Entry, own: Fields | None, others: Sequence[Entry], rules: ListRules
 ) -> JsonObject:
     """Drops what this manager applied last time, applies no longer, and nobody else owns."""
-    abandoned = fieldsets.difference(mine.fields, own)
+    owned = own
     for entry in others:
-        abandoned = fieldsets.difference(abandoned, entry.fields)
+        owned = fieldsets.union(owned, entry.fields)
+    abandoned = fieldsets.difference(mine.fields, owned)
     if abandoned is None:
         return merged
-    pruned: JsonObject = fieldsets.remove(merged, abandoned, rules)
+    pruned: JsonObject = fieldsets.remove(merged, abandoned, owned, rules)
     return pruned
 
 

@@ -11,10 +11,10 @@ import msgspec
 import yaml
 
 from deploy.local.apiserver import protobuf, status, structs
+from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind, mismatch
 from deploy.local.apiserver.objects import Json, JsonObject, decode, dig, encode
 from deploy.local.apiserver.requests import Request
-from deploy.local.apiserver.writes import Deletion
 
 _YAML = ("application/yaml", "application/apply-patch+yaml")
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -127,10 +127,12 @@ def repeated_fields(request: Request, parsed: Json) -> Sequence[str]:
     """What strict decoding says of the fields that come twice in a body that was parsed."""
     if request.content_type == _PROTOBUF or request.field_validation == "Ignore":
         return ()
-    in_json = request.body.lstrip()[:1] in (b"{", b"[")
-    # A field has one colon, in the body as in what it was parsed to, but for the fields that were dropped.
-    if in_json and request.body.count(b":") == encode(parsed).count(b":"):
-        return ()
+    if request.body.lstrip()[:1] in (b"{", b"["):
+        # Nothing was dropped where what was parsed is the body, as it is for our own clients. Elsewhere a field has
+        # one colon, in the body as in what it was parsed to, but for the fields that were dropped.
+        said = encode(parsed)
+        if said == request.body or said.count(b":") == request.body.count(b":"):
+            return ()
     if request.content_type in _YAML:
         return _load_yaml(request.body)[1]
     found: list[str] = []

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from deploy.local.apiserver import bodies, patching, selectors, status, structs
+from deploy.local.apiserver import bodies, selectors, status, structs
 from deploy.local.apiserver.builtin import new_style_errors
-from deploy.local.apiserver.handlers import APPLY, STRATEGIC, Handlers, how_of, mutation
+from deploy.local.apiserver.handlers import APPLY, Handlers, how_of, mutation, with_patch
 from deploy.local.apiserver.kinds import Kind, field_label_error, field_labels
 from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.objects import decode as decode_json
@@ -69,8 +69,7 @@ class EventsView:
 
     async def _patch(self, request: Request, target: Target, kind: Kind) -> Response:
         mutate, patch = mutation(request, kind)
-        shown = patching.go_text(patch) if request.content_type == STRATEGIC else ""
-        how = replace(how_of(request, target, bodies.repeated_fields(request, patch)), patched=True, shown_patch=shown)
+        how = with_patch(how_of(request, target), request, patch)
         warnings: list[str] = []
 
         def patched(live: JsonObject) -> JsonObject:
@@ -80,7 +79,7 @@ class EventsView:
                 raise status.invalid("", kind.kind, target.name, wrong)
             return event
 
-        plain = How(how.manager, dry_run=how.dry_run, field_validation="Ignore", patched=True)
+        plain = How(how.manager, dry_run=how.dry_run, field_validation="Ignore", patch=patch)
         outcome = self._writes.update(self._core, target.namespace, target.name, patched, plain)
         if outcome.done is not None:
             await outcome.done

@@ -207,24 +207,27 @@ def _shown(element: str) -> str:
     return "[" + ",".join(f"{key}={encode(value).decode()}" for key, value in decode(text).items()) + "]"
 
 
-def remove(value: Json, fields: Fields, rules: ListRules, path: Path = ()) -> Json:
-    """The value without the named fields; containers they leave empty go too (None)."""
+def remove(value: Json, fields: Fields, kept: Fields | None, rules: ListRules, path: Path = ()) -> Json:
+    """The value without the named fields; containers they leave empty go too (None).
+
+    What is in a container that is named itself goes with it, unless it is among the `kept` fields.
+    """
     children = items_by_key(value, path, rules)
     if children is None:
         return None
     for element, node in fields.items():
         if element not in children:
             continue
-        if not node or "." in node:
-            below = remove(children[element], node, rules, child_path(path, element)) if len(node) > 1 else None
-            below = below if _has_more_than_keys(below, element) else None
-        else:
-            below = remove(children[element], node, rules, child_path(path, element))
-        children[element] = below
-    kept = {key: item for key, item in children.items() if item is not None}
-    if not kept:
+        named, kept_below = not node or "." in node, (kept or {}).get(element)
+        if named and kept_below is None:
+            children[element] = None
+            continue
+        below = remove(children[element], node, kept_below, rules, child_path(path, element))
+        children[element] = below if not named or _has_more_than_keys(below, element) else None
+    remaining = {key: item for key, item in children.items() if item is not None}
+    if not remaining:
         return None
-    return {key[2:]: item for key, item in kept.items()} if isinstance(value, dict) else list(kept.values())
+    return {key[2:]: item for key, item in remaining.items()} if isinstance(value, dict) else list(remaining.values())
 
 
 def _has_more_than_keys(item: Json, element: str) -> bool:

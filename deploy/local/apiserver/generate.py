@@ -25,6 +25,7 @@ _NAMED = re.compile(r"type (\w+) ([\w.\[\]]+)$")
 _IMPORT = re.compile(r'\s+(?:(\w+)\s+)?"(k8s\.io/[^"]+)"$')
 _NUMBER = re.compile(r'protobuf:"\w+,(\d+),')
 _MARKER = re.compile(r"//\s*\+(listType|listMapKey|mapType|structType)=(\w+)")
+_DEMAND = re.compile(r"//\s*\+(?:k8s:)?(optional|required)\b")
 _ATOMIC = {("structType", "atomic"), ("mapType", "atomic")}
 
 
@@ -118,6 +119,8 @@ class _Parser:
                 markers = []
             elif marker := _MARKER.match(line):
                 markers.append((marker[1], marker[2]))
+            elif demand := _DEMAND.match(line):
+                markers.append((demand[1], ""))
             elif match := _FIELD.match(line):
                 yield from self._field(match, markers)
                 markers = []
@@ -138,8 +141,9 @@ class _Parser:
         if name == "-":
             return
         written = "omitzero" if "omitzero" in options else "" if "omitempty" in options else "always"
+        demand = _demand(markers, always=written == "always")
         number = _NUMBER.search(match["tags"])
-        words = (full, written, *_list_words(markers, match["tags"]), f"#{number[1]}" if number else "")
+        words = (full, written, demand, *_list_words(markers, match["tags"]), f"#{number[1]}" if number else "")
         yield name, " ".join(filter(None, words))
 
     def _full(self, go: str) -> str:
@@ -154,8 +158,16 @@ class _Parser:
         return re.sub(r"(?!map\b)[A-Za-z]\w*(\.\w+)?", named, go)
 
 
+def _demand(markers: Sequence[tuple[str, str]], *, always: bool) -> str:
+    """`required` or `optional`, where that does not follow from when the field is written."""
+    for word, is_news in (("optional", always), ("required", not always)):
+        if (word, "") in markers:
+            return word if is_news else ""
+    return ""
+
+
 def _list_words(markers: Sequence[tuple[str, str]], tags: str) -> Iterator[str]:
-    """How a field merges: `keys=`, `set` or `atomic` when applied, `merge=`, `retain` or `replace` when patched."""
+    """How a field merges: `keys=`, `set` or `atomic` applied, `merge=`, `union`, `retain` or `replace` patched."""
     keys = [value for marker, value in markers if marker == "listMapKey"]
     strategies = re.search(r'patchStrategy:"([^"]*)"', tags)
     merge_key = re.search(r'patchMergeKey:"([^"]*)"', tags)
@@ -168,7 +180,7 @@ def _list_words(markers: Sequence[tuple[str, str]], tags: str) -> Iterator[str]:
     if merge_key:
         yield f"merge={merge_key[1]}"
     for strategy in strategies[1].split(",") if strategies else ():
-        yield {"merge": "", "retainKeys": "retain"}.get(strategy, strategy)
+        yield {"merge": "" if merge_key else "union", "retainKeys": "retain"}.get(strategy, strategy)
 
 
 if __name__ == "__main__":

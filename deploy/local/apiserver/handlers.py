@@ -151,9 +151,7 @@ class Handlers:
             error = status.forbidden_field("force", "may not be specified for non-apply patch")
             raise status.invalid_options("PatchOptions", error)
         mutate, patch = mutation(request, kind)
-        shown = patching.go_text(patch) if request.content_type == STRATEGIC else ""
-        how = replace(how, patched=True, shown_patch=shown, repeated=bodies.repeated_fields(request, patch))
-        outcome = self._writes.update(kind, target.namespace, target.name, mutate, how)
+        outcome = self._writes.update(kind, target.namespace, target.name, mutate, with_patch(how, request, patch))
         return await self._answer(request, kind, outcome)
 
     def _apply(self, request: Request, target: Target, kind: Kind, how: How) -> Outcome:
@@ -235,6 +233,12 @@ def how_of(request: Request, target: Target, repeated: Sequence[str] = ()) -> Ho
         field_validation=request.field_validation,
         repeated=repeated,
     )
+
+
+def with_patch(how: How, request: Request, patch: Json) -> How:
+    """The same for a patch that was parsed."""
+    strategic = request.content_type == STRATEGIC
+    return replace(how, patch=patch, strategic=strategic, repeated=bodies.repeated_fields(request, patch))
 
 
 def _version_of(request: Request) -> int:

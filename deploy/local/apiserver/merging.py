@@ -10,10 +10,15 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """How a list (or an object) merges: by which key in a strategic patch, by which keys or not at all when applied."""
+    """How a list (or an object) merges.
+
+    In a strategic patch: by the `merge_key`, as a `union`, or else it is replaced; when applied: by the `map_keys`, as
+    a set, or not at all (`atomic`).
+    """
 
     merge_key: str = ""
     map_keys: tuple[str, ...] = ()
+    union: bool = False
     is_set: bool = False
     retain_keys: bool = False
     replace: bool = False

@@ -1,109 +1,120 @@
-"""/openapi/v3: what kubectl validates, applies and explains by."""
+"""/openapi/v3, a document for each group version: what kubectl validates, applies and explains by; /openapi/v2."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 
-from deploy.local.apiserver import discovery
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver import components, discovery
+from deploy.local.apiserver.components import STRING, group_version_kind
+from deploy.local.apiserver.kinds import REVIEWS, Kind
 from deploy.local.apiserver.objects import JsonObject, encode
+from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.responses import Response, json_response
+from deploy.local.apiserver.structs import META
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_STRING = {"type": "string"}
-_STRINGS = {"type": "object", "additionalProperties": _STRING}
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
-_API_VERSION = "The version of the schema that this object follows."
-_KIND = "The kind of this object."
-_OBJECT_META: JsonObject = {
-    "type": "object",
-    "description": "What every object carries: its identity, its labels and its life.",
-    "properties": {
-        "name": {**_STRING, "description": "Unique among the objects of its kind in a namespace."},
-        "namespace": {**_STRING, "description": "The space within which the name is unique."},
-        "labels": {**_STRINGS, "description": "Keys and values to select objects by."},
-        "annotations": {**_STRINGS, "description": "Keys and values for tools, not for selection."},
-        "uid": {**_STRING, "description": "Unique over space and time."},
-        "resourceVersion": {**_STRING, "description": "Changes with every write of the object."},
-        "generation": {"type": "integer", "format": "int64", "description": "Counts changes of the desired state."},
-        "creationTimestamp": {**_STRING, "format": "date-time", "description": "When the object was made."},
-        "deletionTimestamp": {**_STRING, "format": "date-time", "description": "When the object is to be gone."},
-        "finalizers": {"type": "array", "items": _STRING, "description": "Who has to let go before it is gone."},
-        "ownerReferences": {
-            "type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            "description": "The objects this one goes with.",
-        },
-        "generateName": {**_STRING, "description": "The beginning of a name the server completes."},
-    },
-    "x-kubernetes-preserve-unknown-fields": True,
-}  # fmt: skip
+_STRATEGIC = "application/strategic-merge-patch+json"
+_TITLE = "Headroom's embedded Kubernetes API"
+_V2 = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
-def index(kinds: Iterable[Kind], generation: int) -> JsonObject:
-    """The root document: a path, with a hash that changes with the definitions, for each group version."""
-    return {"paths": {_path(kind): {"serverRelativeURL": _document_url(kind, generation)} for kind in kinds}}
+class Documents:
+    """The documents of the kinds being served, each built when it is first asked for."""
+
+    def __init__(self, kinds: Registry) -> None:
+        self._kinds = kinds
+        self._generation = -1
+        self._built: dict[str, bytes] = {}
+
+    def v3(self, path: str) -> Response | None:
+        """The root document (""), or that of a group version ("apis/apps/v1"); None if there is no such."""
+        if self._generation != self._kinds.generation:
+            self._generation = self._kinds.generation
+            self._built.clear()
+        if path not in self._built:
+            found = self._document(path)
+            if found is None:
+                return None
+            self._built[path] = encode(found)
+        return Response(self._built[path])
+
+    def _document(self, path: str) -> JsonObject | None:
+        kinds = [*self._kinds.kinds(), *REVIEWS]
+        if not path:
+            return {"paths": {_path(kind): {"serverRelativeURL": self._url(kind)} for kind in kinds}}
+        chosen = [kind for kind in kinds if _path(kind) == path]
+        return _document(chosen) if chosen else None
+
+    def _url(self, kind: Kind) -> str:
+        """A document's address, with a hash that changes with the definitions."""
+        digest = hashlib.sha256(encode([_path(kind), self._generation])).hexdigest()
+        return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
+
+
+def v2(accept: str) -> Response:
+    """A document without paths. Clients look into it only for what version 3 does not describe, which is unknown."""
+    info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
+    if "protobuf" not in accept:
+        return json_response({"swagger": "2.0", "info": info, "paths": {}})
+    described = _field(1, _TITLE.encode()) + _field(2, info["version"].encode())
+    return Response(_field(1, b"2.0") + _field(2, described), content_type=_V2)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A protobuf field of less than 128 bytes."""
+    return bytes((number << 3 | 2, len(value))) + value
 
 
 def _path(kind: Kind) -> str:
-    return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+    return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _document_url(kind: Kind, generation: int) -> str:
-    digest = hashlib.sha256(encode([_path(kind), generation])).hexdigest()
-    return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
-
-
-def document(kinds: Iterable[Kind], path: str) -> JsonObject | None:
-    """The OpenAPI v3 document of a group version ("apis/apps/v1"); None if there is no such."""
-    chosen = [kind for kind in kinds if _path(kind) == path]
-    if not chosen:
-        return None
-    schemas = {_META: _OBJECT_META} | {_schema_name(kind): _schema(kind) for kind in chosen}
-    paths = {_url(kind): _operations(kind) for kind in chosen}
-    info = {"title": "Headroom's embedded Kubernetes API", "version": discovery.version()["gitVersion"]}
+def _document(kinds: Iterable[Kind]) -> JsonObject:
+    """The document of the kinds of a group version."""
+    schemas = components.schemas([META, *(kind.struct for kind in kinds if not kind.custom)])
+    schemas |= {_schema_name(kind): _custom_schema(kind) for kind in kinds if kind.custom}
+    paths = {_url(kind): _operations(kind) for kind in kinds}
+    info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _schema_name(kind: Kind) -> str:
-    group = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
-    return f"{group}.{kind.version}.{kind.kind}"
+    if not kind.custom:
+        return components.name(kind.struct)
+    return f"{'.'.join(reversed(kind.group.split('.')))}.{kind.version}.{kind.kind}"
 
 
 def _url(kind: Kind) -> str:
     namespace = "/namespaces/{namespace}" if kind.namespaced else ""
-    return f"/{_path(kind)}{namespace}/{kind.plural}/{{name}}"
+    return f"/{_path(kind)}{namespace}/{kind.plural}" + ("" if kind in REVIEWS else "/{name}")
 
 
-def _schema(kind: Kind) -> JsonObject:
-    if kind.schema is not None:
-        schema = dict(kind.schema.raw)
-    else:
-        schema = {"type": "object", "description": f"{kind.kind} of {kind.api_version}, stored as given.",
-                  "x-kubernetes-preserve-unknown-fields": True}  # fmt: skip
-    common = {
-        "apiVersion": {**_STRING, "description": _API_VERSION},
-        "kind": {**_STRING, "description": _KIND},
-        "metadata": {"allOf": [{"$ref": f"#/components/schemas/{_META}"}], "description": "Identity and life."},
+def _custom_schema(kind: Kind) -> JsonObject:
+    assert kind.schema is not None
+    metadata = components.reference(components.name(META)) | {"description": "Identity and life."}
+    properties = {**components.IDENTITY, "metadata": metadata}
+    properties = {**kind.schema.raw.get("properties", {}), **properties}
+    return {
+        **kind.schema.raw,
+        "properties": properties,
+        "x-kubernetes-group-version-kind": [group_version_kind(kind)],
     }
-    schema["properties"] = common | {
-        name: child for name, child in (schema.get("properties") or {}).items() if name not in common
-    }
-    return schema | {"x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
-
-
-def _group_version_kind(kind: Kind) -> JsonObject:
-    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
 def _operations(kind: Kind) -> JsonObject:
-    parameters = [{"name": name, "in": "query", "schema": _STRING} for name in _QUERY]
-    reference = {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}
-    answer = {"responses": {"200": {"description": "OK", "content": {"application/json": reference}}}}
-    common = {"x-kubernetes-group-version-kind": _group_version_kind(kind)} | answer
-    patch_body = {"content": {media_type: {"schema": {"type": "object"}} for media_type in _PATCHES}}
+    schema = {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}
+    answer = {"responses": {"200": {"description": "OK", "content": {"application/json": schema}}}}
+    common = {"x-kubernetes-group-version-kind": group_version_kind(kind)} | answer
+    written = common | {"parameters": [{"name": name, "in": "query", "schema": STRING} for name in _QUERY]}
+    body = {"requestBody": {"content": {"*/*": schema}}}
+    if kind in REVIEWS:
+        return {"post": {"operationId": f"create{kind.kind}", **written, **body}}
+    media_types = _PATCHES if kind.custom else (*_PATCHES, _STRATEGIC)
+    content = {media_type: {"schema": {"type": "object"}} for media_type in media_types}
     return {
         "get": {"operationId": f"read{kind.kind}", **common},
-        "patch": {"operationId": f"patch{kind.kind}", "parameters": parameters, "requestBody": patch_body, **common},
-        "put": {"operationId": f"replace{kind.kind}", "parameters": parameters, **common},
+        "put": {"operationId": f"replace{kind.kind}", **written, **body},
+        "patch": {"operationId": f"patch{kind.kind}", **written, "requestBody": {"content": content}},
     }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from deploy.local.apiserver import status
 from deploy.local.apiserver.merging import ListRule, ListRules, Path
 from deploy.local.apiserver.objects import Json, JsonObject, copy
+from deploy.local.apiserver.quoting import go_text
 
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
@@ -21,22 +22,13 @@ def merge(target: Json, patch: Json) -> Json:
         return patch
     result = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
-        if value is None:
+        if isinstance(value, dict):
+            result[key] = merge(result.get(key), value)
+        elif value is None:
             result.pop(key, None)
         else:
-            result[key] = merge(result.get(key), value)
+            result[key] = value
     return result
-
-
-def go_text(value: Json) -> str:
-    """A value as Go prints it: map[a:1 b:[x y]]."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(map(go_text, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "<nil>" if value is None else str(value)
 
 
 class PatchFailed(Exception):
@@ -181,7 +173,7 @@ def _merge_list(
 ) -> list[Json]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
-    if rule is not None and rule.is_set:
+    if rule is not None and rule.union:
         merged = current + [item for item in patch if item not in current]
         return _arranged(merged, patch, current, "")
     if rule is None or not rule.merge_key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from deploy.local.apiserver import status
@@ -37,7 +38,7 @@ class Request:
 
     @property
     def content_type(self) -> str:
-        return self.header(b"content-type").partition(";")[0].strip().lower()
+        return _media_type(self.headers.get(b"content-type", b""))
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter; present without a value means true."""
@@ -81,6 +82,11 @@ class Request:
                 error = status.invalid_value("fieldManager", self.query["fieldManager"], detail)
                 raise status.invalid_options(_OPTIONS[self.method], error)
         return self.query.get("fieldManager") or self.header(b"user-agent").partition("/")[0] or "unknown"
+
+
+@lru_cache(maxsize=64)
+def _media_type(header: bytes) -> str:
+    return header.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def parse_query(raw: bytes) -> dict[str, str]:

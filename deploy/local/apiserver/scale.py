@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from deploy.local.apiserver import apply, bodies, metadata, patching, status
-from deploy.local.apiserver.handlers import APPLY, STRATEGIC, how_of, mutation
+from deploy.local.apiserver import apply, bodies, metadata, status
+from deploy.local.apiserver.handlers import APPLY, how_of, mutation, with_patch
 from deploy.local.apiserver.kinds import SCALE, Kind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, timestamp
 from deploy.local.apiserver.requests import Request, Target
@@ -43,10 +43,7 @@ class ScaleSubresource:
                 return await self._apply(request, target, kind)
             case "PATCH":
                 mutate, patch = mutation(request, SCALE)
-                shown = patching.go_text(patch) if request.content_type == STRATEGIC else ""
-                repeated = bodies.repeated_fields(request, patch)
-                how = replace(how_of(request, target, repeated), patched=True, shown_patch=shown)
-                return await self._write(target, kind, mutate, how)
+                return await self._write(target, kind, mutate, with_patch(how_of(request, target), request, patch))
         raise status.method_not_allowed()
 
     async def _write(self, target: Target, kind: Kind, mutate: Mutate, how: How) -> Response:

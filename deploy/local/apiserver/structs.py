@@ -79,9 +79,10 @@ _JSON_NAMES: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of a struct: its Go type, when it is written, and how it merges."""
+    """A field of a struct: its Go type, whether it has to be there, when it is written, and how it merges."""
 
     type: str
+    required: bool
     always: bool
     omit_zero: bool
     rule: ListRule | None
@@ -126,19 +127,21 @@ def _member(text: str) -> Member:
     go, *words = text.split()
     options = dict(word.split("=") for word in words if "=" in word)
     struct = resolved(go.lstrip("*"))
-    atomic = "atomic" in words or _is_atomic_struct(struct)
+    atomic = "atomic" in words or is_atomic_struct(struct)
     rule = ListRule(
         merge_key=options.get("merge", ""),
         map_keys=tuple(filter(None, options.get("keys", "").split(","))),
         is_set="set" in words,
+        union="union" in words,
         retain_keys="retain" in words,
         replace="replace" in words,
         atomic=atomic,
-        atomic_items=go.startswith("[]") and _is_atomic_struct(resolved(element(go).lstrip("*"))),
+        atomic_items=go.startswith("[]") and is_atomic_struct(resolved(element(go).lstrip("*"))),
     )
     numbers = next((word[1:] for word in words if word.startswith("#")), "")
     return Member(
         go,
+        required="required" in words or ("always" in words and "optional" not in words),
         always="always" in words,
         omit_zero="omitzero" in words,
         rule=None if rule == ListRule() else rule,
@@ -158,7 +161,8 @@ def is_struct(go: str) -> bool:
     return go not in OPAQUE and isinstance(_types().get(go), dict)
 
 
-def _is_atomic_struct(go: str) -> bool:
+def is_atomic_struct(go: str) -> bool:
+    """Whether a struct is applied as one value."""
     return is_struct(go) and STRUCT_TYPE in _types()[go]
 
 

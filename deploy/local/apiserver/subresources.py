@@ -8,13 +8,14 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from deploy.local.apiserver import bodies, disruption, status
+from deploy.local.apiserver.deletion import Deletion, check_preconditions
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, json_response
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import Deletion, How, Outcome, Writes, check_preconditions
+from deploy.local.apiserver.writes import How, Outcome, Writes
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."

@@ -5,7 +5,6 @@ Everything here runs inside one turn of the event loop; what it decides is durab
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import re
 import time
@@ -14,9 +13,11 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.local.apiserver import apply, builtin, metadata, registry, status, structs
+from deploy.local.apiserver import apply, builtin, deletion, metadata, quoting, registry, status, structs
+from deploy.local.apiserver.admission import Admission
+from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind, blank, mismatch
-from deploy.local.apiserver.objects import JsonObject, dig, encode, timestamp, unix_seconds
+from deploy.local.apiserver.objects import Json, JsonObject, encode, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Record, Store, object_key
@@ -32,14 +33,11 @@ _FURNITURE: Mapping[tuple[str, str], JsonObject] = {
     ("/serviceaccounts", "default"): {},
     ("/configmaps", "kube-root-ca.crt"): {"data": {"ca.crt": ""}},
 }
-_SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
-_PRIORITY_CLASSES = "scheduling.k8s.io/priorityclasses"
 # What the server gives a new object's spec, its writer does not own.
 _ADMITTED: Mapping[str, Sequence[str]] = {
     "/pods": ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations"),
     "/namespaces": ("finalizers",),
 }
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _NOT_INTO = re.compile(r"json: cannot unmarshal (\S+(?: \d\S*)?) into Go struct field \S+ of type (\S+)")
 _GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
@@ -47,26 +45,19 @@ _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a write is made: by whom, for real or not, and how strictly fields are taken."""
+    """How a write is made: by whom, for real or not, and how strictly fields are taken.
+
+    `patch`: what was merged into the object, if anything was; `strategic`: in the way of built-in kinds.
+    """
 
     manager: str = "apiserver"
     operation: str = "Update"
     subresource: str = ""
     dry_run: bool = False
     field_validation: str = "Warn"
-    patched: bool = False
-    shown_patch: str = ""
+    patch: Json = None
+    strategic: bool = False
     repeated: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """DeleteOptions."""
-
-    grace_period_seconds: int | None = None
-    uid: str = ""
-    resource_version: str = ""
-    propagation: str = "Background"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +78,7 @@ class Writes:
     def __init__(self, store: Store, kinds: Registry) -> None:
         self._store = store
         self._kinds = kinds
+        self._admission = Admission(store)
 
     def create(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
         """Raises StatusError: 404 (namespace), 403, 409, 422, 400."""
@@ -102,7 +94,7 @@ class Writes:
         if decoded.problem:
             raise _undecodable(kind, obj, how, decoded.problem)
         sent = set(obj["spec"]) if isinstance(obj.get("spec"), dict) else set()
-        self._admit(kind, namespace, name, obj)
+        self._admission.admit(kind, namespace, name, obj)
         for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(key, None)
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
@@ -151,75 +143,6 @@ class Writes:
     def _taken(self, kind: Kind, namespace: str, name: str) -> bool:
         return self._store.latest(kind.resource, object_key(namespace, name)) is not None
 
-    def _admit(self, kind: Kind, namespace: str, name: str, obj: JsonObject) -> None:
-        """Cluster state that a new object depends on: its namespace, a pod's priority class."""
-        if kind.namespaced:
-            found = self._store.latest("/namespaces", namespace)
-            if found is None:
-                raise status.not_found("", "namespaces", namespace)
-            if found.load()["metadata"].get("deletionTimestamp"):
-                why = f"unable to create new content in namespace {namespace} because it is being terminated"
-                cause = {
-                    "reason": "NamespaceTerminating",
-                    "message": f"namespace {namespace} is being terminated",
-                    "field": "metadata.namespace",
-                }
-                raise status.forbidden(kind.group, kind.plural, name, why, [cause])
-        if kind.resource == "/services":
-            self._admit_address(obj)
-        if kind.resource == "/pods":
-            self._admit_account(namespace, name, obj)
-            self._admit_priority(name, obj)
-
-    def _admit_address(self, service: JsonObject) -> None:
-        """Gives a service an address of the service network that no other has."""
-        spec = service.get("spec")
-        if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
-            taken = {dig(record.load(), "spec", "clusterIP") for record in self._store.ordered("/services")}
-            free = (str(address) for address in _SERVICE_NETWORK.hosts())
-            spec["clusterIP"] = next(address for address in free if address not in taken)
-
-    def _admit_account(self, namespace: str, name: str, pod: JsonObject) -> None:
-        account = dig(pod, "spec", "serviceAccountName") or dig(pod, "spec", "serviceAccount") or "default"
-        # The account `default` is made with its namespace: it is there, or about to be.
-        known = account == "default" or self._store.latest("/serviceaccounts", object_key(namespace, str(account)))
-        if not known:
-            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
-            raise status.forbidden("", "pods", name, why)
-
-    def _admit_priority(self, name: str, pod: JsonObject) -> None:
-        """The priority of the pod's class; a pod may say it itself, but no other."""
-        spec = pod.get("spec")
-        wanted = dig(pod, "spec", "priorityClassName") or ""
-        if not isinstance(spec, dict) or not isinstance(wanted, str):
-            return
-        chosen = self._priority_class(wanted)
-        if wanted and chosen is None:
-            raise status.forbidden("", "pods", name, f"no PriorityClass with name {wanted} was found")
-        value, policy = 0, "PreemptLowerPriority"
-        if chosen is not None:
-            spec["priorityClassName"] = chosen["metadata"]["name"]
-            value, policy = chosen["value"], chosen.get("preemptionPolicy") or policy
-        for field_, shown, computed in (
-            ("priority", "integer value of priority", value),
-            ("preemptionPolicy", "string value of PreemptionPolicy", policy),
-        ):
-            given = spec.get(field_)
-            if given is None:
-                spec[field_] = computed
-            elif type(given) is type(computed) and given != computed:
-                why = f"the {shown} ({given}) must not be provided in pod spec; priority admission controller "
-                why += f"computed {computed} from the given PriorityClass name"
-                raise status.forbidden("", "pods", name, why)
-
-    def _priority_class(self, name: str) -> JsonObject | None:
-        """The class of a name; without one, the lowest of those that are the default of the cluster."""
-        if name:
-            found = self._store.latest(_PRIORITY_CLASSES, name)
-            return None if found is None else found.load()
-        defaults = (record.load() for record in self._store.ordered(_PRIORITY_CLASSES))
-        return min((item for item in defaults if item.get("globalDefault")), key=lambda c: c["value"], default=None)
-
     def update(
         self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
     ) -> Outcome:
@@ -256,7 +179,7 @@ class Writes:
     def _store_update(
         self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
     ) -> Outcome:
-        if _may_go(kind, new):
+        if deletion.may_go(kind, new):
             # The answer to the last who lets go shows the version that it let go of.
             shown = encode(new)
             return replace(self._remove(kind, namespace, name, new, how), value=shown)
@@ -303,21 +226,21 @@ class Writes:
         meta = obj["metadata"]
         if kind.resource == "/namespaces" and name in _PROTECTED_NAMESPACES:
             raise status.forbidden("", kind.plural, name, "this namespace may not be deleted")
-        check_preconditions(kind, meta, wanted)
-        grace = _grace_seconds(kind, obj, wanted)
-        finalizers = _deletion_finalizers(meta, wanted.propagation)
+        deletion.check_preconditions(kind, meta, wanted)
+        grace = deletion.grace_seconds(kind, obj, wanted)
+        finalizers = deletion.finalizers(meta, wanted.propagation)
         marked = meta.get("deletionTimestamp") is not None
-        if marked and finalizers == (meta.get("finalizers") or []) and grace >= _marked_grace(meta):
+        if marked and finalizers == (meta.get("finalizers") or []) and grace >= deletion.marked_grace(meta):
             return Outcome(record.value, self._store.pending(kind.resource, record.key), uid=meta["uid"])
         if finalizers:
             meta["finalizers"] = finalizers
         else:
             meta.pop("finalizers", None)
-        if grace == 0 and not finalizers and not _namespace_content(kind, obj):
+        if grace == 0 and not finalizers and not deletion.holds_content(kind, obj):
             if kind.resource == "/pods":
-                _mark(kind, obj, 0)
+                deletion.mark(kind, obj, 0)
             return self._remove(kind, namespace, name, obj, how)
-        _mark(kind, obj, grace)
+        deletion.mark(kind, obj, grace)
         return replace(self._put(kind, namespace, name, obj, how), uid=meta["uid"])
 
     def _writer(self, kind: Kind, how: How, now: str) -> apply.Writer:
@@ -344,7 +267,7 @@ def decode(kind: Kind, obj: JsonObject, how: How) -> tuple[JsonObject, list[Fiel
     if problem := _identity_problem(kind, obj) or decoded.problem:
         raise _undecodable(kind, obj, how, problem)
     taken, unknown, errors = decoded.obj, list(decoded.unknown), list[FieldError]()
-    taken["metadata"] = {key: value for key, value in taken["metadata"].items() if value not in (None, {}, [], "")}
+    taken["metadata"] = {key: value for key, value in taken["metadata"].items() if value or value == 0}
     if kind.schema is not None:
         checked = kind.schema.check(taken)
         taken, errors = checked.obj, checked.errors
@@ -373,10 +296,10 @@ def _undecodable(kind: Kind, obj: JsonObject, how: How, why: str) -> status.Stat
     if how.operation == "Apply":
         key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
         return status.not_applicable(kind.group, kind.version, kind.kind, key, why)
-    if how.shown_patch:
-        why = _NOT_INTO.sub(_not_restored, why)
-    if how.patched:
-        return status.invalid("", "", "", [status.invalid_value("patch", how.shown_patch or encode(obj).decode(), why)])
+    if how.patch is not None:
+        shown = quoting.go_text(how.patch) if how.strategic else quoting.patched(kind, obj, how.patch)
+        why = _NOT_INTO.sub(_not_restored, why) if how.strategic else why
+        return status.invalid("", "", "", [status.invalid_value("patch", shown, why)])
     return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
@@ -442,68 +365,3 @@ def _same(old: JsonObject, new: JsonObject) -> bool:
         return False
     timeless = [[{**entry, "time": None} for entry in entries or ()] for entries in managed]
     return timeless[0] == timeless[1]
-
-
-def _may_go(kind: Kind, obj: JsonObject) -> bool:
-    """Marked for deletion and nobody holds it any more."""
-    meta = obj["metadata"]
-    if not meta.get("deletionTimestamp") or meta.get("finalizers") or _namespace_content(kind, obj):
-        return False
-    return not meta.get("deletionGracePeriodSeconds")
-
-
-def _namespace_content(kind: Kind, obj: JsonObject) -> bool:
-    return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
-
-
-def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
-    """Raises StatusError (409) when the object is not the one, or not the version, to be deleted."""
-    if wanted.uid and wanted.uid != meta["uid"]:
-        why = f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({meta['uid']}). "
-        why += "The object might have been deleted and then recreated"
-        raise status.conflict(kind.group, kind.kind, meta["name"], why)
-    if wanted.resource_version and wanted.resource_version != meta["resourceVersion"]:
-        why = f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
-        why += f"ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
-        raise status.conflict(kind.group, kind.kind, meta["name"], why)
-
-
-def _grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
-    """How long a pod on a node is given; nothing else gets time."""
-    if kind.resource != "/pods":
-        return 0
-    spec = obj["spec"]
-    if not spec.get("nodeName") or dig(obj, "status", "phase") in ("Succeeded", "Failed"):
-        return 0
-    asked = wanted.grace_period_seconds
-    seconds: int = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
-    return seconds if seconds >= 0 else 1
-
-
-def _marked_grace(meta: JsonObject) -> int:
-    return int(meta.get("deletionGracePeriodSeconds") or 0)
-
-
-def _deletion_finalizers(meta: JsonObject, propagation: str) -> list[str]:
-    kept = [name for name in meta.get("finalizers") or () if name not in (ORPHAN, FOREGROUND)]
-    match propagation:
-        case "Orphan":
-            return [*kept, ORPHAN]
-        case "Foreground":
-            return [*kept, FOREGROUND]
-    return kept
-
-
-def _mark(kind: Kind, obj: JsonObject, grace: int) -> None:
-    meta = obj["metadata"]
-    if meta.get("deletionTimestamp") is None:
-        meta["deletionTimestamp"] = timestamp(time.time() + grace)
-        if meta.get("generation"):
-            meta["generation"] += 1
-    else:
-        shortened = unix_seconds(meta["deletionTimestamp"]) - _marked_grace(meta) + grace
-        meta["deletionTimestamp"] = timestamp(shortened)
-    if kind.resource == "/namespaces":
-        obj.setdefault("status", {})["phase"] = "Terminating"
-    else:
-        meta["deletionGracePeriodSeconds"] = grace

@@ -11,6 +11,13 @@ def _apply(body: Json, manager: str = "m1", query: str = "", path: str = "$cm/a"
     return patch(f"{path}?fieldManager={manager}{query}", body, APPLY)
 
 
+def _workload(*containers: Json, init: bool = False) -> Json:
+    pod = {"containers": list(containers)} | ({"initContainers": [{"name": "i", "image": "i"}]} if init else {})
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+
+
 applies.table({
     "an apply creates": [_apply(applied(data={"a": "1"})), get("$cm/a")],
     "an apply again changes nothing": [_apply(applied(data={"a": "1"})), _apply(applied(data={"a": "1"}))],
@@ -80,6 +87,15 @@ applies.table({
         _apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
             "containers": [{"name": "c", "image": "busybox:2"}]
         }}, "m2", "&force=true", path="$pods/a"),
+    ],
+    "an apply takes back containers with their defaults": [
+        _apply(_workload({"name": "c", "image": "i"}, {"name": "d", "image": "i"}, init=True), path="$deployments/a"),
+        _apply(_workload({"name": "c", "image": "i"}), path="$deployments/a"),
+    ],
+    "an apply takes back a container of which another says something": [
+        _apply(_workload({"name": "c", "image": "i"}, {"name": "d", "image": "i"}), path="$deployments/a"),
+        _apply(_workload({"name": "d", "image": "i", "tty": True}), "m2", path="$deployments/a"),
+        _apply(_workload({"name": "c", "image": "i"}), path="$deployments/a"),
     ],
     "an apply of two containers of one name is refused": _apply({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},

@@ -18,6 +18,8 @@ from tests.parity.calls import (
 
 errors = Area("errors", "Status codes and error bodies")
 
+_NOBODY = {"Authorization": ""}
+
 # fmt: off
 errors.table({
     # 400
@@ -56,9 +58,17 @@ errors.table({
     "delete options of the wrong type are refused":
         [given("$cm", config_map()), delete("$cm/a", {"gracePeriodSeconds": "a"})],
     # 401
-    "a call without credentials is refused": Step("GET", "$cm", headers={"Authorization": ""}),
+    "a call without credentials is refused": Step("GET", "$cm", headers=_NOBODY),
     "a call with a wrong token is refused": Step("GET", "$cm", headers={"Authorization": "Bearer wrong"}),
+    "a wrong token is refused even where none is needed":
+        Step("GET", "/healthz", headers={"Authorization": "Bearer x"}),
     # 403
+    "a call of nobody on an object is refused": Step("DELETE", "$deployments/a", headers=_NOBODY),
+    "a call of nobody on a cluster-wide status is refused": Step("PATCH", "$nodes/a/status", {}, headers=_NOBODY),
+    "a watch of nobody is refused": Step("GET", "$nodes?watch=true", headers=_NOBODY),
+    "a call of nobody on a namespace is refused": Step("GET", "$namespaces/$ns", headers=_NOBODY),
+    "a call of nobody on a path is refused": Step("GET", "/apis", headers=_NOBODY),
+    "a call of nobody on the health is answered": Step("GET", "/healthz", headers=_NOBODY),
     "a namespace that stays cannot be deleted": delete("/api/v1/namespaces/kube-system"),
     # 404
     "an object that is missing is not found": get("$cm/nope"),

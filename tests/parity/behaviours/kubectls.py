@@ -101,6 +101,9 @@ _SESSIONS: dict[str, Script] = {
     ),
     "explain explains": _typed("explain nodemetric.spec", "explain nodemetric.nothing"),
     "explain explains a built-in kind": _typed("explain pod.spec.nodeName"),
+    "explain lists the fields of built-in kinds": _typed(*(
+        f"explain {what} --recursive | grep -P '\\t<'" for what in ("pod.spec.containers", "pdb", "service", "roles")
+    ), "explain node.nothing"),
     "discovery lists the kind":
         _typed("api-resources --api-group=slo.koordinator.sh", "api-resources --categories=headroom -o name"),
     "can-i asks": _typed("auth can-i create pods", "auth can-i '*' '*'"),

@@ -1,0 +1,89 @@
+"""What the cluster has to say to a new object: its namespace, a pod's account and priority, a service's address."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from deploy.local.apiserver import status
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject, dig
+from deploy.local.apiserver.store import Store, object_key
+
+_SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
+_PRIORITY_CLASSES = "scheduling.k8s.io/priorityclasses"
+
+
+class Admission:
+    """Decides by what is in one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, kind: Kind, namespace: str, name: str, obj: JsonObject) -> None:
+        """Completes a new object. Raises StatusError (403, 404)."""
+        if kind.namespaced:
+            found = self._store.latest("/namespaces", namespace)
+            if found is None:
+                raise status.not_found("", "namespaces", namespace)
+            if found.load()["metadata"].get("deletionTimestamp"):
+                why = f"unable to create new content in namespace {namespace} because it is being terminated"
+                cause = {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+                raise status.forbidden(kind.group, kind.plural, name, why, [cause])
+        if kind.resource == "/services":
+            self._give_address(obj)
+        if kind.resource == "/pods":
+            self._check_account(namespace, name, obj)
+            self._give_priority(name, obj)
+
+    def _give_address(self, service: JsonObject) -> None:
+        """Gives a service an address of the service network that no other has."""
+        spec = service.get("spec")
+        if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
+            taken = {dig(record.load(), "spec", "clusterIP") for record in self._store.ordered("/services")}
+            free = (str(address) for address in _SERVICE_NETWORK.hosts())
+            spec["clusterIP"] = next(address for address in free if address not in taken)
+
+    def _check_account(self, namespace: str, name: str, pod: JsonObject) -> None:
+        account = dig(pod, "spec", "serviceAccountName") or dig(pod, "spec", "serviceAccount") or "default"
+        # The account `default` is made with its namespace: it is there, or about to be.
+        known = account == "default" or self._store.latest("/serviceaccounts", object_key(namespace, str(account)))
+        if not known:
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            raise status.forbidden("", "pods", name, why)
+
+    def _give_priority(self, name: str, pod: JsonObject) -> None:
+        """The priority of the pod's class; a pod may say it itself, but no other."""
+        spec = pod.get("spec")
+        wanted = dig(pod, "spec", "priorityClassName") or ""
+        if not isinstance(spec, dict) or not isinstance(wanted, str):
+            return
+        chosen = self._priority_class(wanted)
+        if wanted and chosen is None:
+            raise status.forbidden("", "pods", name, f"no PriorityClass with name {wanted} was found")
+        value, policy = 0, "PreemptLowerPriority"
+        if chosen is not None:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+            value, policy = chosen["value"], chosen.get("preemptionPolicy") or policy
+        for field_, shown, computed in (
+            ("priority", "integer value of priority", value),
+            ("preemptionPolicy", "string value of PreemptionPolicy", policy),
+        ):
+            given = spec.get(field_)
+            if given is None:
+                spec[field_] = computed
+            elif type(given) is type(computed) and given != computed:
+                why = f"the {shown} ({given}) must not be provided in pod spec; priority admission controller "
+                why += f"computed {computed} from the given PriorityClass name"
+                raise status.forbidden("", "pods", name, why)
+
+    def _priority_class(self, name: str) -> JsonObject | None:
+        """The class of a name; without one, the lowest of those that are the default of the cluster."""
+        if name:
+            found = self._store.latest(_PRIORITY_CLASSES, name)
+            return None if found is None else found.load()
+        defaults = (record.load() for record in self._store.ordered(_PRIORITY_CLASSES))
+        return min((item for item in defaults if item.get("globalDefault")), key=lambda c: c["value"], default=None)
