@@ -46,6 +46,7 @@ from agent.reporter.report import Observed, status
 from agent.reporter.schedule import Reason
 from agent.settings import AgentSettings
 from agent.states_informer.pods import describe
+from shared import names
 from shared.api.core import ContainerStatus, Pod, PodSpec, PodStatus
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetricReport
@@ -391,8 +392,9 @@ def add_node(client: Client, name: str) -> list[str]:
     running_status = {"status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": started}}
     for number in range(PODS):
         own_name = f"{name}-{number}"
-        spec = {"nodeName": name, "priority": 9000, "containers": containers}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": own_name}, "spec": spec}
+        metadata = {"name": own_name, "labels": {names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value}}
+        spec = {"nodeName": name, "containers": containers}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         client.create(PODS_RESOURCE, pod, "default")
         client.patch(PODS_RESOURCE, own_name, running_status, "default", subresource="status")
     return [item["metadata"]["uid"] for item in client.list(PODS_RESOURCE, "default").items]
