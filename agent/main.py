@@ -108,7 +108,7 @@ class Agent:
         self._web = web.server(Face(rooms), settings.listen)
         registry.register(ScrapeCollector(self._scrape, node.families))
         if settings.koordinator_metrics:
-            registry.register(ScrapeCollector(self._scrape, koordinator.families))
+            registry.register(ScrapeCollector(self._scrape, koordinator.Koordinator().families))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -153,6 +153,7 @@ class Agent:
             usages=usages,
             numa=measurements.numa_usages(last(Kind.NUMA), usages.get(series.SYSTEM)),
             host_applications=[(one, of_applications[one.name]) for one in applications if one.name in of_applications],
+            readings=self._rooms.readings,
             pods=pods,
             prediction=self._predict_server.predict(pods, state),
             allocatable=state.allocatable if state else None,

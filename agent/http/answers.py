@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from agent.http import queries
-from agent.http.rooms import FRESH_SECONDS, Rooms
+from agent.http.rooms import FRESH_SECONDS, READING_SECONDS, Rooms
 from agent.http.schemas import (
     Aggregate,
     Amount,
@@ -44,7 +44,6 @@ from shared.names import PriorityClass
 from shared.quantity import Resources
 
 MOST_VALUES = 100_000  # of one answer: about 1 MB
-READING_SECONDS = 60  # the colder values are read every 30 s at the latest
 SUMMARY_SECONDS = (300, 3600, 86400)
 DECIMALS = 6  # single precision has no more below 10 cores
 

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Usage
+from agent.metric_cache.series import Kind, SeriesKey, Usage
 from agent.metrics_advisor.advisor import MetricsAdvisor
 from agent.predict_server.server import PredictServer
 from agent.reporter.reporter import Reporter
@@ -16,6 +16,7 @@ from shared.clock import Clock
 from shared.telemetry import Loops
 
 FRESH_SECONDS = 10  # an older sample is not what is used now
+READING_SECONDS = 60  # the colder values are read every 30 s at the latest
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Rooms:
     def usages(self) -> dict[str, Usage]:
         """Every entity's last sample, if it is of the last seconds."""
         return self.cache.usages(Aggregation.LAST, FRESH_SECONDS, until=self.advisor.second)
+
+    def readings(self, kind: Kind) -> dict[SeriesKey, float]:
+        """The last value of every series of a kind, if it is of the last minute."""
+        return self.cache.aggregate(Aggregation.LAST, READING_SECONDS, kind=kind, until=self.advisor.second)
 
     @property
     def time(self) -> str:

@@ -1,16 +1,20 @@
 """The same facts under the names that Koordinator's agent gives them, for dashboards and alerts made for it.
 
-What it shows of things we do not do (suppression, eviction, resctrl, requests of containers) has no counterpart here.
+What it shows of suppression and eviction, which are not done here, and of CPI (perf events) and resctrl, which need a
+privileged agent, has no counterpart: `koordlet_be_suppress_*`, `_pod_eviction`, `_container_cpi`, `_resctrl_*`.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from agent.metric_cache import series
 from agent.predict_server.percentile import BY_CLASS, BY_POD
 from agent.predict_server.reclaimable import Reclaimable
+from agent.telemetry import koordinator_pods
 from agent.telemetry.scrape import ResourceGauge, Scrape, in_cores
 from shared.names import PriorityClass
 from shared.quantity import Resources
@@ -21,8 +25,35 @@ PREFIX = "koordlet_"
 _LEVELS = {BY_POD: "podReclaimablePredictor", BY_CLASS: "priorityReclaimablePredictor"}
 _BOTH = "minPredictor"
 
+_SUCCEEDED, _FAILED = "succeeded", "failed"
+_START_SECONDS = 30.0  # a younger agent may not have had the time to read everything
 
-def families(scrape: Scrape) -> Iterator[Metric]:
+
+class Koordinator:
+    """What is known at a scrape, and how many scrapes found CPUs and NUMA nodes read. Of one registry each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: Counter[tuple[str, str]] = Counter()
+
+    def families(self, scrape: Scrape) -> Iterator[Metric]:
+        yield from _node(scrape)
+        yield from koordinator_pods.families(scrape)
+        yield self._status("collect_node_cpu_info_status", scrape, read=series.NODE in scrape.usages)
+        yield self._status("collect_node_numa_info_status", scrape, read=bool(scrape.numa))
+
+    def _status(self, name: str, scrape: Scrape, *, read: bool) -> Metric:
+        # Called a counter, it would be shown as *_total, a name that Koordinator's does not have.
+        family = UntypedMetricFamily(f"{PREFIX}{name}", "Scrapes by whether it was read", labels=["node", "status"])
+        with self._lock:
+            if read or scrape.prediction.time - scrape.started_at >= _START_SECONDS:
+                self._looks[name, _SUCCEEDED if read else _FAILED] += 1
+            for status in (_SUCCEEDED, _FAILED):
+                family.add_metric([scrape.node_name, status], self._looks[name, status])
+        return family
+
+
+def _node(scrape: Scrape) -> Iterator[Metric]:
     node, system = scrape.usages.get(series.NODE), scrape.usages.get(series.SYSTEM)
     name = scrape.node_name
     yield _single("start_time", "When the agent started, in Unix seconds", name, scrape.started_at)

@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agent.metric_cache.series import Usage
+from agent.metric_cache.series import Kind, SeriesKey, Usage
 from agent.predict_server.server import Prediction
 from agent.reporter.measurements import NumaUsage
 from agent.states_informer.pods import NodePod
@@ -20,13 +20,17 @@ _CPU, _MEMORY = ("cpu", "core"), ("memory", "byte")
 
 @dataclass(frozen=True)
 class Scrape:
-    """What is not known is absent. `usages` are by model key, those of host applications by name."""
+    """What is not known is absent. `usages` are by model key, those of host applications by name.
+
+    `readings` are the last values of every series of a kind, looked up when asked for.
+    """
 
     node_name: str
     started_at: float  # Unix seconds
     usages: Mapping[str, Usage]
     numa: Sequence[NumaUsage]
     host_applications: Sequence[tuple[HostApplication, Usage]]
+    readings: Callable[[Kind], Mapping[SeriesKey, float]]
     pods: Sequence[NodePod]
     prediction: Prediction
     allocatable: Resources | None

@@ -251,7 +251,7 @@ def test_prometheus_is_shown_usage_prediction_and_the_agents_own_cost(node: Node
 
 
 def test_koordinators_names_are_shown_when_asked_for(node: Node) -> None:
-    agent, fetch, _ = measured(node, koordinator_metrics=True, predictor="percentile")
+    agent, fetch, uid = measured(node, koordinator_metrics=True, predictor="percentile")
     eventually(lambda: fetch("prediction")["reclaimable"])
     found = samples(agent)
     of_node = {"node": node.name}
@@ -264,3 +264,7 @@ def test_koordinators_names_are_shown_when_asked_for(node: Node) -> None:
     }
     assert levels["minPredictor"] == min(levels.values()) == fetch("prediction")["reclaimable"]["cpu_milli"] / 1000
     assert found[sample("koordlet_node_resource_priority_reclaimable_status", **of_node, priority="koord-prod")] == 0
+    assert found[sample("koordlet_collect_node_cpu_info_status", **of_node, status="succeeded")] == 1
+    of_pod = of_node | {"pod_uid": uid, "pod_name": f"{node.name}-web", "pod_namespace": "default"}
+    of_cpu = {"psi_resource_type": "cpu", "psi_precision": "avg10", "cpu_full_supported": "false"}
+    assert found[sample("koordlet_pod_psi", **of_pod, **of_cpu, psi_degree="some")] == 25
