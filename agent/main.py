@@ -18,7 +18,6 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.metric_cache.storage import Disk
-from agent.metrics_advisor import host_applications
 from agent.metrics_advisor.advisor import MetricsAdvisor
 from agent.metrics_advisor.local import LocalSource
 from agent.metrics_advisor.source import UsageSource
@@ -26,8 +25,8 @@ from agent.predict_server.server import PredictServer
 from agent.reporter import measurements
 from agent.reporter.reporter import Reporter
 from agent.settings import AgentSettings
-from agent.states_informer import kubelet
-from agent.states_informer.informer import HostApplicationPort, StatesInformer
+from agent.states_informer import host_applications, kubelet
+from agent.states_informer.informer import StatesInformer
 from agent.telemetry import koordinator, node
 from agent.telemetry.cost import CostCollector
 from agent.telemetry.scrape import Scrape, ScrapeCollector
@@ -77,7 +76,7 @@ class Agent:
             registry=registry,
             on_spec=self._apply,
             kubelet=kubelet.access(settings),
-            host_applications=_port(local) if local else None,
+            on_host_applications=local.set_host_applications if local else None,
         )
         self._advisor = MetricsAdvisor(source, self._states, self._cache, registry=registry)
         self._reporter = Reporter(
@@ -161,13 +160,6 @@ class Agent:
             series=self._cache.series_count,
             metric_cache_bytes=self._cache.memory_bytes,
         )
-
-
-def _port(source: LocalSource) -> HostApplicationPort:
-    return HostApplicationPort(
-        check=lambda one, field: host_applications.check(one, source="NodeSLO", field=field),
-        on_change=source.set_host_applications,
-    )
 
 
 def _disk(settings: AgentSettings) -> Disk | None:

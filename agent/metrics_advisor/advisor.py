@@ -1,11 +1,9 @@
 """One tick: read everything, put it together, append it to the metric cache."""
 
-import itertools
 import logging
-import operator
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,16 +11,17 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.metric_cache.series import Kind, Metric, SeriesKey
+from agent.metrics_advisor.rates import Floats
 from agent.metrics_advisor.source import Sample, UsageSource
+from agent.metrics_advisor.usages import Usages
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
+from shared.api.core import Pod
 from shared.names import LENDING_CLASSES, PriorityClass
 
 logger = logging.getLogger(__name__)
 
-# Of shape (entities, 2): cores and bytes.
-Usages: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
 
 _METRICS = (Metric.CPU, Metric.MEMORY)  # in the order of Usage
@@ -48,6 +47,8 @@ class MetricsAdvisor:
         self._source = source
         self._states = states
         self._cache = cache
+        self._pods: list[NodePod] = []
+        self._running: list[Pod] = []
         self._roster = Roster((), (), (), ())
         self._retained: frozenset[str] | None = None
         self._readable = True
@@ -80,8 +81,10 @@ class MetricsAdvisor:
     def _sweep(self) -> None:
         synced = self._states.synced  # asked first: a list of pods read before it may lack some
         pods = self._states.pods()
+        if pods != self._pods:  # identical ones are not looked into
+            self._pods, self._running = pods, [pod.pod for pod in pods if pod.running]
         try:
-            sample = self._source.sample([pod.pod for pod in pods if pod.running])
+            sample = self._source.sample(self._running)
         except (OSError, ValueError) as error:
             self._ticks.labels("failed").inc()
             if self._readable:
@@ -96,7 +99,7 @@ class MetricsAdvisor:
         self._ticks.labels("stored").inc()
         self.sampling.set()
 
-    def _store(self, sample: Sample, pods: Sequence[NodePod] | None) -> None:
+    def _store(self, sample: Sample, pods: list[NodePod] | None) -> None:
         second = self._cache.second()
         if pods is None:
             # Without the pods, what they use would pass for the system's.
@@ -117,7 +120,7 @@ class Roster:
     def __init__(
         self, pods: Sequence[NodePod], sampled: Iterable[str], containers: Iterable[str], applications: Iterable[str]
     ) -> None:
-        self._pods = tuple(pods)
+        self._pods = list(pods)
         self._sampled = tuple(sampled)
         self._containers = tuple(containers)
         self._applications = tuple(applications)
@@ -143,17 +146,16 @@ class Roster:
         ]
         self.keys = tuple(SeriesKey(kind, entity, metric) for kind, entity in entities for metric in _METRICS)
 
-    def fits(self, sample: Sample, pods: Sequence[NodePod]) -> bool:
+    def fits(self, sample: Sample, pods: list[NodePod]) -> bool:
         """Whether it is still about the same; a pod that has changed is another one."""
         return (
-            len(pods) == len(self._pods)
-            and all(map(operator.is_, pods, self._pods))
-            and tuple(sample.pods) == self._sampled
-            and tuple(sample.containers) == self._containers
-            and tuple(sample.host_applications) == self._applications
+            pods == self._pods
+            and Usages.of(sample.pods).names == self._sampled
+            and Usages.of(sample.containers).names == self._containers
+            and Usages.of(sample.host_applications).names == self._applications
         )
 
-    def values(self, sample: Sample) -> Usages:
+    def values(self, sample: Sample) -> Floats:
         """Everybody's usage in one tick, of shape (entities, 2); `keys` names them. Pure.
 
         The system is what the node uses beyond its pods and host applications, in the same tick; pods nobody knows
@@ -161,22 +163,17 @@ class Roster:
         the mean over its pods here: it is what one more of them can be expected to use.
         """
         node = np.array(sample.node)
-        pods = _array(sample.pods)[self._measured]
-        applications = _array(sample.host_applications)
+        pods = Usages.of(sample.pods).array[self._measured]
+        applications = Usages.of(sample.host_applications).array
         classes = _sums(pods, self._class_of, len(_CLASSES))
         workloads = _sums(pods[self._owned], self._workload_of, len(self._workload_pods)) / self._workload_pods
         system = np.maximum(0.0, node - pods.sum(axis=0) - applications.sum(axis=0))
         prod_peak = system + classes[_LENDING].sum(axis=0)
-        containers = _array(sample.containers)[self._in_containers]
+        containers = Usages.of(sample.containers).array[self._in_containers]
         return np.concatenate([[node, system, prod_peak], classes, pods, workloads, containers, applications])
 
 
-def _array(usages: Mapping[str, Usage]) -> Usages:
-    flat = itertools.chain.from_iterable(usages.values())
-    return np.fromiter(flat, np.float64, 2 * len(usages)).reshape(-1, 2)
-
-
-def _sums(usages: Usages, groups: Places, count: int) -> Usages:
+def _sums(usages: Floats, groups: Places, count: int) -> Floats:
     """The sum of each of `count` groups, given which one each row is in."""
     return np.stack([np.bincount(groups, column, count) for column in usages.T], axis=1)
 

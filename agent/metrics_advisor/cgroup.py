@@ -1,4 +1,4 @@
-"""One cgroup's usage and readings: a pod's, a container's, a host application's.
+"""One cgroup's files: a pod's, a container's, a host application's.
 
 What is read when was decided by what it costs (750 real cgroups): CPU time or a memory charge 2 us, memory.stat 10 us,
 a pressure file 9 us with its opening. CPU is read at every tick everywhere. Memory is memory.stat, for no other file
@@ -8,11 +8,10 @@ The last value stands in between. Pressure is read of a container only where its
 in every cgroup above it.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, TypeAlias
 
-from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
+from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.metrics_advisor import formats, rates
 from agent.metrics_advisor.cgroups import Directories
 from agent.metrics_advisor.files import Descriptors, HotFile, read_small
@@ -23,17 +22,14 @@ MEMORY_SECONDS = 15.0  # containers' memory, and everybody's page cache
 COLD_SECONDS = 30.0  # throttling, pressure
 LOOK_AGAIN_SECONDS = 5.0  # for a cgroup that is not there
 
-# A charge that moved by less than the greater of these is as good as before: a third of a histogram bucket's width.
-MOVED_SHARE, MOVED_BYTES = 1 / 64, 1 << 20
-
 PSI_METRICS = {  # some and full, by resource
     "cpu": (Metric.PSI_CPU_SOME, Metric.PSI_CPU_FULL),
     "memory": (Metric.PSI_MEMORY_SOME, Metric.PSI_MEMORY_FULL),
     "io": (Metric.PSI_IO_SOME, Metric.PSI_IO_FULL),
 }
 
-_CPU_BYTES = 1024  # v2's cpu.stat has about 300
-_CHARGE_BYTES = 32
+_CPU_STAT_BYTES = 448  # it has about 300; buffers of more than half a KB take Python twice as long to make
+_NUMBER_BYTES = 32
 _PRESSURE_BYTES = 256
 
 # What cannot be dropped, and what can: pages of files lately used, and those the kernel would drop first.
@@ -60,24 +56,23 @@ _V1_LINES, _V2_LINES = MemoryLines.of(v2=False), MemoryLines.of(v2=True)
 
 
 class Cgroup:
-    """One cgroup's files and last counters. Its reads raise OSError once it is gone, ValueError for nonsense."""
+    """One cgroup's files. Its reads raise OSError once it is gone, ValueError for nonsense.
+
+    When to read what is left to others: at every tick `cpu` and `charge` (None of a container), memory when its charge
+    has moved or at the turns of `policies`.
+    """
 
     __slots__ = (
-        "_at_seconds",
-        "_charge",
-        "_charged",
-        "_cpu",
-        "_cpu_seconds",
         "_directories",
         "_entity",
         "_kind",
         "_memory",
-        "_memory_bytes",
-        "_monotonic",
-        "_policies",
         "_pressure",
         "_throttled",
         "_v2",
+        "charge",
+        "cpu",
+        "policies",
     )
 
     def __init__(
@@ -94,44 +89,21 @@ class Cgroup:
         self._entity = entity
         self._directories = directories
         self._v2 = v2
-        self._cpu = HotFile(f"{directories.cpu}/{'cpu.stat' if v2 else 'cpuacct.usage'}", descriptors, _CPU_BYTES)
-        self._memory = HotFile(f"{directories.memory}/memory.stat", descriptors)
+        cpu, cpu_bytes = ("cpu.stat", _CPU_STAT_BYTES) if v2 else ("cpuacct.usage", _NUMBER_BYTES)
+        self.cpu = HotFile(f"{directories.cpu}/{cpu}", descriptors, cpu_bytes)
         charge = f"{directories.memory}/{'memory.current' if v2 else 'memory.usage_in_bytes'}"
-        self._charge = None if kind is Kind.CONTAINER else HotFile(charge, descriptors, _CHARGE_BYTES)
-        self._charged = 0
-        self._monotonic = monotonic
-        self._policies = Pace(MEMORY_SECONDS, monotonic())
-        self._cpu_seconds: float | None = None  # of the tick before
-        self._at_seconds = 0.0
+        self.charge = None if kind is Kind.CONTAINER else HotFile(charge, descriptors, _NUMBER_BYTES)
+        self._memory = HotFile(f"{directories.memory}/memory.stat", descriptors)
+        self.policies = Pace(MEMORY_SECONDS, monotonic())
         self._throttled: tuple[int, int] | None = None
-        self._memory_bytes: int | None = None
         self._pressure = True
 
-    def sample(self, now: float, cpu_count: int, readings: Readings) -> Usage | None:
-        """None on the first tick and after a counter reset; `readings` gets page cache where that is due at `now`.
-
-        This is what most of the agent's CPU time goes into, as it runs for every cgroup at every tick: calls are few.
-        """
-        descriptor = self._cpu.descriptor
-        cpu = self._cpu.read() if descriptor is None else os.pread(descriptor, _CPU_BYTES, 0)
-        cpu_seconds = formats.usage_usec_seconds(cpu) if self._v2 else formats.usage_nanoseconds(cpu)
-        at_seconds = self._monotonic()
-        cpu_before, at_before = self._cpu_seconds, self._at_seconds
-        self._cpu_seconds, self._at_seconds = cpu_seconds, at_seconds
-        moved = self._charge is not None and self._moved(self._charge)
-        memory_bytes = self._memory_bytes
-        if moved or now >= self._policies.due_at or memory_bytes is None:
-            memory_bytes = self._memory_bytes = self._read_memory(now, readings)
-        if cpu_before is None:
-            return None
-        cpu_cores = rates.growth(cpu_seconds - cpu_before, at_seconds - at_before, cpu_count)
-        return None if cpu_cores is None else Usage(cpu_cores, memory_bytes)
-
-    def _read_memory(self, now: float, readings: Readings) -> int:
+    def read_memory(self, readings: Readings, *, policies: bool) -> int:
+        """Bytes without page cache; those with it go to `readings` if `policies` are due."""
         stat = self._memory.read()
         lines = _V2_LINES if self._v2 else _V1_LINES
         memory_bytes = formats.sum_of(stat, lines.working)
-        if self._policies.due(now):
+        if policies:
             with_hot_pages = memory_bytes + formats.sum_of(stat, lines.hot_pages)
             with_all_pages = with_hot_pages + formats.sum_of(stat, lines.cold_pages)
             readings[SeriesKey(self._kind, self._entity, Metric.MEMORY_WITH_HOT_PAGE_CACHE)] = with_hot_pages
@@ -139,19 +111,10 @@ class Cgroup:
         return memory_bytes
 
     def close(self) -> None:
-        self._cpu.close()
+        self.cpu.close()
         self._memory.close()
-        if self._charge is not None:
-            self._charge.close()
-
-    def _moved(self, file: HotFile) -> bool:
-        descriptor = file.descriptor
-        charge = int(file.read() if descriptor is None else os.pread(descriptor, _CHARGE_BYTES, 0))
-        moved = abs(charge - self._charged)
-        if moved < max(MOVED_BYTES, self._charged * MOVED_SHARE):
-            return False
-        self._charged = charge
-        return True
+        if self.charge is not None:
+            self.charge.close()
 
     def read_cold(self, readings: Readings, above: Pressures | None = None) -> Pressures:
         """Adds throttling and pressure to `readings`, and returns the pressure; `above` is that of the cgroup above."""
@@ -164,7 +127,8 @@ class Cgroup:
     def _read_throttling(self, readings: Readings) -> None:
         before, self._throttled = self._throttled, None
         try:
-            stat = self._cpu.read() if self._v2 else read_small(f"{self._directories.throttling}/cpu.stat", _CPU_BYTES)
+            path = f"{self._directories.throttling}/cpu.stat"
+            stat = self.cpu.read() if self._v2 else read_small(path, _CPU_STAT_BYTES)
             self._throttled = formats.throttling(stat)
         except (OSError, ValueError):
             return  # no limit can be set here
@@ -200,38 +164,26 @@ def add_pressure(
 class Tracked:
     """A cgroup that is looked for until it is there, and again once it has gone."""
 
-    __slots__ = ("_cgroup", "_find", "_look_at", "_retry_seconds")
+    __slots__ = ("_find", "_look_at", "_retry_seconds", "cgroup")
 
     def __init__(self, find: Callable[[], Cgroup | None], retry_seconds: float = 0.0) -> None:
         self._find = find
         self._retry_seconds = retry_seconds
         self._look_at = 0.0
-        self._cgroup: Cgroup | None = None
+        self.cgroup: Cgroup | None = None
 
-    def sample(self, now: float, cpu_count: int, readings: Readings) -> Usage | None:
-        """None while there is nothing to read, and on the first tick that has something."""
-        if self._cgroup is None:
-            if now < self._look_at:
-                return None
+    def look(self, now: float) -> bool:
+        """Whether it is there, after a look for it if it was not and a look is due."""
+        if self.cgroup is None and now >= self._look_at:
             self._look_at = now + self._retry_seconds
-            self._cgroup = self._find()
-            if self._cgroup is None:
-                return None
-        try:
-            return self._cgroup.sample(now, cpu_count, readings)
-        except (OSError, ValueError):
-            self.close()
-            return None
+            self.cgroup = self._find()
+        return self.cgroup is not None
 
     def read_cold(self, readings: Readings, above: Pressures | None = None) -> Pressures:
         """See `Cgroup.read_cold`; nothing while there is nothing to read."""
-        return {} if self._cgroup is None else self._cgroup.read_cold(readings, above)
-
-    @property
-    def found(self) -> bool:
-        return self._cgroup is not None
+        return {} if self.cgroup is None else self.cgroup.read_cold(readings, above)
 
     def close(self) -> None:
-        if self._cgroup is not None:
-            self._cgroup.close()
-            self._cgroup = None
+        if self.cgroup is not None:
+            self.cgroup.close()
+            self.cgroup = None

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from agent.metrics_advisor.rates import NANOSECONDS
-
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _MIN_STAT_FIELDS = 8  # "cpu", user, nice, system, idle, iowait, irq, softirq
 _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
@@ -12,14 +10,9 @@ _MIN_DISK_FIELDS = 10  # major, minor, name, 3 x read and its sectors, 3 x writt
 _KIB = 1024
 
 
-def usage_nanoseconds(usage: bytes) -> float:
-    """Seconds of a v1 cpuacct.usage."""
-    return int(usage) / NANOSECONDS
-
-
-def usage_usec_seconds(stat: bytes) -> float:
-    """Seconds of a v2 cpu.stat."""
-    return counter(stat, b"usage_usec") / 1e6
+def usage_usec(stat: bytes) -> int:
+    """CPU time of a v2 cpu.stat, microseconds."""
+    return counter(stat, b"usage_usec")
 
 
 def throttling(stat: bytes) -> tuple[int, int]:

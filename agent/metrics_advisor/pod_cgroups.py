@@ -10,8 +10,10 @@ from agent.metrics_advisor import formats
 from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, Tracked
 from agent.metrics_advisor.cgroups import Layout, PodName
 from agent.metrics_advisor.files import Descriptors, read_small
-from agent.metrics_advisor.pace import Pace
+from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.rates import Monotonic
+from agent.metrics_advisor.sweep import Sweep
+from agent.metrics_advisor.usages import Names
 from shared.api import pods
 from shared.api.core import ContainerStatus, Pod
 
@@ -62,10 +64,10 @@ class _Watched:
         self.cold = Pace(COLD_SECONDS, now)
         self.numa_bytes: Mapping[int, int] = {}
 
-    def close(self) -> None:
-        self.tracked.close()
+    def read_cold(self, readings: Readings) -> None:
+        pressures = self.tracked.read_cold(readings)
         for _, tracked in self.containers.values():
-            tracked.close()
+            tracked.read_cold(readings, pressures)
 
 
 class PodCgroups:
@@ -77,37 +79,25 @@ class PodCgroups:
         self._descriptors = descriptors
         self._monotonic = monotonic
         self._watched: dict[str, _Watched] = {}
+        self._sweep = Sweep(v2=self._hierarchy.v2, monotonic=monotonic)
+        self._follow((), monotonic())
 
     def sample(self, wanted: Sequence[Pod], now: float, cpu_count: int, readings: Readings) -> Measured:
         """Usage of what has a readable cgroup; `readings` gets what else is due at `now`."""
-        usages: dict[str, Usage] = {}
-        containers: dict[str, Usage] = {}
-        for pod in wanted:
-            uid = pod.metadata.uid
-            watched = self._watched.get(uid)
-            if watched is None or watched.pod is not pod:
-                watched = self._watch(pod, watched, now)
-            usage = watched.tracked.sample(now, cpu_count, readings)
-            if usage is not None:
-                usages[uid] = usage
-            for entity, (_, tracked) in watched.containers.items():
-                usage = tracked.sample(now, cpu_count, readings)
-                if usage is not None:
-                    containers[entity] = usage
-            if watched.cold.due(now):
-                pressures = watched.tracked.read_cold(readings)
-                for _, tracked in watched.containers.values():
-                    tracked.read_cold(readings, pressures)
-                watched.numa_bytes = self._numa_bytes(watched)
-        if len(self._watched) > len(wanted):
-            for uid in self._watched.keys() - {pod.metadata.uid for pod in wanted}:
-                self._watched.pop(uid).close()
-        return Measured(usages, containers)
+        if wanted != self._wanted:  # identical ones are not looked into
+            self._follow(wanted, now)
+        usages = self._sweep.sample(now, cpu_count, readings)
+        for place in self._cold.due(now):
+            watched = self._by_turn[place]
+            watched.read_cold(readings)
+            watched.numa_bytes = self._numa_bytes(watched)
+        pod_count = len(self._pods)
+        return Measured(self._pods.of(usages[:pod_count]), self._containers.of(usages[pod_count:]))
 
     @property
     def found(self) -> bool:
         """Whether any pod has a cgroup here."""
-        return any(watched.tracked.found for watched in self._watched.values())
+        return any(watched.tracked.cgroup is not None for watched in self._watched.values())
 
     def numa_bytes(self) -> dict[int, int]:
         """What all pods hold of each NUMA node, as of each pod's last turn."""
@@ -118,24 +108,32 @@ class PodCgroups:
         return total
 
     def close(self) -> None:
-        for watched in self._watched.values():
-            watched.close()
-        self._watched.clear()
+        self._follow((), self._monotonic())
 
-    def _watch(self, pod: Pod, known: _Watched | None, now: float) -> _Watched:
-        """Follows `pod` as it is now: containers come, go, and start again under the same name."""
+    def _follow(self, wanted: Sequence[Pod], now: float) -> None:
+        self._wanted = list(wanted)
+        self._watched = {pod.metadata.uid: self._watch(pod, now) for pod in wanted}
+        self._by_turn = list(self._watched.values())
+        self._cold = Turns([watched.cold for watched in self._by_turn])
+        containers = [item for watched in self._by_turn for item in watched.containers.items()]
+        self._pods, self._containers = Names(self._watched), Names(entity for entity, _ in containers)
+        self._sweep.follow([*(one.tracked for one in self._by_turn), *(tracked for _, (_, tracked) in containers)])
+
+    def _watch(self, pod: Pod, now: float) -> _Watched:
+        """The pod as it is now: containers come, go, and start again under the same name."""
         uid = pod.metadata.uid
-        watched = known or _Watched(pod, Tracked(lambda: self._find_pod(uid)), now)
+        watched = self._watched.get(uid)
+        if watched is None:
+            watched = _Watched(pod, Tracked(lambda: self._find_pod(uid)), now)
+        elif watched.pod is pod:
+            return watched
         watched.pod = pod
-        self._watched[uid] = watched
-        present = {container_key(uid, one.name): one.container_id for one in containers_of(pod)}
-        for entity, (container_id, tracked) in list(watched.containers.items()):
-            if present.get(entity) != container_id:
-                tracked.close()
-                del watched.containers[entity]
-        for entity, container_id in present.items():
-            if entity not in watched.containers:
-                watched.containers[entity] = container_id, self._container(watched, entity, container_id)
+        known, watched.containers = watched.containers, {}
+        for one in containers_of(pod):
+            entity, container_id = container_key(uid, one.name), one.container_id
+            if entity not in known or known[entity][0] != container_id:
+                known[entity] = container_id, self._container(watched, entity, container_id)
+            watched.containers[entity] = known[entity]
         return watched
 
     def _container(self, watched: _Watched, entity: str, container_id: str) -> Tracked:
@@ -165,7 +163,7 @@ class PodCgroups:
         )
 
     def _numa_bytes(self, watched: _Watched) -> Mapping[int, int]:
-        if not watched.tracked.found or watched.path is None:
+        if watched.tracked.cgroup is None or watched.path is None:
             return {}
         v2 = self._hierarchy.v2
         try:

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-Monotonic: TypeAlias = Callable[[], float]  # seconds since an arbitrary start, never going back
+import numpy as np
+from numpy.typing import NDArray
 
-NANOSECONDS = 1e9
+Floats: TypeAlias = NDArray[np.float64]
+Monotonic: TypeAlias = Callable[[], float]  # seconds since an arbitrary start, never going back
 
 # Ticks of the scheduler may put a little more CPU time into an interval than the interval had.
 PLAUSIBLE_EXCESS = 1.25
@@ -21,15 +23,19 @@ class Reading(NamedTuple):
 
 def cores(before: Reading, now: Reading, cpu_count: int) -> float | None:
     """Cores used between two readings, 0 to `cpu_count`; None when they cannot say."""
-    return growth(now.cpu_seconds - before.cpu_seconds, now.at_seconds - before.at_seconds, cpu_count)
-
-
-def growth(cpu_seconds: float, period_seconds: float, cpu_count: int) -> float | None:
-    """The same from the differences of two readings."""
+    period_seconds = now.at_seconds - before.at_seconds
     if period_seconds < MIN_PERIOD_SECONDS:
         return None
-    rate = cpu_seconds / period_seconds
+    rate = (now.cpu_seconds - before.cpu_seconds) / period_seconds
     return min(rate, float(cpu_count)) if 0 <= rate <= cpu_count * PLAUSIBLE_EXCESS else None
+
+
+def cores_of_many(cpu_seconds: Floats, period_seconds: Floats, cpu_count: int) -> Floats:
+    """The same of many, from the differences of their readings; NaN for those that cannot say."""
+    sane = period_seconds >= MIN_PERIOD_SECONDS
+    rates = np.divide(cpu_seconds, period_seconds, out=np.full_like(cpu_seconds, np.nan), where=sane)
+    plausible = (rates >= 0) & (rates <= cpu_count * PLAUSIBLE_EXCESS)
+    return np.where(plausible, np.minimum(rates, cpu_count), np.nan)
 
 
 def share(before: tuple[int, int], now: tuple[int, int]) -> float | None:

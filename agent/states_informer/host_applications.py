@@ -1,13 +1,17 @@
-"""Host applications as a NodeSLO of this node's name lists them, in clusters that have that kind."""
+"""Host applications as a file lists them, or a NodeSLO of this node's name in clusters that have that kind."""
 
 import logging
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
 
 from agent.states_informer.refusals import Refusals
-from shared.api.nodeslo import HostApplication, NodeSLO
-from shared.errors import HeadroomError
+from shared.api import nodeslo
+from shared.api.nodeslo import CgroupPath, HostApplication, NodeSLO
+from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.informer import Change, Informer, Kind
@@ -17,18 +21,50 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
+KEY = "hostApplications"
 ABSENT_SECONDS = 300.0  # between two looks for a kind that the cluster does not have
 _SLOWLY = Jitter(base_seconds=1.0, cap_seconds=ABSENT_SECONDS)
 
-Check = Callable[[HostApplication, str], None]
 Listener = Callable[[tuple[HostApplication, ...]], None]
+
+
+class _FileCgroupPath(CgroupPath, frozen=True, forbid_unknown_fields=True):
+    """What a file may say; in an object of the API server a field not known here is another version's."""
+
+
+class _FileApplication(HostApplication, frozen=True, forbid_unknown_fields=True):
+    cgroup_path: _FileCgroupPath | None = None
+
+
+def load(file: Path) -> tuple[HostApplication, ...]:
+    """The host applications of a YAML file, as `spec.hostApplications` of a NodeSLO. Raises InvalidInput."""
+    import yaml  # here, as few nodes have such a file
+
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())
+        raise InvalidInput(source="--host-applications", field="file", value=str(file), problem=problem) from error
+    if not isinstance(document, dict) or document.keys() != {KEY} or not isinstance(document[KEY], list | None):
+        raise InvalidInput(
+            source=str(file), field="(document)", value=document, problem=f"expected a mapping with a list {KEY} alone"
+        )
+    applications = []
+    for place, item in enumerate(document[KEY] or ()):
+        try:
+            applications.append(msgspec.convert(item, _FileApplication))
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$")
+            field = f"{KEY}[{place}]{path.rstrip('`')}"
+            raise InvalidInput(source=str(file), field=field, value=item, problem=problem) from error
+    nodeslo.check(applications, source=str(file), field=KEY)
+    return tuple(applications)
 
 
 class NodeSLOFollower:
     """Tells `on_change` the applications at every change, and none when the NodeSLO goes.
 
-    `check` raises ValueError for an application that means nothing, given the name of its place; then all of that
-    version are refused, and those before stay.
+    Where one of a version means nothing all of it are refused, and those before stay.
     """
 
     def __init__(
@@ -37,14 +73,12 @@ class NodeSLOFollower:
         node_name: str,
         refusals: Refusals,
         *,
-        check: Check,
         on_change: Listener,
     ) -> None:
         self._client = client.single_attempt()
         self._clock = client.clock
         self._selector = f"metadata.name={node_name}"
         self._refusals = refusals
-        self._check = check
         self._on_change = on_change
         self._told: tuple[HostApplication, ...] = ()
         self._informer = Informer(
@@ -77,17 +111,13 @@ class NodeSLOFollower:
     def _changed(self, change: Change[NodeSLO]) -> None:
         if change.kind is Kind.SYNCED:
             return
-        found = (
-            () if change.new is None else self._refusals.accepted("NodeSLO", change.key, change.new, self._applications)
-        )
+        found = () if change.new is None else self._refusals.accepted("NodeSLO", change.key, change.new, _applications)
         if found is not None and found != self._told:
             self._told = found
             self._on_change(found)
 
-    def _applications(self, node_slo: NodeSLO) -> tuple[HostApplication, ...]:
-        listed = node_slo.spec.host_applications or ()
-        for place, application in enumerate(listed):
-            self._check(application, f"spec.hostApplications[{place}]")
-        if len({one.name for one in listed}) < len(listed):
-            raise ValueError("spec.hostApplications: a name is there twice")
-        return listed
+
+def _applications(node_slo: NodeSLO) -> tuple[HostApplication, ...]:
+    listed = node_slo.spec.host_applications or ()
+    nodeslo.check(listed, source="NodeSLO", field=f"spec.{KEY}")
+    return listed

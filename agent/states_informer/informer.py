@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from agent.states_informer.host_applications import Check, Listener, NodeSLOFollower
+from agent.states_informer.host_applications import Listener, NodeSLOFollower
 from agent.states_informer.kubelet import KubeletAccess, KubeletPods
 from agent.states_informer.pods import NodePod
 from agent.states_informer.refusals import Refusals
@@ -45,14 +45,6 @@ class NodeState:
     simulated: bool
 
 
-@dataclass(frozen=True)
-class HostApplicationPort:
-    """Who judges one host application, given its place in the object, and who hears of all of them."""
-
-    check: Check
-    on_change: Listener
-
-
 class Pods(Protocol):
     """Knows the node's pods, from whomever."""
 
@@ -69,8 +61,8 @@ class Pods(Protocol):
 class StatesInformer:
     """Answers are the last known state, from any thread. `on_spec` hears of every NodeMetric spec, None when gone.
 
-    Pods are the `kubelet`'s where one is given, else the API server's. Without a port for host applications no
-    NodeSLO is looked for.
+    Pods are the `kubelet`'s where one is given, else the API server's. `on_host_applications` hears of those that a
+    NodeSLO lists; without it no NodeSLO is looked for.
     """
 
     def __init__(
@@ -81,7 +73,7 @@ class StatesInformer:
         registry: CollectorRegistry,
         on_spec: Callable[[dict[str, object] | None], None],
         kubelet: KubeletAccess | None = None,
-        host_applications: HostApplicationPort | None = None,
+        on_host_applications: Listener | None = None,
     ) -> None:
         self._node_name = node_name
         self._on_spec = on_spec
@@ -99,9 +91,8 @@ class StatesInformer:
             client, NODEMETRICS, NodeMetricObject, on_change=self._metric_changed, field_selector=own
         )
         self._node_slo: NodeSLOFollower | None = None
-        if host_applications is not None:
-            check, on_change = host_applications.check, host_applications.on_change
-            self._node_slo = NodeSLOFollower(client, node_name, self._refusals, check=check, on_change=on_change)
+        if on_host_applications is not None:
+            self._node_slo = NodeSLOFollower(client, node_name, self._refusals, on_change=on_host_applications)
 
     def start(self, loops: Loops) -> None:
         self._pods.start(loops)

@@ -2,11 +2,13 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import httpx
 import msgspec
 import pytest
 
@@ -16,6 +18,10 @@ from shared.kube.resources import NODEMETRICS, PODS
 from tests.integration.agent.node import Node, get
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
+
+HANGS_SECONDS = 60.0  # longer than any request waits
+STEPS = "headroom_agent_training_steps_total"
+ENDS_SECONDS = 20.0  # less than the pod's grace of 30 s, and than a list waits for its answer
 
 
 def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
@@ -177,17 +183,26 @@ def test_a_deleted_pod_leaves_report_and_request(node: Node) -> None:
     eventually(lambda: len(node.status.pods_metric or ()) == 1, 10, 0.1)
 
 
-def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node, server: ApiServer) -> None:
+def daemon(node: Node, server: ApiServer) -> list[str]:
+    """Its command. The first checkpoint is written with the first step, all others wait for the end."""
     kubeconfig = write_kubeconfig(node.state_dir / "kubeconfig", server.agent_connection(node.name))
     command = [sys.executable, "-m", "agent", "--kubeconfig", str(kubeconfig), "--node-name", node.name]
     command += ["--listen", "127.0.0.1:0", "--state-dir", str(node.state_dir)]
-    command += ["--histogram-update-interval", "1s", "--checkpoint-interval", "1h"]
+    return [*command, "--histogram-update-interval", "1s", "--checkpoint-interval", "1h"]
+
+
+def checkpoints(node: Node) -> set[tuple[str, int]]:
+    """By name and time."""
+    return {(one.name, one.stat().st_mtime_ns) for one in node.state_dir.glob("prediction-*.checkpoint")}
+
+
+def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node, server: ApiServer) -> None:
+    command = daemon(node, server)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         any("listening" in line for line in process.stderr)
-        # The first one is written with the first step, all others wait for the end.
         try:
-            eventually(lambda: list(node.state_dir.glob("prediction-*.checkpoint")), 15, 0.1)
+            eventually(lambda: checkpoints(node), 15, 0.1)
         finally:
             os.kill(process.pid, signal.SIGTERM)
         process.communicate(timeout=10)
@@ -196,3 +211,39 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
     refused = subprocess.run([*command, "--sigma-cpu", "-1"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "sigma-cpu" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent"),
+    [
+        ("PATCH", "nodemetrics/[^/]+/status", "headroom_agent_report_bytes"),
+        ("GET", "/pods", 'headroom_agent_ticks_total{outcome="stored"}'),  # it lists before it samples
+    ],
+    ids=["a report", "a list"],
+)
+def test_the_daemon_ends_in_time_with_its_checkpoint_while_the_api_server_hangs_in_a_request(
+    node: Node, server: ApiServer, method: str, path: str, sent: str
+) -> None:
+    node.add_node_metric()
+    server.fault(rule("delay", path, method=method, times=0, seconds=HANGS_SECONDS))
+    with subprocess.Popen(daemon(node, server), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            listening = msgspec.json.decode(next(line for line in process.stderr if "listening" in line))
+            url = f"http://{listening['host']}:{listening['port']}"
+
+            def shown(metric: str) -> float:
+                found = re.search(rf"^{re.escape(metric)} (.+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
+                return float(found[1]) if found else 0.0
+
+            eventually(lambda: shown(sent), 15, 0.1)
+            before = eventually(lambda: checkpoints(node), 15, 0.1)
+            steps = shown(STEPS)
+            eventually(lambda: shown(STEPS) > steps, 15, 0.1)  # which is worth another checkpoint
+            assert httpx.get(f"{url}/readyz").json()["informers"] is (method == "PATCH")
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=ENDS_SECONDS)
+    assert process.returncode == 0
+    assert checkpoints(node) - before
+    assert not list(node.state_dir.glob("*.tmp"))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.metrics_advisor import host_applications
 from agent.states_informer.host_applications import ABSENT_SECONDS, NodeSLOFollower
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
@@ -96,7 +95,6 @@ def test_a_node_slo_is_followed_once_the_cluster_has_the_kind(server: ApiServer,
         Client(server.connection, "test", retry=ONCE, clock=clock),
         node,
         Refusals(CollectorRegistry()),
-        check=lambda one, field: host_applications.check(one, source="NodeSLO", field=field),
         on_change=heard.append,
     )
     follower.start(loops)

@@ -216,7 +216,7 @@ for _ in range(12):
     time.sleep(0.5)
 print(json.dumps({
     "uid": os.getuid(), "capabilities": int(capabilities[0].split()[1], 16), "refused": refused,
-    "pods": sample.pods, "containers": sample.containers, "description": source.description,
+    "pods": dict(sample.pods), "containers": dict(sample.containers), "description": source.description,
     "readings": sorted({f"{key.kind}/{key.metric}" for key in readings}),
 }))
 """

@@ -1,7 +1,7 @@
 """One tick is put together so that nothing is counted twice and nothing is lost."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def of(uid: str, priority_class: PriorityClass = PriorityClass.PROD, workload: s
     return dataclasses.replace(pod(uid), priority_class=priority_class, workload=workload)
 
 
-def tick(sample: Sample, pods: Sequence[NodePod]) -> dict[tuple[Kind, str], Usage]:
+def tick(sample: Sample, pods: list[NodePod]) -> dict[tuple[Kind, str], Usage]:
     roster = Roster(pods, sample.pods, sample.containers, sample.host_applications)
     assert roster.fits(sample, pods)
     values = roster.values(sample)

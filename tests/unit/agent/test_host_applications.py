@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.metrics_advisor import host_applications
 from agent.metrics_advisor.cgroups import Driver, Hierarchy, Layout, Version
+from agent.metrics_advisor.host_applications import relative_path
+from agent.states_informer import host_applications
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
 from shared.errors import InvalidInput
 
@@ -47,6 +48,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("hostApplications: [{name: 5}]", "hostApplications[0].name", "5"),
         ("hostApplications: [{name: a/b}]", "hostApplications[0].name", "'a/b'"),
         ("hostApplications: [{name: '..'}]", "hostApplications[0].name", "'..'"),
+        ("hostApplications: [{name: .}]", "hostApplications[0].name", "'.'"),
         ("hostApplications: [{name: a, nice: 5}]", "hostApplications[0]", "nice"),
         ("hostApplications: [{name: a}, {name: a}]", "hostApplications[1].name", "'a'"),
         ("hostApplications: [{name: a, qos: best}]", "hostApplications[0].qos", "'best'"),
@@ -54,6 +56,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("hostApplications: [{name: a, cgroupPath: {base: Top}}]", "hostApplications[0].cgroupPath.base", "Top"),
         ("hostApplications: [{name: a, cgroupPath: {dir: x}}]", "hostApplications[0].cgroupPath", "dir"),
         ("hostApplications: [{name: a, cgroupPath: {}}]", "hostApplications[0].cgroupPath", "''"),
+        ("hostApplications: [{name: a, cgroupPath: {parentDir: /./}}]", "hostApplications[0].cgroupPath", "''"),
         (
             "hostApplications: [{name: a, cgroupPath: {relativePath: x/../..}}]",
             "hostApplications[0].cgroupPath.relativePath",
@@ -94,4 +97,4 @@ LAYOUT = Layout(Hierarchy(Version.V2, {"cpu": Path("/c"), "memory": Path("/c")})
     ],
 )
 def test_paths_follow_koordinators_rules(application: HostApplication, layout: Layout | None, path: str | None) -> None:
-    assert host_applications.relative_path(application, layout) == path
+    assert relative_path(application, layout) == path

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metrics_advisor import cgroups
-from agent.metrics_advisor.cgroup import COLD_SECONDS, MEMORY_SECONDS
+from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, MEMORY_SECONDS
 from agent.metrics_advisor.cgroups import Driver, Version
 from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS
 from agent.metrics_advisor.local import DETECT_SECONDS, LocalSource
-from agent.metrics_advisor.pace import Pace
+from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups
 from agent.metrics_advisor.source import Sample
 from shared.api.core import ContainerStatus, Pod, PodStatus
@@ -327,6 +327,17 @@ def test_the_turns_of_a_pace_never_queue_and_never_crowd() -> None:
     assert turns(1000.0) == before
 
 
+@given(st.lists(st.floats(1.0, 60.0), max_size=20), st.lists(st.floats(0.0, 100.0), max_size=50))
+def test_turns_together_are_those_each_would_have_alone(every: list[float], steps: list[float]) -> None:
+    alone, together = ([Pace(seconds, 0.0) for seconds in every] for _ in range(2))
+    for one, other in zip(alone, together, strict=True):
+        other.due_at = one.due_at
+    turns, now = Turns(together), 0.0
+    for step in steps:
+        now += step
+        assert turns.due(now) == [place for place, pace in enumerate(alone) if pace.due(now)]
+
+
 def test_a_container_of_a_pod_without_pressure_has_none(v2: Machine) -> None:
     v2.tree.write(v2.tree.pod_path(), Counters(pressure_percent=0))
     v2.tree.write(v2.tree.container_path(), Counters(pressure_percent=30))
@@ -335,6 +346,54 @@ def test_a_container_of_a_pod_without_pressure_has_none(v2: Machine) -> None:
     pressures = {key: value for key, value in found.items() if key.metric.startswith("psi_") and key.kind in PODS}
     assert len(pressures) == 12
     assert set(pressures.values()) == {0.0}
+
+
+@given(present=st.lists(st.sets(st.integers(0, 5)), min_size=3, max_size=10), kept_open=st.sampled_from([0, 7, 1000]))
+@settings(max_examples=40, deadline=None)
+def test_whoever_comes_and_goes_everybodys_usage_is_their_own(
+    tmp_path_factory: pytest.TempPathFactory, present: list[set[int]], kept_open: int
+) -> None:
+    directory = tmp_path_factory.mktemp("cgroup")
+    tree = Tree(directory, Version.V1, Driver.CGROUPFS)
+    (tree.cpu / "kubepods").mkdir()
+    layout = cgroups.detect(directory)
+    assert layout is not None
+    now = 0.0
+    reader = PodCgroups(layout, Descriptors(kept_open), lambda: now)
+    every = [pod(f"{number:08x}-0000-1111-2222-333344445555", ("web", f"containerd://{ID}")) for number in range(6)]
+    known: set[int] = set()
+    for numbers in present:
+        now += 1
+        for number, one in enumerate(every):
+            for rate, path in enumerate((tree.container_path(uid=one.metadata.uid), tree.pod_path(one.metadata.uid))):
+                used = Counters(cpu_seconds=now * (number + rate) / 10, anon_bytes=(number + rate) * MIB)
+                tree.write(path, used)
+        found = reader.sample([every[number] for number in sorted(numbers)], now, CPUS, {})
+        for usages, name, rate in ((found.pods, "{}", 1), (found.containers, "{}/web", 0)):
+            expected = {name.format(every[number].metadata.uid): number + rate for number in numbers & known}
+            assert usages.keys() == expected.keys()
+            for entity, own in expected.items():
+                assert usages[entity].cpu_cores == pytest.approx(own / 10, abs=1e-6)
+                assert usages[entity].memory_bytes == own * MIB
+        known = numbers
+    reader.close()
+
+
+@pytest.mark.parametrize("of_pod", [False, True], ids=["cpu of a container", "charge of a pod"])
+def test_where_a_counter_makes_no_sense_nothing_is_said_until_it_begins_anew(v2: Machine, of_pod: bool) -> None:
+    entity, pods = f"{UID}/web", [pod(UID, ("web", f"containerd://{ID}"))]
+    places = v2.tree.pod_path(), v2.tree.container_path()
+    for place in places:
+        v2.tree.write(place, Counters(cpu_seconds=1))
+    assert v2.ticks(pods, 3)[-1].containers.keys() == {entity}
+    file = "memory.current" if of_pod else "cpu.stat"
+    (v2.tree.root / places[0 if of_pod else 1] / file).write_text("usage_usec lots\n")
+    sample = v2.ticks(pods, 1)[0]
+    assert {*sample.pods, *sample.containers} == {entity if of_pod else UID}
+    v2.tree.write(places[0 if of_pod else 1], Counters(cpu_seconds=900, anon_bytes=MIB // 2))
+    samples = v2.ticks(pods, int(LOOK_AGAIN_SECONDS) + 1)
+    usages = {usage for sample in samples for usage in (sample.pods if of_pod else sample.containers).values()}
+    assert usages == {Usage(0.0, MIB // 2)}
 
 
 COUNTERS = st.builds(

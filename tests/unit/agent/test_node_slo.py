@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.metrics_advisor import host_applications
 from agent.states_informer.host_applications import ABSENT_SECONDS, NodeSLOFollower
 from agent.states_informer.refusals import Refusals
 from shared.api.nodeslo import HostApplication
@@ -50,7 +49,6 @@ class Following:
             Client(Connection(server.url), "test", retry=ONCE, clock=self.clock),
             "n",
             Refusals(self.registry),
-            check=lambda one, field: host_applications.check(one, source="NodeSLO", field=field),
             on_change=self.hear,
         )
         self.loops = Loops()

@@ -1,5 +1,8 @@
 """Whatever the counters do, no rate is negative or beyond what the machine can do."""
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,23 @@ COUNTS = st.integers(0, 2**64)
 def test_a_rate_is_plausible_or_absent(a: float, b: float, at_a: float, at_b: float, cpu_count: int) -> None:
     rate = rates.cores(Reading(a, at_a), Reading(b, at_b), cpu_count)
     assert rate is None or 0 <= rate <= cpu_count
+
+
+@given(st.lists(st.tuples(COUNTERS, COUNTERS, COUNTERS, COUNTERS)), st.integers(1, 256))
+def test_many_rates_at_once_are_what_each_is_alone(
+    readings: list[tuple[float, float, float, float]], cpu_count: int
+) -> None:
+    alone = [rates.cores(Reading(a, at_a), Reading(b, at_b), cpu_count) for a, b, at_a, at_b in readings]
+    a, b, at_a, at_b = np.array(readings).reshape(-1, 4).T
+    together = rates.cores_of_many(b - a, at_b - at_a, cpu_count).tolist()
+    assert [None if math.isnan(rate) else rate for rate in together] == alone
+
+
+@pytest.mark.parametrize("unknown", [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+def test_no_rate_follows_from_what_is_not_known(unknown: tuple[float, float]) -> None:
+    cpu_seconds, period_seconds = np.array([unknown, (0.5, 1.0)]).T
+    found = rates.cores_of_many(cpu_seconds, period_seconds, 4)
+    assert found.tolist() == pytest.approx([math.nan, 0.5], nan_ok=True)
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS)
