@@ -38,6 +38,13 @@ ACCEPTED: Sequence[Accepted] = (
         "unstable.",
     ),
     Accepted(
+        "registrations",
+        ("match conditions are taken",),
+        "0",
+        "There is no CEL here. A registration with match conditions is refused, for a webhook that were called without "
+        "them would see, and could refuse, what it must not.",
+    ),
+    Accepted(
         "kubectl",
         ("explain explains a built-in kind",),
         r"0\.body",

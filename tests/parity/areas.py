@@ -13,8 +13,9 @@ from tests.parity.behaviours.patches import patches
 from tests.parity.behaviours.subresources import subresources
 from tests.parity.behaviours.tables import tables
 from tests.parity.behaviours.watches import watches
+from tests.parity.behaviours.webhooks import registrations, webhooks
 
 AREAS: tuple[Area, ...] = (
     errors, conflicts, patches, applies, subresources, deletions, watches, selectors, tables, customs, leases,
-    evictions, events, kubectl, lists,
+    evictions, events, kubectl, lists, registrations, webhooks,
 )  # fmt: skip

@@ -18,6 +18,7 @@ import yaml
 
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.webhooks import WebhookServer
 
 Json = Any  # what JSON decodes to
 Exchange = dict[str, Json]  # one call: its line, status code, telling headers and body
@@ -42,6 +43,8 @@ _CLUSTER_WIDE = {
     "nodes": "/api/v1/nodes",
     "nm": "/apis/slo.koordinator.sh/v1alpha1/nodemetrics",
     "classes": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "mutating": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "validating": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }
 
 
@@ -95,6 +98,7 @@ class Calls:
         self._names = {"ns": self.ns, "me": self.me} | _CLUSTER_WIDE
         self._names |= {key: path.format(f"/namespaces/{self.ns}") for key, path in _IN_NAMESPACE.items()}
         self._http = server.http(headers={"User-Agent": "parity/1"}, timeout=30)
+        self._webhooks: WebhookServer | None = None
 
     def __enter__(self) -> Calls:
         self.prepare(post("$namespaces", {"metadata": {"name": "$ns"}}))
@@ -104,10 +108,12 @@ class Calls:
 
     def __exit__(self, *_: object) -> None:
         # The namespace stays: who deletes hundreds of them waits minutes for the controller that empties them.
-        for path in ("$nodes/$me", "$nm/$me", "$classes/$me"):
+        for path in ("$mutating/$me", "$validating/$me", "$nodes/$me", "$nm/$me", "$classes/$me"):
             response = self._send(delete(path))
             assert response.status_code in (200, 202, 404, 409), response.text
         self._http.close()
+        if self._webhooks is not None:
+            self._webhooks.close()
 
     def make(self, step: Step) -> Json:
         """Makes a call, keeps its answer unless it is quiet, and gives the decoded body."""
@@ -189,6 +195,28 @@ class Calls:
         output = (done.stdout + done.stderr).splitlines()
         self.exchanges.append({"call": f"kubectl {shell}", "code": done.returncode, "body": output})
         return done.stdout
+
+    @property
+    def webhooks(self) -> WebhookServer:
+        """A server of admission webhooks that lives as long as this client."""
+        if self._webhooks is None:
+            directory = self.server.directory / self.me
+            directory.mkdir()
+            self._webhooks = WebhookServer(directory)
+        return self._webhooks
+
+    def until(self, step: Step, condition: Callable[[], object]) -> None:
+        """Repeats a call, which is not kept, until a condition holds."""
+
+        def attempt() -> object:
+            self._send(step)
+            return condition()
+
+        eventually(attempt, _WAIT_SECONDS)
+
+    def keep(self, line: str, body: Json) -> None:
+        """Keeps something else that was seen."""
+        self.exchanges.append({"call": line, "code": 200, "body": body})
 
     def filled(self, value: Json) -> Json:
         """The value with the names filled in."""

@@ -28,6 +28,7 @@ _ANY_VERSION = re.compile(
     r"(?<=resourceVersion=)[1-9]\d{3,12}|(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+"
 )
 _AGE = re.compile(r"\b\d+m?s\b(?: ago)?")
+_PORT = re.compile(r"(?<=//127\.0\.0\.1:)\d{4,5}\b")  # of a server that a behaviour runs
 _OWN_NAME = re.compile(r"(?<![a-z0-9])(ns|me)-[0-9a-f]{8}\b")
 
 
@@ -187,6 +188,7 @@ class _Names:
         text = _UUID.sub(lambda match: self._uids.setdefault(match[0], f"uid{len(self._uids) + 1}"), text)
         text = _TIME.sub(lambda match: "<micro time>" if match[1] else "<time>", text)
         text = _GENERATED.sub(lambda match: match[0][:4] + "<suffix>", text)
+        text = _PORT.sub("<port>", text)
         text = _CURRENT.sub("<version>", text)
         text = re.sub(r"continue=[\w-]+", "continue=<token>", text)
         for version, name in self._versions.items():

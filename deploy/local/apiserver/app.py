@@ -22,11 +22,13 @@ from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.reviews import Reviews
 from deploy.local.apiserver.scale import ScaleSubresource
 from deploy.local.apiserver.store import Change, Store
 from deploy.local.apiserver.subresources import PodSubresources
 from deploy.local.apiserver.watch import Hub
+from deploy.local.apiserver.webhooks import Registered
 from deploy.local.apiserver.writes import Writes
 
 logger = logging.getLogger(__name__)
@@ -64,13 +66,15 @@ class Application:
         self.writes = Writes(store, kinds)
         self._hub = Hub(store.version)
         self._lister = Lister(store)
-        self._handlers = Handlers(store, self.writes, self._hub, self._lister)
-        self._pods = PodSubresources(store, self.writes, kinds)
+        self._webhooks = Registered(store)
+        self._reviewed = Reviewed(store, self.writes, self._webhooks)
+        self._handlers = Handlers(store, self._reviewed, self._hub, self._lister)
+        self._pods = PodSubresources(store, self.writes, self._reviewed, kinds)
         core_events = kinds.of_resource("/events")
         assert core_events is not None
-        self._events = EventsView(self._handlers, self.writes, core_events)
-        self._scale = ScaleSubresource(store, self.writes)
-        self._reviews = Reviews(store, token)
+        self._events = EventsView(self._handlers, self._reviewed, core_events)
+        self._scale = ScaleSubresource(store, self.writes, self._reviewed)
+        self._reviews = Reviews(store, self._reviewed, token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)
         self._faults = Faults()
@@ -82,6 +86,7 @@ class Application:
             if change.record.resource == _CRDS:
                 redefine = self._kinds.undefine if change.deleted else self._kinds.define
                 redefine(change.record.load())
+        self._webhooks.changed(changes)
         self._hub.publish(changes)
         self._janitor.changed(changes)
 
@@ -92,6 +97,7 @@ class Application:
         for task in self._tasks:
             task.cancel()
         self._hub.close()
+        self._reviewed.close()
 
     async def _tick(self) -> None:
         while True:
@@ -143,7 +149,7 @@ class Application:
             return self._route_other(request)
         review = _REVIEWS.get((target.group, target.version, target.resource))
         if review is not None:
-            return self._reviews.review(request, target, review)
+            return await self._reviews.review(request, target, review)
         if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
             return await self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
@@ -157,7 +163,7 @@ class Application:
             case "scale":
                 return await self._scale.handle(request, target, kind)
             case "token":
-                return self._reviews.token(request, target)
+                return await self._reviews.token(request, target, kind)
         return await self._handlers.handle(request, target, kind)
 
     def _not_served(self, target: Target) -> Response:

@@ -7,8 +7,10 @@ import hmac
 from collections.abc import Mapping
 
 from deploy.local.apiserver import requests, status
+from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.requests import Request, Target
 
+USER: JsonObject = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 _VERBS: Mapping[str, tuple[str, str]] = {  # on an object, and on a collection
     "GET": ("get", "list"), "POST": ("create", "create"), "PUT": ("update", "update"), "PATCH": ("patch", "patch"),

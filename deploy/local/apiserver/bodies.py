@@ -45,7 +45,7 @@ def parse(request: Request) -> Json:
     except protobuf.Unreadable as error:
         raise status.unsupported_media_type(f"this protobuf body cannot be read: {error}; {_ACCEPTED}") from None
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Unreadable(_syntax_error(error, media_type, request.body), request.body) from None
+        raise Unreadable(syntax_error(error, media_type, request.body), request.body) from None
 
 
 def _is_json(body: bytes) -> bool:
@@ -80,7 +80,8 @@ def _unrecognized(name: str, why: str, body: bytes) -> status.StatusError:
     return status.bad_request(f"the object provided is unrecognized (must be of type {name}): {why} ({quoted})")
 
 
-def _syntax_error(error: Exception, media_type: str, body: bytes) -> str:
+def syntax_error(error: Exception, media_type: str, body: bytes) -> str:
+    """Why a body is not what its media type says, in the words of the API's decoder."""
     if isinstance(error, yaml.YAMLError):
         return f"yaml: {' '.join(str(error).split())}"
     if "truncated" in str(error):
@@ -121,6 +122,20 @@ def _load_yaml(body: bytes) -> tuple[Json, Sequence[str]]:
         return loader.get_single_data(), loader.repeated
     finally:
         loader.dispose()
+
+
+def unmarshalled(body: bytes) -> JsonObject:
+    """An object in JSON, or else in YAML, where nobody says which it is. Raises Unreadable."""
+    try:
+        found = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            found = _load_yaml(body)[0]
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise Unreadable(syntax_error(error, "", body), body) from None
+    if isinstance(found, dict):
+        return found
+    raise Unreadable(f"{_NO_TYPE} {not_into(found, _TYPE_META)}", body)
 
 
 def repeated_fields(request: Request, parsed: Json) -> Sequence[str]:
@@ -262,6 +277,19 @@ def parse_deletion(request: Request) -> Deletion:
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
         propagation=propagation or "Background",
+    )
+
+
+def deletion_options(request: Request) -> JsonObject:
+    """DeleteOptions as they were sent, in the body or else in the query. Raises StatusError (400, 415)."""
+    options = parse_written(request) if request.body.strip() else {}
+    if isinstance(options, dict) and options:
+        return {key: value for key, value in options.items() if key not in ("kind", "apiVersion")}
+    seconds = request.query.get("gracePeriodSeconds")
+    return (
+        ({"gracePeriodSeconds": int(seconds)} if seconds else {})
+        | {key: request.query[key] for key in ("propagationPolicy",) if request.query.get(key)}
+        | ({"dryRun": ["All"]} if request.dry_run else {})
     )
 
 

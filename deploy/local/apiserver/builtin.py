@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from deploy.local.apiserver import metadata, podspec, status, workloads
+from deploy.local.apiserver import metadata, podspec, registrations, status, workloads
+from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, copy, dig, timestamp
 from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.status import FieldError
@@ -277,15 +278,21 @@ def _no_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     yield from ()
 
 
+def _no_warnings(obj: JsonObject) -> Iterator[str]:
+    yield from ()
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Defaults of a kind, and its errors given the object it replaces."""
+    """Defaults of a kind, its errors given the object it replaces, and what to warn of."""
 
     default: Callable[[JsonObject], None] = _nothing
     errors: Callable[[JsonObject, JsonObject | None], Iterator[FieldError]] = _no_errors
+    warnings: Callable[[JsonObject], Iterator[str]] = _no_warnings
 
 
-RULES: Mapping[str, Rules] = {
+_WEBHOOKS = Rules(registrations.default, registrations.errors, registrations.warnings)
+_RULES: Mapping[str, Rules] = {
     "Pod": Rules(_default_pod, _pod_errors),
     "Node": Rules(_default_node, _node_errors),
     "Namespace": Rules(_default_namespace),
@@ -304,5 +311,12 @@ RULES: Mapping[str, Rules] = {
     "NetworkPolicy": Rules(_default_network_policy),
     "ValidatingAdmissionPolicy": Rules(_default_admission_policy),
     "PriorityClass": Rules(_default_priority_class, _priority_class_errors),
+    registrations.MUTATING: _WEBHOOKS,
+    registrations.VALIDATING: _WEBHOOKS,
 }
-NO_RULES = Rules()
+_NO_RULES = Rules()
+
+
+def rules_of(kind: Kind) -> Rules:
+    """Those of a built-in kind; a custom one has its schema instead."""
+    return _NO_RULES if kind.custom else _RULES.get(kind.kind, _NO_RULES)

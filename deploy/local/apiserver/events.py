@@ -16,8 +16,9 @@ from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.objects import decode as decode_json
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, warning_headers
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.status import FieldError
-from deploy.local.apiserver.writes import How, Writes, decode
+from deploy.local.apiserver.writes import How, decode
 
 # The fields of events.k8s.io/v1 by those of the core group.
 _NAMES: Mapping[str, str] = {
@@ -37,7 +38,7 @@ _TYPES = ("Normal", "Warning")
 class EventsView:
     """Requests on events.k8s.io/v1."""
 
-    def __init__(self, handlers: Handlers, writes: Writes, core: Kind) -> None:
+    def __init__(self, handlers: Handlers, writes: Reviewed, core: Kind) -> None:
         self._handlers = handlers
         self._writes = writes
         self._core = core
@@ -80,7 +81,7 @@ class EventsView:
             return event
 
         plain = How(how.manager, dry_run=how.dry_run, field_validation="Ignore", patch=patch)
-        outcome = self._writes.update(self._core, target.namespace, target.name, patched, plain)
+        outcome = await self._writes.update(request, self._core, target.namespace, target.name, patched, plain)
         if outcome.done is not None:
             await outcome.done
         event = _as_new(decode_json(outcome.value), kind)

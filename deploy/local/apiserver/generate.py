@@ -19,6 +19,7 @@ from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS, SCALE, TOKEN_REQUEST
 from deploy.local.apiserver.structs import DATA, OPAQUE, STRUCT_TYPE, UNSERVED
 
 _MODULES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver")
+_FILES = ("types.go", "group_version.go")  # of a package, those with types that objects are made of
 _FIELD = re.compile(r'(?:(?P<name>\w+)\s+)?(?P<type>[\w.*\[\]]+)\s+`.*?json:"(?P<json>[^"]*)"(?P<tags>[^`]*)`')
 _STRUCT = re.compile(r"type (\w+) struct ?\{")
 _NAMED = re.compile(r"type (\w+) ([\w.\[\]]+)$")
@@ -66,7 +67,9 @@ class _Sources:
     def _read(self, package: str) -> _Parser:
         path = _import_path(package)
         module = next(name for name in _MODULES if path.startswith(f"{name}/"))
-        text = (self._folders[module] / path.removeprefix(f"{module}/") / "types.go").read_text(encoding="utf-8")
+        folder = self._folders[module] / path.removeprefix(f"{module}/")
+        files = [folder / name for name in _FILES]
+        text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
         return _Parser(self, package, text)
 
 
@@ -84,7 +87,7 @@ def _package_of(import_path: str) -> str:
 
 
 class _Parser:
-    """One types.go, as gofmt leaves it: a declaration to a line."""
+    """The types of a package, as gofmt leaves them: a declaration to a line."""
 
     def __init__(self, sources: _Sources, package: str, text: str) -> None:
         self._sources = sources

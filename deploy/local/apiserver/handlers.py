@@ -18,9 +18,10 @@ from deploy.local.apiserver.responses import (
     json_response,
     warning_headers,
 )
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Record, Store, object_key
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
-from deploy.local.apiserver.writes import How, Mutate, Outcome, Writes
+from deploy.local.apiserver.writes import How, Mutate, Outcome
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -29,7 +30,7 @@ STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-
 class Handlers:
     """Requests on served kinds, over one store."""
 
-    def __init__(self, store: Store, writes: Writes, hub: Hub, lister: Lister) -> None:
+    def __init__(self, store: Store, writes: Reviewed, hub: Hub, lister: Lister) -> None:
         self._store = store
         self._writes = writes
         self._hub = hub
@@ -127,8 +128,8 @@ class Handlers:
 
     async def _create(self, request: Request, target: Target, kind: Kind) -> Response:
         obj, repeated = bodies.parse_object(request, kind, target.namespace)
-        how = how_of(request, target, repeated)
-        return await self._answer(request, kind, self._writes.create(kind, target.namespace, obj, how))
+        outcome = await self._writes.create(request, kind, target.namespace, obj, how_of(request, target, repeated))
+        return await self._answer(request, kind, outcome)
 
     async def _replace(self, request: Request, target: Target, kind: Kind) -> Response:
         obj, repeated = bodies.parse_object(request, kind, target.namespace)
@@ -136,8 +137,10 @@ class Handlers:
         how = how_of(request, target, repeated)
         if kind.create_on_update and self._missing(kind, target):
             obj["metadata"].pop("resourceVersion", None)
-            return await self._answer(request, kind, self._writes.create(kind, target.namespace, obj, how))
-        outcome = self._writes.update(kind, target.namespace, target.name, lambda _: obj, how, replacing=True)
+            outcome = await self._writes.create(request, kind, target.namespace, obj, how)
+            return await self._answer(request, kind, outcome)
+        where = (target.namespace, target.name)
+        outcome = await self._writes.update(request, kind, *where, lambda _: obj, how, replacing=True)
         return await self._answer(request, kind, outcome)
 
     def _missing(self, kind: Kind, target: Target) -> bool:
@@ -146,15 +149,16 @@ class Handlers:
     async def _patch(self, request: Request, target: Target, kind: Kind) -> Response:
         how = how_of(request, target)
         if request.content_type == APPLY:
-            return await self._answer(request, kind, self._apply(request, target, kind, how))
+            return await self._answer(request, kind, await self._apply(request, target, kind, how))
         if request.flag("force"):
             error = status.forbidden_field("force", "may not be specified for non-apply patch")
             raise status.invalid_options("PatchOptions", error)
         mutate, patch = mutation(request, kind)
-        outcome = self._writes.update(kind, target.namespace, target.name, mutate, with_patch(how, request, patch))
+        how = with_patch(how, request, patch)
+        outcome = await self._writes.update(request, kind, target.namespace, target.name, mutate, how)
         return await self._answer(request, kind, outcome)
 
-    def _apply(self, request: Request, target: Target, kind: Kind, how: How) -> Outcome:
+    async def _apply(self, request: Request, target: Target, kind: Kind, how: How) -> Outcome:
         if not request.query.get("fieldManager"):
             error = status.required("fieldManager", "is required for apply patch")
             raise status.invalid_options("PatchOptions", error)
@@ -187,18 +191,23 @@ class Handlers:
                 why = "uid mismatch: the provided object specified uid "
                 why += f"{applied['metadata']['uid']}, and no existing object was found"
                 raise status.conflict(kind.group, kind.plural, target.name, why)
-            return self._writes.create(kind, target.namespace, mutate(None), how)
-        return self._writes.update(kind, target.namespace, target.name, mutate, how)
+            try:
+                return await self._writes.create(request, kind, target.namespace, mutate(None), how)
+            except status.StatusError as error:
+                if error.reason != "AlreadyExists":  # it does since webhooks were asked
+                    raise
+        return await self._writes.update(request, kind, target.namespace, target.name, mutate, how)
 
     async def _delete(self, request: Request, target: Target, kind: Kind) -> Response:
         options = bodies.parse_deletion(request)
         how = replace(how_of(request, target), dry_run=bodies.dry_run_of_deletion(request))
-        outcome = self._writes.delete(kind, target.namespace, target.name, options, how)
+        outcome = await self._writes.delete(request, kind, target.namespace, target.name, options, how)
         if outcome.done is not None:
             await outcome.done
+        headers = warning_headers(outcome.warnings)
         if kind.returns_deleted or not outcome.deleted:
-            return form_of(request, kind).value(outcome.value)
-        return json_response(_deleted(kind, target.name, outcome.uid))
+            return form_of(request, kind).value(outcome.value, headers=headers)
+        return replace(json_response(_deleted(kind, target.name, outcome.uid)), headers=headers)
 
     async def _delete_collection(self, request: Request, target: Target, kind: Kind) -> Response:
         options = bodies.parse_deletion(request)
@@ -210,7 +219,8 @@ class Handlers:
         outcomes: list[Outcome] = []
         for record in self._lister.page(kind.resource, wanted, 0, "").records:
             if self._store.latest(kind.resource, record.key) is not None:
-                outcomes.append(self._writes.delete(kind, record.namespace, record.name, options, how))
+                where = (record.namespace, record.name)
+                outcomes.append(await self._writes.delete(request, kind, *where, options, how, of_many=True))
                 gone.append(record)
         for outcome in outcomes:
             if outcome.done is not None:

@@ -109,6 +109,7 @@ _NEW_EVENT_FIELDS = (
     "regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type",
 )  # fmt: skip
 CRD_GROUP = "apiextensions.k8s.io"
+ADMISSION_GROUP = "admissionregistration.k8s.io"
 
 BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "Namespace", "namespaces", namespaced=False, short_names=("ns",), status=True,
@@ -150,10 +151,14 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
          name_format="path"),
     Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
-    Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies",
-         namespaced=False, categories=("api-extensions",), status=True, generation=True),
-    Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding",
-         "validatingadmissionpolicybindings", namespaced=False, categories=("api-extensions",), generation=True),
+    Kind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False,
+         categories=("api-extensions",), status=True, generation=True),
+    Kind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+         namespaced=False, categories=("api-extensions",), generation=True),
+    Kind(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False,
+         categories=("api-extensions",), generation=True, unconditional_update=False),
+    Kind(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
+         categories=("api-extensions",), generation=True, unconditional_update=False),
     Kind("events.k8s.io", "v1", "Event", "events", short_names=("ev",), selectable=_NEW_EVENT_FIELDS,
          create_on_update=True, stored_in=""),
     Kind(CRD_GROUP, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
@@ -163,6 +168,8 @@ BUILT_IN: tuple[Kind, ...] = (
 
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
+BINDING = Kind("", "v1", "Binding", "bindings")
+EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 TOKEN_REQUEST = Kind("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
 # Answered, never stored: questions about who is allowed what.
 REVIEWS: tuple[Kind, ...] = (

@@ -39,14 +39,24 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
     """RFC 6902. Raises StatusError: 400 for what is no patch, 422 where it does not apply."""
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         raise status.bad_request("error decoding patch: a JSON patch is a list of operations")
-    document = copy(target)
     try:
-        for operation in operations:
-            document = _operate(document, operation)
-    except (PatchFailed, KeyError, IndexError, ValueError, TypeError) as error:
+        return apply_operations(target, operations)
+    except PatchFailed as error:
         raise status.StatusError(422, "Invalid", _REJECTED, details={}) from error
+
+
+def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:
+    """The object after the operations; `target` stays as it is. Raises PatchFailed."""
+    document = copy(target)
+    for operation in operations:
+        try:
+            document = _operate(document, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            named = f'"{operation.get("path")}"' if operation.get("op") in ("add", "remove") else operation.get("path")
+            why = f"{operation.get('op')} operation does not apply: doc is missing path: {named}: missing value"
+            raise PatchFailed(why) from error
     if not isinstance(document, dict):
-        raise status.StatusError(422, "Invalid", _REJECTED, details={})
+        raise PatchFailed("what the patch leaves is no object")
     return document
 
 
@@ -69,7 +79,7 @@ def _operate(document: Json, operation: JsonObject) -> Json:
             if _tested(document, path) != operation.get("value"):
                 raise PatchFailed(f"testing value {operation['path']} failed: test failed")
             return document
-    raise PatchFailed(f"unexpected kind: {operation.get('op')}")
+    raise PatchFailed(f"Unexpected kind: {operation.get('op')}")
 
 
 def _pointer(text: str) -> list[str]:
@@ -124,6 +134,9 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
     parent, step = _find(document, path[:-1]), path[-1]
     if isinstance(parent, list):
         del parent[_index(step, len(parent) - 1)]
+    elif step not in parent:
+        at = "/".join(("", *path))
+        raise PatchFailed(f"error in remove for path: '{at}': Unable to remove nonexistent key: {step}: missing value")
     else:
         del parent[step]
     return document

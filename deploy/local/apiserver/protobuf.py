@@ -7,16 +7,16 @@ not fall back to JSON. Field numbers are those of the Go types (see structs).
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from deploy.local.apiserver import structs
 from deploy.local.apiserver.objects import Json, JsonObject, decode
 from deploy.local.apiserver.structs import Member
+from shared.protobuf import Raw, as_bytes, as_int, fields
 
 MAGIC = b"k8s\x00"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # By number: a field's name and type, or the fields of a struct that JSON shows as part of the one around it.
 Message = Mapping[int, "tuple[str, Member] | Message"]
@@ -31,11 +31,11 @@ def read(body: bytes) -> JsonObject:
     if not body.startswith(MAGIC):
         raise Unreadable("it does not begin as Kubernetes protobuf does")
     try:
-        envelope = dict(_fields(body[len(MAGIC) :]))
-        names = dict(_fields(_as_bytes(envelope[1])))
-        api_version, kind = _as_bytes(names[1]).decode(), _as_bytes(names[2]).decode()
+        envelope = dict(fields(body[len(MAGIC) :]))
+        names = dict(fields(as_bytes(envelope[1])))
+        api_version, kind = as_bytes(names[1]).decode(), as_bytes(names[2]).decode()
         message = _message_of(api_version, kind)
-        content = _object(_as_bytes(envelope.get(2, b"")), message)
+        content = _object(as_bytes(envelope.get(2, b"")), message)
     except (IndexError, KeyError, ValueError, TypeError, OverflowError) as error:
         raise Unreadable(f"it is broken: {error!r}") from error
     return {"apiVersion": api_version, "kind": kind} | content
@@ -65,61 +65,22 @@ def _message(struct: str) -> Message:
     return message
 
 
-def _as_bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number where bytes belong")
-    return value
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return value, at
-        shift += 7
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers with their raw values, in order."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(data, at)
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if at + size > len(data):
-            raise ValueError("it ends too early")
-        yield tag >> 3, data[at : at + size]
-        at += size
-
-
 def _object(data: bytes, message: Message) -> JsonObject:
     result: JsonObject = {}
-    for number, raw in _fields(data):
+    for number, raw in fields(data):
         found = message.get(number)
         if isinstance(found, Mapping):
-            result.update(_object(_as_bytes(raw), found))
+            result.update(_object(as_bytes(raw), found))
         elif found is not None:
             name, member = found
             _add(result, name, structs.resolved(member.type.lstrip("*")), raw)
     return result
 
 
-def _add(result: JsonObject, name: str, go: str, raw: int | bytes) -> None:
+def _add(result: JsonObject, name: str, go: str, raw: Raw) -> None:
     if go.startswith("map["):
-        entry = dict(_fields(_as_bytes(raw)))
-        key = _as_bytes(entry.get(1, b"")).decode()
+        entry = dict(fields(as_bytes(raw)))
+        key = as_bytes(entry.get(1, b"")).decode()
         result.setdefault(name, {})[key] = _value(entry.get(2, b""), structs.resolved(structs.element(go)))
     elif go.startswith("[]") and go != "[]byte":
         result.setdefault(name, []).append(_value(raw, structs.resolved(structs.element(go).lstrip("*"))))
@@ -129,40 +90,34 @@ def _add(result: JsonObject, name: str, go: str, raw: int | bytes) -> None:
             result[name] = value
 
 
-def _value(raw: int | bytes, go: str) -> Json:
+def _value(raw: Raw, go: str) -> Json:
     if structs.is_struct(go):
-        return _object(_as_bytes(raw), _message(go))
+        return _object(as_bytes(raw), _message(go))
     match go:
         case "bool":
             return bool(raw)
         case "int32" | "int64" | "int":
-            return _signed(raw)
+            return as_int(raw)
         case "[]byte":
-            return base64.b64encode(_as_bytes(raw)).decode()
+            return base64.b64encode(as_bytes(raw)).decode()
         case "string" | "pkg/types.UID":
-            return _as_bytes(raw).decode()
-    parts = dict(_fields(_as_bytes(raw)))
+            return as_bytes(raw).decode()
+    parts = dict(fields(as_bytes(raw)))
     match go:
         case "api/resource.Quantity":
-            return _as_bytes(parts.get(1, b"")).decode() or "0"
+            return as_bytes(parts.get(1, b"")).decode() or "0"
         case "meta/v1.Time" | "meta/v1.MicroTime":
             return _time(parts, fraction=go.endswith("MicroTime"))
         case "util/intstr.IntOrString":
-            return _as_bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
+            return as_bytes(parts.get(3, b"")).decode() if parts.get(1) else as_int(parts.get(2, 0))
         case "meta/v1.FieldsV1" | "pkg/runtime.RawExtension":
-            return decode(_as_bytes(parts[1])) if parts.get(1) else None
+            return decode(as_bytes(parts[1])) if parts.get(1) else None
     raise ValueError(f"a {go}")
 
 
-def _signed(raw: int | bytes) -> int:
-    if isinstance(raw, bytes):
-        raise ValueError("bytes where a number belongs")
-    return raw if raw < 2**63 else raw - 2**64
-
-
-def _time(parts: Mapping[int, int | bytes], *, fraction: bool) -> str | None:
+def _time(parts: Mapping[int, Raw], *, fraction: bool) -> str | None:
     """None for the moment that Go calls zero."""
     if not parts:
         return None
-    moment = _EPOCH + timedelta(seconds=_signed(parts.get(1, 0)), microseconds=_signed(parts.get(2, 0)) // 1000)
+    moment = _EPOCH + timedelta(seconds=as_int(parts.get(1, 0)), microseconds=as_int(parts.get(2, 0)) // 1000)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if fraction else "%Y-%m-%dT%H:%M:%SZ")

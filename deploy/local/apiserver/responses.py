@@ -49,9 +49,9 @@ def text_response(text: str, code: int = 200) -> Response:
 
 
 def failure(error: StatusError) -> Response:
-    headers: Headers = ()
+    headers = warning_headers(error.warnings)
     if error.retry_after_seconds:
-        headers = ((b"retry-after", str(error.retry_after_seconds).encode()),)
+        headers = (*headers, (b"retry-after", str(error.retry_after_seconds).encode()))
     return Response(encode(error.to_object()), error.code, headers=headers)
 
 

@@ -10,15 +10,16 @@ import time
 from dataclasses import replace
 
 from deploy.local.apiserver import bodies, status
+from deploy.local.apiserver.authentication import USER
 from deploy.local.apiserver.handlers import how_of
 from deploy.local.apiserver.kinds import TOKEN_REQUEST, Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, json_response, warning_headers
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import decode
 
-_USER: JsonObject = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _EVERYTHING: JsonObject = {
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -33,43 +34,49 @@ _SHORTEST_SECONDS, _USUAL_SECONDS, _LONGEST_SECONDS = 600, 3600, 2**32
 class Reviews:
     """Answers that are made, not stored."""
 
-    def __init__(self, store: Store, token: str) -> None:
+    def __init__(self, store: Store, reviewed: Reviewed, token: str) -> None:
         self._store = store
+        self._reviewed = reviewed
         self._token = token
 
-    def review(self, request: Request, target: Target, kind: Kind) -> Response:
+    async def review(self, request: Request, target: Target, kind: Kind) -> Response:
         """Raises StatusError."""
         if request.method != "POST" or target.name:
             raise status.method_not_allowed()
         given, repeated = bodies.parse_object(request, kind, target.namespace)
-        review, _, warnings = decode(kind, given, how_of(request, target, repeated))
+        how = how_of(request, target, repeated)
+        review, _, complaints = decode(kind, given, how)
+        review, warnings = await self._reviewed.sent(request, kind, kind, how, target.namespace, "", review)
         review["status"] = self._verdict(kind, review.get("spec") or {})
         if kind.kind == "SelfSubjectReview":
             review["metadata"] = {"creationTimestamp": timestamp(time.time())}
-        return replace(json_response(review, 201), headers=warning_headers(warnings))
+        return replace(json_response(review, 201), headers=warning_headers([*complaints, *warnings]))
 
     def _verdict(self, kind: Kind, spec: JsonObject) -> JsonObject:
         match kind.kind:
             case "SelfSubjectReview":
-                return {"userInfo": _USER}
+                return {"userInfo": USER}
             case "TokenReview":
                 if hmac.compare_digest(str(spec.get("token")).encode(), self._token.encode()):
-                    return {"authenticated": True, "user": _USER, "audiences": [_AUDIENCE]}
+                    return {"authenticated": True, "user": USER, "audiences": [_AUDIENCE]}
                 return {"user": {}, "error": "invalid bearer token"}
             case "SelfSubjectRulesReview":
                 return _EVERYTHING
         if bool(spec.get("resourceAttributes")) == bool(spec.get("nonResourceAttributes")):
             error = status.invalid_value("spec.resourceAttributes", None, _ONE_OF_BOTH)
             raise status.invalid("authorization.k8s.io", "", "", [error])
-        own = kind.kind == "SelfSubjectAccessReview" or spec.get("user") == _USER["username"]
+        own = kind.kind == "SelfSubjectAccessReview" or spec.get("user") == USER["username"]
         return {"allowed": own or "system:masters" in (spec.get("groups") or ())}
 
-    def token(self, request: Request, target: Target) -> Response:
+    async def token(self, request: Request, target: Target, accounts: Kind) -> Response:
         """The token of a service account. Raises StatusError."""
         if request.method != "POST":
             raise status.method_not_allowed()
         given, repeated = bodies.parse_object(request, TOKEN_REQUEST, target.namespace)
-        asked, _, warnings = decode(TOKEN_REQUEST, given, how_of(request, target, repeated))
+        how = how_of(request, target, repeated)
+        asked, _, complaints = decode(TOKEN_REQUEST, given, how)
+        where = (target.namespace, target.name)
+        asked, warnings = await self._reviewed.sent(request, TOKEN_REQUEST, accounts, how, *where, asked)
         if self._store.latest("/serviceaccounts", object_key(target.namespace, target.name)) is None:
             raise status.not_found("", "serviceaccounts", target.name)
         spec, name = asked["spec"], asked["metadata"].get("name")
@@ -90,7 +97,7 @@ class Reviews:
             "name": target.name, "namespace": target.namespace, "creationTimestamp": timestamp(now)
         }  # fmt: skip
         asked["status"] = {"token": self._token, "expirationTimestamp": timestamp(now + seconds)}
-        return replace(json_response(asked, 201), headers=warning_headers(warnings))
+        return replace(json_response(asked, 201), headers=warning_headers([*complaints, *warnings]))
 
     def _check_bound(self, bound: JsonObject, namespace: str) -> None:
         """Raises StatusError (400, 404, 409) when the object a token is to live as long as is not there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from deploy.local.apiserver import apply, bodies, metadata, status
@@ -11,6 +12,7 @@ from deploy.local.apiserver.kinds import SCALE, Kind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, timestamp
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, json_response, warning_headers
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.selectors import object_text
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import How, Mutate, Writes
@@ -22,9 +24,10 @@ _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 class ScaleSubresource:
     """Requests on the scale of workloads."""
 
-    def __init__(self, store: Store, writes: Writes) -> None:
+    def __init__(self, store: Store, writes: Writes, reviewed: Reviewed) -> None:
         self._store = store
         self._writes = writes
+        self._reviewed = reviewed
 
     async def handle(self, request: Request, target: Target, kind: Kind) -> Response:
         """Raises StatusError."""
@@ -38,24 +41,23 @@ class ScaleSubresource:
                 scale, repeated = bodies.parse_object(request, SCALE, target.namespace)
                 metadata.check_name(scale["metadata"].get("name"), target.name)
                 how = how_of(request, target, repeated)
-                return await self._write(target, kind, lambda _: scale, how)
+                return await self._write(request, target, kind, lambda _: scale, how)
             case "PATCH" if request.content_type == APPLY:
                 return await self._apply(request, target, kind)
             case "PATCH":
                 mutate, patch = mutation(request, SCALE)
-                return await self._write(target, kind, mutate, with_patch(how_of(request, target), request, patch))
+                how = with_patch(how_of(request, target), request, patch)
+                return await self._write(request, target, kind, mutate, how)
         raise status.method_not_allowed()
 
-    async def _write(self, target: Target, kind: Kind, mutate: Mutate, how: How) -> Response:
-        warnings: list[str] = []
+    async def _write(self, request: Request, target: Target, kind: Kind, mutate: Mutate, how: How) -> Response:
+        scale, warnings = await self._wanted(request, target, kind, mutate, how)
+        meta, replicas = scale["metadata"], scale["spec"].get("replicas", 0)
+        if replicas < 0:
+            error = status.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+            raise status.invalid(SCALE.group, SCALE.kind, target.name, [error])
 
         def scaled(workload: JsonObject) -> JsonObject:
-            scale, _, found = decode_object(SCALE, mutate(_scale_of(workload)), how)
-            warnings[:] = found
-            meta, replicas = scale["metadata"], scale["spec"].get("replicas", 0)
-            if replicas < 0:
-                error = status.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-                raise status.invalid(SCALE.group, SCALE.kind, target.name, [error])
             said = {key: meta[key] for key in ("uid", "resourceVersion") if key in meta}
             known = {key: value for key, value in workload["metadata"].items() if key != "resourceVersion"}
             return workload | {"metadata": known | said, "spec": workload["spec"] | {"replicas": replicas}}
@@ -66,6 +68,22 @@ class ScaleSubresource:
         answer = json_response(_scale_of(decode(outcome.value)))
         return replace(answer, headers=warning_headers(warnings))
 
+    async def _wanted(
+        self, request: Request, target: Target, kind: Kind, mutate: Mutate, how: How
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """The Scale that the workload is to have, as webhooks leave it, and what to warn of. Raises StatusError."""
+        key = object_key(target.namespace, target.name)
+        while True:
+            record = self._store.latest(kind.resource, key)
+            if record is None:
+                raise status.not_found(kind.group, kind.plural, target.name)
+            before = _scale_of(record.load())
+            scale, _, complaints = decode_object(SCALE, mutate(before), how)
+            where = (target.namespace, target.name)
+            scale, warnings = await self._reviewed.sent(request, SCALE, kind, how, *where, scale, before)
+            if self._store.latest(kind.resource, key) is record:
+                return scale, [*complaints, *warnings]
+
     async def _apply(self, request: Request, target: Target, kind: Kind) -> Response:
         if not request.query.get("fieldManager"):
             error = status.required("fieldManager", "is required for apply patch")
@@ -74,7 +92,9 @@ class ScaleSubresource:
         metadata.check_name(scale["metadata"].get("name"), target.name)
         how = replace(how_of(request, target, repeated), operation="Apply")
         writer = apply.Writer(how.manager, "Apply", kind.api_version, timestamp(time.time()), how.subresource)
-        replicas = dig(scale, "spec", "replicas") or 0
+        said = {"spec": {"replicas": dig(scale, "spec", "replicas") or 0}}
+        scale, warnings = await self._wanted(request, target, kind, lambda before: before | said, how)
+        replicas = scale["spec"].get("replicas", 0)
         wanted = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": {"replicas": replicas}}
 
         def applied(workload: JsonObject) -> JsonObject:
@@ -83,7 +103,8 @@ class ScaleSubresource:
         outcome = self._writes.update(kind, target.namespace, target.name, applied, how)
         if outcome.done is not None:
             await outcome.done
-        return json_response(_scale_of(decode(outcome.value)))
+        answer = json_response(_scale_of(decode(outcome.value)))
+        return replace(answer, headers=warning_headers(warnings))
 
 
 def _scale_of(workload: JsonObject) -> JsonObject:

@@ -30,6 +30,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.continue_token = continue_token
+        self.warnings: Sequence[str] = ()  # what is to be said beside it
 
     @property
     def retry_after_seconds(self) -> int:

@@ -26,7 +26,8 @@ from deploy.local.apiserver.merging import ListRule
 from deploy.local.apiserver.objects import Json, JsonObject
 
 DATA = Path(__file__).with_name("structs.json")
-UNSERVED = ("core/v1.Binding", "meta/v1.DeleteOptions", "policy/v1.Eviction")  # sent, but no kinds of their own
+# Sent, but no kinds of their own.
+UNSERVED = ("admission/v1.AdmissionReview", "core/v1.Binding", "meta/v1.DeleteOptions", "policy/v1.Eviction")
 STRUCT_TYPE = "+structType"  # the key of a struct's own marker among its fields
 META = "meta/v1.ObjectMeta"
 _TYPE_META = ("apiVersion", "kind")

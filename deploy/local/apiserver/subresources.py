@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 
 from deploy.local.apiserver import bodies, disruption, status
 from deploy.local.apiserver.deletion import Deletion, check_preconditions
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import BINDING, EVICTION, Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import Response, Stream, json_response
+from deploy.local.apiserver.responses import Response, Stream, json_response, warning_headers
+from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import How, Outcome, Writes
 
@@ -25,9 +26,10 @@ _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evict
 class PodSubresources:
     """Handlers of pods/binding, pods/eviction and pods/log."""
 
-    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
+    def __init__(self, store: Store, writes: Writes, reviewed: Reviewed, kinds: Registry) -> None:
         self._store = store
         self._writes = writes
+        self._reviewed = reviewed
         self._pods = _kind(kinds, "", "v1", "pods")
         self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
 
@@ -44,6 +46,10 @@ class PodSubresources:
     async def bind(self, request: Request, target: Target, binding: Json) -> Response:
         name: str = target.name or dig(binding, "metadata", "name") or ""
         _check_name(name, binding, "Binding")
+        how = How(request.field_manager, operation="", subresource="binding", dry_run=request.dry_run)
+        of = self._pods if target.subresource else BINDING
+        asked_as = replace(how, subresource=target.subresource)
+        binding, warnings = await self._reviewed.sent(request, BINDING, of, asked_as, target.namespace, name, binding)
         node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
         if kind not in (None, "", "Node"):
             raise _unvalidated(status.unsupported("target.kind", kind, ("Node", "<empty>")))
@@ -53,12 +59,15 @@ class PodSubresources:
         def assign(pod: JsonObject) -> JsonObject:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
 
-        how = How(request.field_manager, operation="", subresource="binding", dry_run=request.dry_run)
         await _settled(self._writes.update(self._pods, target.namespace, name, assign, how))
-        return json_response(_SUCCESS, 201)
+        return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
 
     async def _evict(self, request: Request, target: Target) -> Response:
         eviction = _eviction(request)
+        how = How(request.field_manager, subresource=target.subresource, dry_run=request.dry_run)
+        eviction, warnings = await self._reviewed.sent(
+            request, EVICTION, self._pods, how, target.namespace, target.name, eviction
+        )
         options = dig(eviction, "deleteOptions") or {}
         record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
@@ -77,7 +86,7 @@ class PodSubresources:
             await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
         deletion = Deletion(options.get("gracePeriodSeconds"), uid)
         await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, how))
-        return json_response(_SUCCESS, 201)
+        return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
 
     async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
         """Takes one disruption from the pod's budget. Raises StatusError (429) when there is none left."""

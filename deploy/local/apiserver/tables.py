@@ -252,6 +252,7 @@ _BINDING: tuple[PrinterColumn, ...] = (
     _NAME, ("Role", "string", 0, _bound_role), _AGE, ("Users", "string", 1, _subjects("User")),
     ("Groups", "string", 1, _subjects("Group")), ("ServiceAccounts", "string", 1, _subjects("ServiceAccount")),
 )  # fmt: skip
+_WEBHOOKS: tuple[PrinterColumn, ...] = (_NAME, ("Webhooks", "integer", 0, _keys("webhooks")), _AGE)
 _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Node": (
         _NAME, ("Status", "string", 0, _node_status), ("Roles", "string", 0, _node_roles), _AGE,
@@ -344,6 +345,8 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "ValidatingAdmissionPolicyBinding": (
         _NAME, ("PolicyName", "string", 0, _at("spec", "policyName")), ("ParamRef", "string", 0, _param_ref), _AGE,
     ),
+    "MutatingWebhookConfiguration": _WEBHOOKS,
+    "ValidatingWebhookConfiguration": _WEBHOOKS,
     "PriorityClass": (
         _NAME, ("Value", "integer", 0, _count("value")),
         ("Global-Default", "boolean", 0, _at("globalDefault", default=False)), _AGE,

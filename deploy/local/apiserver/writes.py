@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deploy.local.apiserver import apply, builtin, deletion, metadata, quoting, registry, status, structs
@@ -72,6 +72,27 @@ class Outcome:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
+@dataclass(slots=True)
+class Draft:
+    """A write on its way: an object with its defaults, and what it takes the place of (`record`, loaded: `old`).
+
+    `sent`: the fields of a new object's spec that its writer named; `identity`: the metadata that the server says.
+    """
+
+    kind: Kind
+    namespace: str
+    name: str
+    how: How
+    obj: JsonObject
+    old: JsonObject | None = None
+    record: Record | None = None
+    sent: Collection[str] = ()
+    identity: JsonObject = field(default_factory=dict)
+    errors: Sequence[FieldError] = ()
+    warnings: Sequence[str] = ()
+    tracked: bool = False
+
+
 class Writes:
     """The write half of the API over one store."""
 
@@ -82,6 +103,10 @@ class Writes:
 
     def create(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
         """Raises StatusError: 404 (namespace), 403, 409, 422, 400."""
+        return self.commit(self.settled(self.draft_new(kind, namespace, obj, how)))
+
+    def draft_new(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Draft:
+        """A new object as the cluster's own admission and the kind's defaults make it. Raises StatusError."""
         now = timestamp(time.time())
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         name = self._new_name(kind, namespace, meta)
@@ -95,27 +120,16 @@ class Writes:
             raise _undecodable(kind, obj, how, decoded.problem)
         sent = set(obj["spec"]) if isinstance(obj.get("spec"), dict) else set()
         self._admission.admit(kind, namespace, name, obj)
-        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
-            meta.pop(key, None)
-        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
-        if kind.generation:
-            meta["generation"] = 1
-        if kind.status and kind.kind != "Node":
-            obj.pop("status", None)
-        obj, warnings = self._settle(kind, None, obj, how)
-        if taken := self._store.latest(kind.resource, object_key(namespace, name)):
-            going = bool(taken.load()["metadata"].get("deletionTimestamp"))
-            raise status.already_exists(kind.group, kind.plural, name, going=going)
-        if how.operation == "Update":
-            written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
-            if admitted := _ADMITTED.get(kind.resource):
-                own = {key: value for key, value in obj["spec"].items() if key in sent or key not in admitted}
-                written["spec"] = own
-            apply.track_new(blank(kind), obj, written, self._writer(kind, how, now), kind.list_rule)
-        outcome = replace(self._put(kind, namespace, name, obj, how), created=True, warnings=warnings)
-        if kind.resource == "/namespaces" and not how.dry_run:
-            self.furnish(name)
-        return outcome
+        identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+        if kind.generation or "generation" in meta:
+            identity["generation"] = 1 if kind.generation else meta["generation"]
+        draft = Draft(kind, namespace, name, how, obj, sent=sent, identity=identity)
+        self._form(draft, obj, how)
+        return draft
+
+    def readmit(self, draft: Draft) -> None:
+        """Asks the cluster's own admission again about a new object that was changed. Raises StatusError (403, 404)."""
+        self._admission.admit(draft.kind, draft.namespace, draft.name, draft.obj)
 
     def furnish(self, namespace: str) -> None:
         """Gives a namespace what every one has: its default account, and the (here empty) bundle of authorities."""
@@ -151,6 +165,13 @@ class Writes:
         `mutate` must not change its argument. A resourceVersion in its result has to be the current one; when
         `replacing` (PUT) some kinds insist on one.
         """
+        draft = self.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
+        return self.commit(self.settled(draft))
+
+    def draft_change(
+        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
+    ) -> Draft:
+        """The next state of an existing object with its defaults. Raises StatusError as `update` does."""
         record = self._store.latest(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
@@ -159,22 +180,100 @@ class Writes:
         meta = new["metadata"] = dict(new.get("metadata") or {})
         metadata.check_version(kind, old, meta, replacing=replacing)
         metadata.check_identity(kind, old, meta, replacing=replacing)
+        owned = (*_SERVER_OWNED, "resourceVersion")
+        identity = {key: old["metadata"][key] for key in owned if key in old["metadata"]}
+        draft = Draft(kind, namespace, name, how, new, old, record, identity=identity)
+        self._form(draft, new, how)
+        return draft
+
+    def revise(self, draft: Draft, obj: JsonObject) -> None:
+        """Takes what became of a draft's object outside. Raises StatusError (400, 409, 422, 500)."""
+        kind, warnings = draft.kind, draft.warnings
+        decoded = structs.decode_metadata(kind.kind, obj) if kind.custom else structs.decode(kind.struct, obj)
+        if problem := _identity_problem(kind, obj) or decoded.problem:
+            raise status.internal(problem)
+        meta = obj["metadata"] = dict(obj.get("metadata") or {})
+        if draft.old is not None:
+            metadata.check_identity(kind, draft.old, meta, replacing=False)
+        elif kind.namespaced and meta.get("namespace") not in (None, "", draft.namespace):
+            raise status.foreign_namespace()
+        else:
+            draft.name = meta["name"] = meta.get("name") or draft.name
+            meta |= {"namespace": draft.namespace} if kind.namespaced else {}
+        # Of what a webhook adds that no object of the kind has, nobody hears.
+        self._form(draft, obj, replace(draft.how, field_validation="Ignore", repeated=()))
+        draft.warnings = warnings
+
+    def _form(self, draft: Draft, obj: JsonObject, how: How) -> None:
+        """Makes an object the draft's: what is the server's put right, types checked, defaults set.
+
+        Raises StatusError (400, 422).
+        """
+        kind, old, meta = draft.kind, draft.old, obj["metadata"]
         for key in _SERVER_OWNED:
             meta.pop(key, None)
-            if key in old["metadata"]:
-                meta[key] = old["metadata"][key]
-        meta["resourceVersion"] = old["metadata"]["resourceVersion"]
-        _isolate(kind, old, new, how.subresource)
-        if kind.resource == "/services":
-            _keep_address(old, new)
-        new, warnings = self._settle(kind, old, new, how)
-        if kind.generation and how.subresource != "binding" and _counts(kind, old, new):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if how.operation == "Update":
-            writer = self._writer(kind, how, timestamp(time.time()))
-            apply.track(old, new, writer, kind.list_rule)
-        outcome = self._store_update(kind, namespace, name, old, new, record, how)
-        return replace(outcome, warnings=warnings) if warnings else outcome
+        meta |= draft.identity
+        if old is not None:
+            _isolate(kind, old, obj, how.subresource)
+            if kind.resource == "/services":
+                _keep_address(old, obj)
+        elif kind.status and kind.kind != "Node":
+            obj.pop("status", None)
+        taken, draft.errors, draft.warnings = decode(kind, obj, how)
+        try:
+            builtin.rules_of(kind).default(taken)
+        except ValueError as error:
+            raise _undecodable(kind, taken, how, str(error)) from error
+        draft.obj = taken
+
+    def track(self, draft: Draft) -> None:
+        """Records in a draft, once, whose its fields are."""
+        kind, how, obj = draft.kind, draft.how, draft.obj
+        if draft.tracked or how.operation != "Update":
+            return
+        draft.tracked = True
+        writer = self._writer(kind, how, timestamp(time.time()))
+        if draft.old is not None:
+            apply.track(draft.old, obj, writer, kind.list_rule)
+            return
+        written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
+        if admitted := _ADMITTED.get(kind.resource):
+            own = {key: value for key, value in obj["spec"].items() if key in draft.sent or key not in admitted}
+            written["spec"] = own
+        apply.track_new(blank(kind), obj, written, writer, kind.list_rule)
+
+    def track_sent(self, kind: Kind, obj: JsonObject, how: How) -> None:
+        """Records in an object that is not stored whose its fields are."""
+        writer = self._writer(kind, replace(how, operation="Update"), timestamp(time.time()))
+        apply.track_new(blank(kind), obj, obj, writer, kind.list_rule)
+
+    def settled(self, draft: Draft) -> Draft:
+        """The draft, with every rule kept, as it would be stored. Raises StatusError (400, 422)."""
+        kind, old, obj, how = draft.kind, draft.old, draft.obj, draft.how
+        errors = [*metadata.errors(kind, old, obj), *draft.errors, *_rule_errors(kind, old, obj, how)]
+        if errors:
+            raise status.invalid(kind.group, kind.kind, draft.name, errors)
+        if kind.kind == "CustomResourceDefinition":
+            registry.accept(obj, timestamp(time.time()))
+        draft.warnings = [*draft.warnings, *metadata.warnings(kind, obj), *builtin.rules_of(kind).warnings(obj)]
+        if old is not None and kind.generation and how.subresource != "binding" and _counts(kind, old, obj):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        self.track(draft)
+        return draft
+
+    def commit(self, draft: Draft) -> Outcome:
+        """Decides a settled draft. Raises StatusError (409)."""
+        kind, namespace, name, how = draft.kind, draft.namespace, draft.name, draft.how
+        if draft.old is not None and draft.record is not None:
+            outcome = self._store_update(kind, namespace, name, draft.old, draft.obj, draft.record, how)
+            return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
+        if taken := self._store.latest(kind.resource, object_key(namespace, name)):
+            going = bool(taken.load()["metadata"].get("deletionTimestamp"))
+            raise status.already_exists(kind.group, kind.plural, name, going=going)
+        outcome = replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
+        if kind.resource == "/namespaces" and not how.dry_run:
+            self.furnish(name)
+        return outcome
 
     def _store_update(
         self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
@@ -187,35 +286,6 @@ class Writes:
             # The answer may show a write that is not durable yet: it waits for that write.
             return Outcome(record.value, self._store.pending(kind.resource, record.key))
         return self._put(kind, namespace, name, new, how)
-
-    def _settle(
-        self, kind: Kind, old: JsonObject | None, obj: JsonObject, how: How
-    ) -> tuple[JsonObject, Sequence[str]]:
-        """Types, defaults, schema and rules. Raises StatusError (400, 422)."""
-        name = obj["metadata"]["name"]
-        obj, errors, warnings = decode(kind, obj, how)
-        if not kind.custom:
-            obj, errors = self._settle_built_in(kind, old, obj, how)
-        errors = [*metadata.errors(kind, old, obj), *errors]
-        if errors:
-            raise status.invalid(kind.group, kind.kind, name, errors)
-        return obj, [*warnings, *metadata.warnings(kind, obj)]
-
-    def _settle_built_in(
-        self, kind: Kind, old: JsonObject | None, obj: JsonObject, how: How
-    ) -> tuple[JsonObject, list[FieldError]]:
-        if kind.kind == "CustomResourceDefinition":
-            errors = list(registry.definition_errors(obj))
-            if not errors:
-                registry.accept(obj, timestamp(time.time()))
-            return obj, errors
-        rules = builtin.RULES.get(kind.kind, builtin.NO_RULES)
-        try:
-            rules.default(obj)
-            # A binding sets the one field of a pod's spec that no update may.
-            return obj, [] if how.subresource == "binding" else list(rules.errors(obj, old))
-        except ValueError as error:
-            raise _undecodable(kind, obj, how, str(error)) from error
 
     def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
         """Removes the object, or marks it for those who must let go first. Raises StatusError (404, 409)."""
@@ -280,6 +350,18 @@ def decode(kind: Kind, obj: JsonObject, how: How) -> tuple[JsonObject, list[Fiel
             complaints[: len(how.repeated)] = [status.repeated_in_yaml(how.repeated)]
         raise _undecodable(kind, obj, how, f"strict decoding error: {', '.join(complaints)}")
     return taken, errors, complaints if how.field_validation == "Warn" else ()
+
+
+def _rule_errors(kind: Kind, old: JsonObject | None, obj: JsonObject, how: How) -> Iterable[FieldError]:
+    """What the rules of a built-in kind find wrong. Raises StatusError (400, 422)."""
+    if kind.kind == "CustomResourceDefinition":
+        return registry.definition_errors(obj)
+    if how.subresource == "binding":
+        return ()  # it sets the one field of a pod's spec that no update may
+    try:
+        return list(builtin.rules_of(kind).errors(obj, old))
+    except ValueError as error:
+        raise _undecodable(kind, obj, how, str(error)) from error
 
 
 def _identity_problem(kind: Kind, obj: JsonObject) -> str:

@@ -1,0 +1,171 @@
+"""Admission webhooks as they are registered: which are there, in which order, and which requests they ask to see.
+
+Kinds are served in one version, which leaves a matchPolicy nothing to decide; events, which are in two groups, are
+those of the core group to webhooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deploy.local.apiserver import selectors
+from deploy.local.apiserver.kinds import ADMISSION_GROUP, Kind
+from deploy.local.apiserver.objects import JsonObject, dig
+from deploy.local.apiserver.registrations import MUTATING, VALIDATING
+from deploy.local.apiserver.selectors import Selector
+from deploy.local.apiserver.store import Change, Store
+
+Labels = Callable[[], Mapping[str, str]]
+
+_RESOURCES = {kind: f"{ADMISSION_GROUP}/{kind.lower()}s" for kind in (MUTATING, VALIDATING)}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for, as webhooks are told: everything but the objects.
+
+    `kind` is that of the object that was sent, `resource` the collection of the path: they differ on subresources.
+    `namespace` is, for a request on a namespace, its own name.
+    """
+
+    operation: str
+    kind: Kind
+    resource: Kind
+    subresource: str
+    namespace: str
+    name: str
+    dry_run: bool
+    options: JsonObject
+    user: JsonObject
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def on_namespace(self) -> bool:
+        return self.resource.resource == "/namespaces"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Operations on resources; "*" stands for all."""
+
+    operations: Sequence[str]
+    groups: Sequence[str]
+    versions: Sequence[str]
+    resources: Sequence[tuple[str, str]]
+    scope: str
+
+    def matches(self, asked: Asked) -> bool:
+        return (
+            _among(self.operations, asked.operation)
+            and _among(self.groups, asked.resource.group)
+            and _among(self.versions, asked.resource.version)
+            and any(
+                resource in ("*", asked.resource.plural) and subresource in ("*", asked.subresource)
+                for resource, subresource in self.resources
+            )
+            and self._in_scope(asked)
+        )
+
+    def _in_scope(self, asked: Asked) -> bool:
+        return self.scope == "*" or (self.scope == "Namespaced") == (bool(asked.namespace) and not asked.on_namespace)
+
+
+def _among(wanted: Sequence[str], value: str) -> bool:
+    return "*" in wanted or value in wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Where a webhook is: at a URL, or behind a service (namespace, name, port) at a path."""
+
+    url: str
+    service: tuple[str, str, int] | None
+    path: str
+    ca_bundle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """One webhook of a registration; `key` tells it from all others."""
+
+    key: str
+    name: str
+    client: Client
+    rules: Sequence[Rule]
+    namespaces: Selector
+    objects: Selector
+    ignores_failure: bool
+    timeout_seconds: int
+    versions: Sequence[str]
+    reinvoked: bool
+
+    def wants(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
+        """Whether it is to see a request, given what says the labels of the request's namespace."""
+        if not any(rule.matches(asked) for rule in self.rules):
+            return False
+        if self.objects and not any(self.objects.matches(_labels(item)) for item in (obj, old) if item is not None):
+            return False
+        # What belongs to no namespace is seen by all.
+        return not self.namespaces or not (asked.namespace or asked.on_namespace) or self.namespaces.matches(labels())
+
+
+def _labels(obj: JsonObject) -> Mapping[str, str]:
+    found: Mapping[str, str] = dig(obj, "metadata", "labels") or {}
+    return found
+
+
+def webhooks_of(configuration: JsonObject) -> list[Webhook]:
+    """The webhooks of a stored registration."""
+    name = configuration["metadata"]["name"]
+    return [
+        Webhook(
+            key=f"{name}/{webhook['name']}/{index}",
+            name=webhook["name"],
+            client=_client(webhook["clientConfig"]),
+            rules=[_rule(rule) for rule in webhook.get("rules") or ()],
+            namespaces=selectors.from_object(webhook["namespaceSelector"]) or Selector(),
+            objects=selectors.from_object(webhook["objectSelector"]) or Selector(),
+            ignores_failure=webhook["failurePolicy"] == "Ignore",
+            timeout_seconds=webhook["timeoutSeconds"],
+            versions=webhook["admissionReviewVersions"],
+            reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
+        )
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+    ]
+
+
+def _client(config: JsonObject) -> Client:
+    service = config.get("service")
+    named = (service["namespace"], service["name"], service["port"]) if service else None
+    return Client(config.get("url") or "", named, (service or {}).get("path") or "", config.get("caBundle") or "")
+
+
+def _rule(rule: JsonObject) -> Rule:
+    resources = [named.partition("/")[::2] for named in rule["resources"]]
+    return Rule(rule["operations"], rule["apiGroups"], rule["apiVersions"], resources, rule["scope"])
+
+
+class Registered:
+    """The webhooks of all registrations of a store, by the names of these."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.mutating: Sequence[Webhook] = ()
+        self.validating: Sequence[Webhook] = ()
+        self._read()
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        """Reads them anew where they are among a group of committed changes."""
+        if any(change.record.resource in _RESOURCES.values() for change in changes):
+            self._read()
+
+    def _read(self) -> None:
+        self.mutating, self.validating = (
+            [webhook for record in self._store.ordered(resource) for webhook in webhooks_of(record.load())]
+            for resource in _RESOURCES.values()
+        )
+
+    def concern(self, kind: Kind) -> bool:
+        """Whether anybody could want to see a write of this kind; nobody reviews how writes are reviewed."""
+        return bool(self.mutating or self.validating) and kind.group != ADMISSION_GROUP

@@ -1,0 +1,406 @@
+"""Admission webhooks: how they are registered, what they are asked, and what becomes of their answers."""
+
+import json
+from collections.abc import Sequence
+
+from tests.parity.behaviours import Area, Script
+from tests.parity.behaviours.objects import NODE_METRIC, POD, config_map
+from tests.parity.calls import (
+    APPLY,
+    JSON_PATCH,
+    STRATEGIC,
+    TABLE,
+    Calls,
+    Json,
+    Step,
+    delete,
+    get,
+    given,
+    patch,
+    post,
+    put,
+)
+from tests.support.webhooks import Answer, Raw, allow, deny
+from tests.support.webhooks import patch as patching
+
+registrations = Area("registrations", "Registrations of admission webhooks")
+webhooks = Area("webhooks", "Admission webhooks")
+
+_RULE = {"operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["nothings"]}
+_WEBHOOK: Json = {
+    "name": "w.example.com", "clientConfig": {"url": "https://127.0.0.1:1/w"}, "sideEffects": "None",
+    "admissionReviewVersions": ["v1"], "rules": [_RULE],
+}  # fmt: skip
+_SERVICE = {"namespace": "$ns", "name": "s"}
+
+
+def _of(*webhooks: Json, name: str = "$me") -> Json:
+    return {"metadata": {"name": name}, "webhooks": list(webhooks)}
+
+
+def _with(**fields: Json) -> Step:
+    """The registration of a webhook that is otherwise in order."""
+    return post("$validating", _of(_WEBHOOK | fields))
+
+
+def _mutating(**fields: Json) -> Step:
+    return post("$mutating", _of(_WEBHOOK | fields))
+
+
+def _rule(**fields: Json) -> Step:
+    return _with(rules=[_RULE | fields])
+
+
+def _without(field: str) -> Step:
+    return post("$validating", _of({key: value for key, value in _WEBHOOK.items() if key != field}))
+
+
+def _client(**config: Json) -> Step:
+    return _with(clientConfig=config)
+
+
+def _selecting(**selector: Json) -> Step:
+    return _with(namespaceSelector=selector)
+
+
+_MADE = given("$mutating", _of(_WEBHOOK))
+_APPLIED = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"} | _of(_WEBHOOK)
+
+# fmt: off
+registrations.table({
+    "a mutating webhook gets its defaults": _mutating(),
+    "a validating webhook gets its defaults": _with(),
+    "a webhook behind a service gets its port": _client(service=_SERVICE),
+    "a registration may be empty": post("$mutating", {"metadata": {"name": "$me"}}),
+    "a webhook without rules is taken": _without("rules"),
+    "what is said is kept": _mutating(
+        failurePolicy="Ignore", matchPolicy="Exact", timeoutSeconds=3, reinvocationPolicy="IfNeeded",
+        namespaceSelector={"matchLabels": {"a": "b"}}, objectSelector={"matchExpressions": [
+            {"key": "a", "operator": "In", "values": ["b"]}]},
+        rules=[_RULE | {"scope": "Namespaced", "operations": ["*"], "resources": ["*/*"]}]),
+    "a registration is read and listed as a table": [_MADE, get("$mutating/$me"), get("$mutating/$me", TABLE)],
+    "a validating registration is shown as a table":
+        [given("$validating", _of(_WEBHOOK)), get("$validating/$me", TABLE)],
+    "a registration is deleted": [_MADE, delete("$mutating/$me"), get("$mutating/$me")],
+    "an update has to say its version": [_MADE, put("$mutating/$me", _of(_WEBHOOK))],
+    "a change of webhooks is counted": [
+        _MADE, patch("$mutating/$me", {"metadata": {"labels": {"a": "b"}}}),
+        patch("$mutating/$me", [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 2}], JSON_PATCH)],
+    "a webhook is patched by its name":
+        [_MADE, patch("$mutating/$me", {"webhooks": [{"name": "w.example.com", "timeoutSeconds": 4}]}, STRATEGIC)],
+    "a webhook is added by a patch":
+        [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"name": "v.example.com"}]}, STRATEGIC)],
+    "a registration is applied": patch("$mutating/$me?fieldManager=m1", _APPLIED, APPLY),
+    "an update is checked": [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"timeoutSeconds": 0}]})],
+    "a name that is reserved is warned of": [
+        post("$mutating", _of(name="$me.static.k8s.io")), delete("$mutating/$me.static.k8s.io")],
+    "an unknown field is warned of": _with(nothing=1),
+    "a field of the wrong type is refused": _with(timeoutSeconds="1"),
+    "a bundle that is no base64 is refused": _client(url="https://a/", caBundle="?"),
+    # what is refused
+    "a webhook needs a name": _with(name=""),
+    "a webhook's name is a subdomain": _with(name="A_b.example.com"),
+    "a webhook's name has three parts": _with(name="a.b"),
+    "names are unique": post("$validating", _of(_WEBHOOK, _WEBHOOK)),
+    "side effects have to be told": _without("sideEffects"),
+    "side effects are not allowed": _with(sideEffects="Some"),
+    "side effects are of a known kind": _with(sideEffects="Many"),
+    "versions have to be told": _without("admissionReviewVersions"),
+    "versions may not be empty": _with(admissionReviewVersions=[]),
+    "versions have one that is known": _with(admissionReviewVersions=["v2"]),
+    "versions may have one that is not": _with(admissionReviewVersions=["v2", "v1"]),
+    "versions are unique": _with(admissionReviewVersions=["v1", "v1"]),
+    "versions are labels": _with(admissionReviewVersions=["v1", "1.0"]),
+    "a failure policy is known": _with(failurePolicy="Maybe"),
+    "a match policy is known": _with(matchPolicy="Roughly"),
+    "a reinvocation policy is known": _mutating(reinvocationPolicy="Always"),
+    "a validating webhook has no reinvocation policy": _with(reinvocationPolicy="Never"),
+    "a timeout is not too short": _with(timeoutSeconds=0),
+    "a timeout is not too long": _with(timeoutSeconds=31),
+    "an operation is known": _rule(operations=["CREATE", "READ"]),
+    "all operations are all": _rule(operations=["*", "CREATE"]),
+    "operations have to be told": _rule(operations=[]),
+    "groups have to be told": _rule(apiGroups=[]),
+    "all groups are all": _rule(apiGroups=["*", "apps"]),
+    "versions of a rule have to be told": _rule(apiVersions=[]),
+    "versions of a rule are not empty": _rule(apiVersions=["v1", ""]),
+    "all versions are all": _rule(apiVersions=["*", "v1"]),
+    "resources have to be told": _rule(resources=[]),
+    "resources are not empty": _rule(resources=["pods", ""]),
+    "all resources and subresources are all": _rule(resources=["*/*", "pods"]),
+    "all resources are all": _rule(resources=["*", "pods"]),
+    "all resources and a subresource are taken": _rule(resources=["*", "pods/status"]),
+    "all subresources are all": _rule(resources=["pods/*", "pods/status"]),
+    "a subresource of all is one of each": _rule(resources=["*/status", "pods/status"]),
+    "a scope is known": _rule(scope="Local"),
+    "a URL or a service is needed": _client(),
+    "a URL and a service are too much": _client(url="https://a/", service=_SERVICE),
+    "a URL is https": _client(url="http://a/b"),
+    "a URL has a host": _client(url="https:///b"),
+    "a URL has no user": _client(url="https://u@a/b"),
+    "a URL has no query": _client(url="https://a/b?c=d"),
+    "a URL has no fragment": _client(url="https://a/b#c"),
+    "a URL is more than a path": _client(url="/b"),
+    "a service needs a name": _client(service=_SERVICE | {"name": ""}),
+    "a service needs a namespace": _client(service=_SERVICE | {"namespace": ""}),
+    "a service has a port": _client(service=_SERVICE | {"port": 65536}),
+    "a service's path is absolute": _client(service=_SERVICE | {"path": "a/b"}),
+    "a service's path has no empty parts": _client(service=_SERVICE | {"path": "/a//b/"}),
+    "a service's path is not two slashes": _client(service=_SERVICE | {"path": "//"}),
+    "a service's path is made of names": _client(service=_SERVICE | {"path": "/A"}),
+    "a selector's labels are labels": _selecting(matchLabels={"a b": "c"}),
+    "a selector's values are values": _selecting(matchLabels={"a": "b c"}),
+    "a selector's operator is known": _selecting(matchExpressions=[{"key": "a", "operator": "Like", "values": ["b"]}]),
+    "a selector's operator needs values": _selecting(matchExpressions=[{"key": "a", "operator": "In"}]),
+    "a selector's operator takes no values":
+        _selecting(matchExpressions=[{"key": "a", "operator": "Exists", "values": ["b"]}]),
+    "a selector's values in a list are values":
+        _with(objectSelector={"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}),
+    "match conditions are taken": _with(matchConditions=[{"name": "a", "expression": "object.metadata.name != 'x'"}]),
+})
+# fmt: on
+
+_ALL = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
+_CONFIG_MAPS = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
+_PODS = _CONFIG_MAPS | {"resources": ["pods"]}
+_PATH = "/w"
+
+
+def _registered(calls: Calls, where: str, answer: Answer, rule: Json = _CONFIG_MAPS, **fields: Json) -> None:
+    """Registers a webhook for the behaviour's own namespace, and waits until it counts."""
+    hooks = calls.webhooks
+    hooks.answers[_PATH] = answer
+    common = {
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "$ns"}},
+    }  # fmt: skip
+    unprobed = {"matchExpressions": [{"key": "probe", "operator": "DoesNotExist"}]}
+    webhook = {"name": "w.example.com", "clientConfig": hooks.client(_PATH), "rules": [rule]}
+    probe = {"name": "probe.example.com", "clientConfig": hooks.client("/probe"), "rules": [_CONFIG_MAPS]}
+    selected = common | {"objectSelector": unprobed} | fields
+    calls.given(where, _of(webhook | selected, probe | common | {"objectSelector": {"matchLabels": {"probe": "yes"}}}))
+    probing = {"metadata": {"generateName": "probe-", "labels": {"probe": "yes"}}}
+    calls.until(post("$cm?dryRun=All", probing), lambda: hooks.reviews("/probe"))
+
+
+def _seen(calls: Calls) -> None:
+    """Keeps what the webhook was asked, but for who asked: that is a matter of how one logs in."""
+    for envelope in calls.webhooks.envelopes(_PATH):
+        if envelope["request"]["userInfo"]["username"].startswith("system:"):
+            continue  # of a controller
+        asked = {key: value for key, value in envelope["request"].items() if key != "userInfo"}
+        calls.keep("a review", envelope | {"request": asked})
+
+
+def _answering(where: str, answer: Answer, *steps: Step, **fields: Json) -> Script:
+    """A behaviour: calls after the registration of a webhook that answers always the same."""
+
+    def behave(calls: Calls) -> None:
+        _prepare(calls, steps)
+        _registered(calls, where, answer, **fields)
+        _make(calls, steps)
+
+    return behave
+
+
+def _asked(where: str, rule: Json, *steps: Step, **fields: Json) -> Script:
+    """A behaviour: what a webhook is asked that allows everything."""
+
+    def behave(calls: Calls) -> None:
+        _prepare(calls, steps)
+        _registered(calls, where, allow, rule, **fields)
+        _make(calls, steps)
+        _seen(calls)
+
+    return behave
+
+
+def _prepare(calls: Calls, steps: Sequence[Step]) -> None:
+    for step in steps:
+        if step.quiet:
+            calls.make(step)
+
+
+def _make(calls: Calls, steps: Sequence[Step]) -> None:
+    for step in steps:
+        if not step.quiet:
+            calls.make(step)
+
+
+def _unkind(api_version: str = "") -> Answer:
+    """An answer that does not say what it is, or that it is of some version."""
+    envelope = {"kind": "AdmissionReview", "apiVersion": api_version} if api_version else {}
+    return lambda review: Raw(json.dumps(envelope | {"response": {"allowed": True, "uid": review["uid"]}}))
+
+
+_POST = post("$cm", config_map(data={"k": "v"}))
+_GIVEN = given("$cm", config_map(data={"k": "v"}))
+_POD_GIVEN = given("$pods", POD)
+_DEPLOYMENT = {
+    "metadata": {"name": "a"},
+    "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "a"}},
+             "template": {"metadata": {"labels": {"app": "a"}}, "spec": POD["spec"]}},
+}  # fmt: skip
+_SET = [{"op": "add", "path": "/data", "value": {"k": "w"}}]
+
+# fmt: off
+for _sentence, _script in {
+    # denials
+    "a denial without a word": _answering("$validating", deny(), _POST),
+    "a denial with a message": _answering("$validating", deny("no room"), _POST),
+    "a denial with a code": _answering("$validating", deny("no room", 403), _POST),
+    "a denial with a reason": _answering("$validating", deny(reason="TooMany"), _POST),
+    "a denial with everything": _answering("$validating", deny("no room", 422, "Invalid", details={
+        "name": "a", "kind": "configmaps", "causes": [{"field": "data", "message": "m", "reason": "r"}]}), _POST),
+    "a denial with a code that is none": _answering("$validating", deny("no room", 200, status="Success"), _POST),
+    "a denial with a time to wait":
+        _answering("$validating", deny("later", 429, "TooManyRequests", details={"retryAfterSeconds": 3}), _POST),
+    "a denial of a mutating webhook": _answering("$mutating", deny("no room", 403, "Forbidden"), _POST),
+    "a denial of a dry run": _answering("$mutating", deny("no room"), post("$cm?dryRun=All", config_map())),
+    "a denial of an object that is there": _answering("$validating", deny("no room"), _GIVEN, _POST),
+    "a denial of an object that is not valid":
+        _answering("$validating", deny("no room"), post("$cm", config_map(data={"?": "v"}))),
+    # warnings
+    "a warning of what is allowed":
+        _answering("$mutating", lambda _: {"allowed": True, "warnings": ['say "hm"', "b"]}, _POST),
+    "a warning of what is denied": _answering("$validating", lambda _: {"allowed": False, "warnings": ["a"]}, _POST),
+    "a warning of a deletion":
+        _answering("$validating", lambda _: {"allowed": True, "warnings": ["a"]}, _POST, delete("$cm/a")),
+    # failures
+    "nobody listens": _answering(
+        "$validating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w"}),
+    "nobody listens, which may be ignored": _answering(
+        "$mutating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w"}, failurePolicy="Ignore"),
+    "the service is not there": _answering("$validating", allow, _POST, clientConfig={"service": _SERVICE}),
+    "the bundle holds no certificate":
+        _answering("$validating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w", "caBundle": "YQ=="}),
+    "an answer is a failure": _answering("$validating", lambda _: Raw("boom", 500, "text/plain"), _POST),
+    "an answer is a failure without a text": _answering("$validating", lambda _: Raw("{}", 502), _POST),
+    "an answer is not found": _answering("$validating", lambda _: Raw("no", 404, "text/plain"), _POST),
+    "an answer is forbidden": _answering("$validating", lambda _: Raw("go away", 403, "text/plain"), _POST),
+    "an answer is a redirection": _answering("$validating", lambda _: Raw("", 304, "text/plain"), _POST),
+    "an answer is a status": _answering("$validating", lambda _: Raw(
+        '{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "in its own words"}', 409), _POST),
+    "an answer is empty": _answering("$validating", lambda _: Raw(""), _POST),
+    "an answer is no JSON": _answering("$validating", lambda _: Raw("ok"), _POST),
+    "an answer has no response": _answering("$validating", lambda _: Raw(
+        '{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}'), _POST),
+    "an answer is for another request": _answering("$validating", lambda _: {"allowed": True, "uid": "u"}, _POST),
+    "an answer is of no kind": _answering("$validating", _unkind(), _POST),
+    "an answer is of another version": _answering("$validating", _unkind("admission.k8s.io/v1beta1"), _POST),
+    "an answer is of another kind":
+        _answering("$validating", lambda _: Raw('{"kind": "Pod", "apiVersion": "v1"}'), _POST),
+    "an answer is of an unknown version": _answering("$validating", _unkind("admission.k8s.io/v2"), _POST),
+    "an answer is of the wrong type": _answering("$validating", lambda _: {"allowed": "yes"}, _POST),
+    "an answer has a patch of the wrong type":
+        _answering("$mutating", lambda _: {"allowed": True, "patch": "?", "patchType": "JSONPatch"}, _POST),
+    "an answer is a page": _answering("$validating", lambda _: Raw("<p>hello</p>", 200, "text/html"), _POST),
+    "an answer is ignored that is none": _answering("$mutating", lambda _: Raw("ok"), _POST, failurePolicy="Ignore"),
+    "a failure does not let in what is denied":
+        _answering("$validating", deny("no room"), _POST, failurePolicy="Ignore"),
+    # patches
+    "a patch is applied": _answering("$mutating", patching(*_SET), _POST, get("$cm/a")),
+    "a patch of an update is applied": _answering(
+        "$mutating", patching(*_SET), post("$cm", config_map()), patch("$cm/a", {"data": {"k": "x", "l": "y"}})),
+    "a patch of an applied configuration is applied": _answering(
+        "$mutating", patching(*_SET),
+        patch("$cm/a?fieldManager=m1", {"apiVersion": "v1", "kind": "ConfigMap"} | config_map(data={"k": "v"}), APPLY)),
+    "a validating webhook patches": _answering("$validating", patching(*_SET), _POST),
+    "a patch without its type": _answering("$mutating", lambda _: {"allowed": True, "patch": "W10="}, _POST),
+    "a type without its patch": _answering("$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch"}, _POST),
+    "a patch of another type":
+        _answering("$mutating", lambda _: patching(*_SET)(_) | {"patchType": "MergePatch"}, _POST),
+    "a patch that is empty": _answering("$mutating", patching(), _POST),
+    "a patch that is no list": _answering(
+        "$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": "e30="}, _POST),
+    "a patch that is no JSON": _answering(
+        "$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": "YWJj"}, _POST),
+    "a patch that does not apply":
+        _answering("$mutating", patching({"op": "remove", "path": "/data/nothing"}), _POST),
+    "a patch of a path that is not there":
+        _answering("$mutating", patching({"op": "add", "path": "/a/b/c", "value": 1}), _POST),
+    "a patch whose test fails":
+        _answering("$mutating", patching({"op": "test", "path": "/data/k", "value": "x"}), _POST),
+    "a patch of a deletion":
+        _answering("$mutating", patching(*_SET), _GIVEN, delete("$cm/a")),
+    "a patch makes an object that is not valid":
+        _answering("$mutating", patching({"op": "add", "path": "/data/?", "value": "v"}), _POST),
+    "a patch makes an object of the wrong type":
+        _answering("$mutating", patching({"op": "add", "path": "/data/k", "value": 1}), _POST),
+    "a patch of an unknown field":
+        _answering("$mutating", patching({"op": "add", "path": "/nothing", "value": 1}), _POST),
+    "a patch makes an object valid":
+        _answering("$mutating", patching(*_SET), post("$cm", config_map(data={"?": "v"}))),
+    "a patch of a pod is completed": _answering("$mutating", patching(
+        {"op": "add", "path": "/spec/containers/0/resources", "value": {"limits": {"cpu": "2000m", "memory": "1Gi"}}},
+        {"op": "add", "path": "/spec/containers/-", "value": {"name": "d", "image": "i", "ports": [
+            {"containerPort": 80}]}}), post("$pods", POD), rule=_PODS),
+    "a patch of a pod's class": _answering("$mutating", patching(
+        {"op": "add", "path": "/spec/priorityClassName", "value": "system-node-critical"}),
+        post("$pods", POD), rule=_PODS),
+    "a patch of a pod's class and priority": _answering("$mutating", patching(
+        {"op": "add", "path": "/spec/priorityClassName", "value": "system-node-critical"},
+        {"op": "add", "path": "/spec/priority", "value": 2000001000}), post("$pods", POD), rule=_PODS),
+    "a patch of a pod's account": _answering("$mutating", patching(
+        {"op": "replace", "path": "/spec/serviceAccountName", "value": "nobody"}), post("$pods", POD), rule=_PODS),
+    # questions
+    "what is asked of a creation": _asked("$validating", _CONFIG_MAPS, post("$cm?fieldManager=m1", config_map())),
+    "what a mutating webhook is asked of a creation":
+        _asked("$mutating", _CONFIG_MAPS, post("$cm?fieldManager=m1&fieldValidation=Strict", config_map())),
+    "what is asked of a dry run": _asked("$validating", _CONFIG_MAPS, post("$cm?dryRun=All", config_map())),
+    "what is asked of a creation without a name":
+        _asked("$validating", _CONFIG_MAPS, post("$cm", {"metadata": {"generateName": "gen-"}})),
+    "what a mutating webhook is asked of a creation without a name":
+        _asked("$mutating", _CONFIG_MAPS, post("$cm", {"metadata": {"generateName": "gen-"}})),
+    "what is asked of an update": _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "w"}})),
+    "what a mutating webhook is asked of an update":
+        _asked("$mutating", _CONFIG_MAPS, _GIVEN, patch("$cm/a?fieldManager=m1", {"data": {"k": "w"}})),
+    "what is asked of an update that changes nothing":
+        _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "v"}})),
+    "what is asked of an applied configuration": _asked("$validating", _CONFIG_MAPS, patch(
+        "$cm/a?fieldManager=m1&force=true", {"apiVersion": "v1", "kind": "ConfigMap"} | config_map(), APPLY)),
+    "what is asked of an update that does not match": _asked(
+        "$validating", _CONFIG_MAPS, _GIVEN, put("$cm/a", {"metadata": {"name": "a", "resourceVersion": "1"}})),
+    "what is asked of a deletion":
+        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a", {"propagationPolicy": "Background"})),
+    "what is asked of a deletion without options": _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a")),
+    "what is asked of a deletion with options in its query":
+        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a?propagationPolicy=Orphan&dryRun=All")),
+    "nothing is asked of a deletion of nothing": _asked("$validating", _CONFIG_MAPS, delete("$cm/nope")),
+    "nothing is asked of a deletion under a condition that is not met": _asked(
+        "$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a", {"preconditions": {"uid": "another"}})),
+    "what is asked of a deletion of many":
+        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm?labelSelector=!kube&fieldSelector=metadata.name=a")),
+    "nothing is asked of what is no object": _asked("$mutating", _CONFIG_MAPS, post("$cm", config_map(data=1))),
+    "what is asked of an object that is there": _asked("$validating", _CONFIG_MAPS, _GIVEN, _POST),
+    "what is asked of a pod": _asked("$mutating", _PODS, post("$pods", POD)),
+    "what is asked of a pod's status":
+        _asked("$validating", _PODS | {"resources": ["*/status"]}, _POD_GIVEN,
+            patch("$pods/a/status", {"status": {"message": "m"}})),
+    "what is asked of a pod's binding": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
+        "$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}})),
+    "what is asked of a pod's eviction": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
+        "$pods/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}})),
+    "what is asked of a custom object": _asked(
+        "$validating", _ALL | {"resources": ["nodemetrics"]}, post("$nm", NODE_METRIC),
+        namespaceSelector={}, objectSelector={"matchLabels": {"test": "$me"}}),
+    "what is asked of a namespace": _asked(
+        "$validating", _ALL | {"resources": ["namespaces"]}, patch("$namespaces/$ns", {"metadata": {
+            "labels": {"a": "b"}}})),
+    "a subresource is not asked about with its object": _asked(
+        "$validating", _PODS, _POD_GIVEN, patch("$pods/a/status", {"status": {"message": "m"}})),
+    "an older version of the question": _asked(
+        "$validating", _CONFIG_MAPS, post("$cm", config_map()), admissionReviewVersions=["v1beta1", "v1"]),
+}.items():
+    webhooks.behaviour(_sentence)(_script)
+# fmt: on
+
+
+@webhooks.behaviour("what is asked of a scale")
+def _(calls: Calls) -> None:
+    path = "$deployments"
+    calls.given(path, _DEPLOYMENT)
+    calls.settled(f"{path}/a", lambda found: found.get("status", {}).get("observedGeneration", 1))
+    _registered(calls, "$validating", allow, _ALL | {"resources": ["*/scale"]})
+    calls.put(f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 0}})
+    _seen(calls)
