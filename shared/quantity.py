@@ -7,15 +7,19 @@ rounding up (away from zero) to the unit asked for. Arithmetic never touches a f
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from shared.errors import shown
+
+# Amounts by resource: cpu in thousandths of a core, everything else in whole units.
+Amounts: TypeAlias = Mapping[str, int]
 
 MILLI_PER_CORE = 1000
 INT64_MAX = 2**63 - 1
 
 _PATTERN = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)",
+    re.ASCII,
 )
 _DECIMAL_EXPONENT = {
     "n": -9,
@@ -29,7 +33,9 @@ _DECIMAL_EXPONENT = {
     "P": 15,
     "E": 18,
 }
+_DECIMAL_SUFFIXES = ("E", "P", "T", "G", "M", "k")
 _BINARY_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+_PLAIN_LENGTH = 15  # what machines write is read without the pattern, unless it may be beyond int64
 _MAX_LENGTH = 64  # int64 has 19 digits; whatever is longer than this was not written to be read
 _BINARY_EXPONENT = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
@@ -38,17 +44,34 @@ class QuantityError(ValueError):
     """The text is not a Kubernetes quantity."""
 
 
+@lru_cache(maxsize=8192)  # pods use few cpus, so much the same numbers come again and again
 def milli(quantity: str | float) -> int:
     """The quantity in thousandths, rounded up: "1.5" -> 1500, "100m" -> 100, "1n" -> 1.
 
     Raises QuantityError. Values beyond int64 saturate, as they do in Go.
     """
-    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 3)
+    if not isinstance(quantity, str):
+        return _scaled(repr(quantity), 3)
+    if len(quantity) <= _PLAIN_LENGTH and quantity.isascii():
+        if quantity[-1:] == "m":
+            if (digits := quantity[:-1]).isdecimal():
+                return int(digits)
+        elif quantity.isdecimal():
+            return int(quantity) * MILLI_PER_CORE
+    return _scaled(quantity, 3)
 
 
 def whole(quantity: str | float) -> int:
     """The quantity in whole units, rounded up: "1Ki" -> 1024, "1500m" -> 2. Raises QuantityError."""
-    return _scaled(quantity if isinstance(quantity, str) else repr(quantity), 0)
+    if not isinstance(quantity, str):
+        return _scaled(repr(quantity), 0)
+    if len(quantity) <= _PLAIN_LENGTH and quantity.isascii():
+        if quantity[-2:] == "Ki":
+            if (digits := quantity[:-2]).isdecimal():
+                return int(digits) << 10
+        elif quantity.isdecimal():
+            return int(quantity)
+    return _scaled(quantity, 0)
 
 
 @lru_cache(maxsize=4096)
@@ -76,9 +99,18 @@ def format_milli(value: int) -> str:
     return str(cores) if rest == 0 else f"{value}m"
 
 
+def format_decimal(value: int) -> str:
+    """Whole units in Kubernetes' canonical decimal form: 50000 -> "50k", 1200 -> "1200"."""
+    if value and value % 1000 == 0:
+        for suffix in _DECIMAL_SUFFIXES:
+            if value % 10 ** _DECIMAL_EXPONENT[suffix] == 0:
+                return f"{value // 10 ** _DECIMAL_EXPONENT[suffix]}{suffix}"
+    return str(value)
+
+
 def format_bytes(value: int) -> str:
     """Bytes in Kubernetes' canonical binary form: the largest suffix that keeps the number whole."""
-    if value:
+    if value and value % 1024 == 0:
         for suffix in _BINARY_SUFFIXES:
             if value % (1 << _BINARY_EXPONENT[suffix]) == 0:
                 return f"{value >> _BINARY_EXPONENT[suffix]}{suffix}"

@@ -1,10 +1,11 @@
-"""Nodes, Pods and ConfigMaps: the fields the product reads."""
+"""Nodes, Pods, ConfigMaps and what pods refer to: the fields the product reads."""
 
 from typing import TypeAlias
 
 import msgspec
 
 from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.api.selectors import LabelSelector
 from shared.quantity import Resources
 
 Quantities: TypeAlias = dict[str, str | int | float]
@@ -60,12 +61,20 @@ class ResourceRequirements(Wire, frozen=True):
     limits: Quantities | None = None
 
 
+class ContainerPort(Wire, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
 
 
@@ -95,8 +104,61 @@ class NodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
+class PodAffinityTerm(Wire, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class PodAffinity(Wire, frozen=True):
+    """Of pods among each other: affinity and anti-affinity have the same form."""
+
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
 class Affinity(Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire, frozen=True):
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    name: str = ""
+
+
+class ClaimVolumeSource(Wire, frozen=True):
+    claim_name: str = ""
+
+
+class EphemeralVolumeSource(Wire, frozen=True):
+    """There, or not: its claim is named after the pod and the volume."""
+
+
+class ProjectedVolumeSource(Wire, frozen=True):
+    """There, or not."""
+
+
+class Volume(Wire, frozen=True):
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    projected: ProjectedVolumeSource | None = None
 
 
 class PodSpec(Wire, frozen=True):
@@ -110,6 +172,9 @@ class PodSpec(Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
 
@@ -122,6 +187,7 @@ class ContainerStatus(Wire, frozen=True):
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     qos_class: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -138,3 +204,47 @@ class Pod(Wire, frozen=True):
 class ConfigMap(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
+
+
+@prepared
+class Namespace(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PersistentVolumeClaimSpec(Wire, frozen=True):
+    volume_name: str = ""
+
+
+@prepared
+class PersistentVolumeClaim(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class VolumeNodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Wire, frozen=True):
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+@prepared
+class PersistentVolume(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class PodTemplate(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class DaemonSetSpec(Wire, frozen=True):
+    template: PodTemplate = PodTemplate()
+
+
+@prepared
+class DaemonSet(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()

@@ -1,27 +1,29 @@
 """The manager's adapters: colocation configuration, NodeMetric spec, the `upstream` Mid formula, the write rule."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
-from manager import configuration
+from manager import configuration, pods
 from manager.configuration import Configuration
 from manager.nodemetric import spec
-from manager.noderesource import explain, mid, situation, writing
-from shared import durations, names, quantity
+from manager.noderesource import explain, mid, writing
+from manager.noderesource.explain import Known
+from manager.noderesource.writing import Rule, WriteRule
+from manager.pods import Requested
+from shared import names, quantity
 from shared.api import colocation
-from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
-from shared.api.core import ConfigMap, Node, Pod
+from shared.api.colocation import DEFAULTS, NodeStrategy
+from shared.api.core import ConfigMap, Node
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import NodeMetric, NodeMetricSpec
+from shared.api.nodemetric import NodeMetricSpec
 from shared.errors import InvalidInput
+from shared.names import Tier
 from shared.quantity import Resources
+from tests.conformance import given
+from tests.conformance.given import NOW, ROW, Input
 
-NOW = 1_700_000_000.0
-ROW = "row"
-
-Input = dict[str, Any]  # a row's input, JSON of the row's own making
+MID_RESOURCES = names.TIER_RESOURCES[Tier.MID]
 
 
 def colocation_config(row: Input) -> object:
@@ -62,20 +64,25 @@ def nodemetric_spec(row: Input) -> object:
 def mid_calculate(row: Input) -> object:
     if any(row.get(key) is None for key in ("strategy", "node", "pods")) or not row["node"].get("allocatable"):
         return {"error": "missing essential arguments"}
-    strategy = colocation.strategy({"midFormula": "upstream"} | row["strategy"], source=ROW)
+    strategy = colocation.strategy({"midFormula": "upstream", "midBuffer": "off"} | row["strategy"], source=ROW)
+    requested = Requested()
+    for pod in row["pods"]:
+        requested = requested.plus(pods.requested_by(pods.record(given.pod(pod))))
     decision = explain.decide(
-        _node(row["node"]),
-        _node_metric(row.get("nodeMetric")),
-        situation.requested_by_all(map(_pod, row["pods"])),
+        given.node(row["node"]),
+        given.reported(row.get("nodeMetric")),
+        Known(requested),
         NodeStrategy(strategy, enabled=True),
         NOW,
+        tiers=[Tier.MID],
     )
-    if decision.offer is None:
-        return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASON}
-    explained = decision.explanation
+    offer = decision.offers[Tier.MID]
+    if offer.resources is None:
+        return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASONS[Tier.MID]}
+    explained = offer.explanation
     return {
-        names.MID_CPU: decision.offer.cpu_milli,
-        names.MID_MEMORY: decision.offer.memory_bytes,
+        names.MID_CPU: offer.resources.cpu_milli,
+        names.MID_MEMORY: offer.resources.memory_bytes,
         "messages": {
             names.MID_CPU: mid.message(names.CPU, explained.cpu),
             names.MID_MEMORY: mid.message(names.MEMORY, explained.memory),
@@ -94,25 +101,19 @@ def mid_degrade(row: Input) -> object:
 
 
 def mid_need_sync(row: Input) -> object:
-    reason = writing.needed(
-        row["old"],
-        row["new"],
-        resources=writing.MID_RESOURCES,
-        strategy=_strategy(row),
-        since_last_seconds=0,
-    )
+    reason = writing.needed(row["old"], row["new"], MID_RESOURCES, _rule(row, last_write=NOW))
     return {"needSync": reason is not None, "reason": "mid resource diff is big than threshold" if reason else ""}
 
 
 def mid_prepare(row: Input) -> object:
-    given = row["nodeResource"]
-    offer = None if row["resets"] else Resources(given[names.MID_CPU], given[names.MID_MEMORY])
-    before = dict.fromkeys((*writing.MID_RESOURCES, *given), "1")
-    patch = writing.changed(before, writing.listed(offer), writing.MID_RESOURCES)
+    computed = row["nodeResource"]
+    offer = None if row["resets"] else Resources(computed[names.MID_CPU], computed[names.MID_MEMORY])
+    before = dict.fromkeys((*MID_RESOURCES, *computed), "1")
+    patch = writing.changed(before, writing.listed(Tier.MID, offer), MID_RESOURCES)
     return {
         "capacity_and_allocatable": {name: int(value) for name, value in patch.items() if value is not None},
         "deleted": [name for name, value in patch.items() if value is None],
-        "untouched": [name for name in given if name not in patch],
+        "untouched": [name for name in computed if name not in patch],
     }
 
 
@@ -120,13 +121,9 @@ def node_sync(row: Input) -> object:
     """Status by the write rule. The manager writes no metadata of its own: a watched change is all there is to it."""
     if row.get("new") is None:
         return {"syncStatus": False, "syncMeta": False}
-    reason = writing.needed(
-        row.get("old") or {},
-        row["new"],
-        resources=sorted({*(row.get("old") or {}), *row["new"]}),
-        strategy=_strategy(row),
-        since_last_seconds=row.get("lastUpdateAgeSeconds"),
-    )
+    old, new, age = row.get("old") or {}, row["new"], row.get("lastUpdateAgeSeconds")
+    rule = _rule(row, last_write=None if age is None else NOW - age)
+    reason = writing.needed(old, new, sorted({*old, *new}), rule)
     return {"syncStatus": reason is not None, "syncMeta": bool(row.get("watchedLabelChanged"))}
 
 
@@ -139,50 +136,10 @@ def resource_util(row: Input) -> object:
     return Resources.parse(row["a"]).least(Resources.parse(row["b"])).quantities()
 
 
-def _strategy(row: Input) -> ColocationStrategy:
+def _rule(row: Input, *, last_write: float | None) -> Rule:
     keys = ("resourceDiffThreshold", "updateTimeThresholdSeconds")
-    return colocation.strategy({key: row[key] for key in keys if key in row}, source=ROW)
-
-
-def _node(given: Input) -> Node:
-    annotations = dict(given.get("annotations") or {})
-    if given.get("reservation"):
-        annotations[names.ANNOTATION_NODE_RESERVATION] = msgspec.json.encode(given["reservation"]).decode()
-    status = {key: given[key] for key in ("capacity", "allocatable") if key in given}
-    return msgspec.convert({"metadata": {"name": given["name"], "annotations": annotations}, "status": status}, Node)
-
-
-def _pod(given: Input) -> Pod:
-    containers = [{"resources": container} for container in given.get("containers") or ()]
-    return msgspec.convert(
-        {
-            "metadata": {key: given[key] for key in ("name", "namespace", "labels", "annotations") if key in given},
-            "spec": {"containers": containers, "priority": given.get("priority"), "overhead": given.get("overhead")},
-            "status": {"phase": given.get("phase", "")},
-        },
-        Pod,
-    )
-
-
-def _node_metric(given: Input | None) -> NodeMetric | None:
-    if given is None:
-        return None
-    age = given.get("updateAgeSeconds")
-    info = {key: {"resources": given[key]} for key in ("nodeUsage", "systemUsage") if given.get(key) is not None}
-    status: dict[str, object] = {
-        "updateTime": None if age is None else durations.timestamp(NOW - age),
-        "nodeMetric": info or None,
-        "prodReclaimableMetric": _reported(given.get("prodReclaimable")),
-        "hostApplicationMetric": [
-            {**each, "usage": {"resources": each.get("usage") or {}}}
-            for each in given.get("hostApplicationMetric") or ()
-        ],
-    }
-    return msgspec.convert({"metadata": {"name": "node"}, "status": status}, NodeMetric)
-
-
-def _reported(amount: Mapping[str, object] | None) -> object:
-    return None if amount is None else {"resource": {"resources": amount}}
+    strategy = colocation.strategy({key: row[key] for key in keys if key in row}, source=ROW)
+    return Rule.of(strategy, kind=WriteRule.UPSTREAM, now=NOW, last_write=last_write)
 
 
 ADAPTERS: dict[str, Callable[[Input], object]] = {

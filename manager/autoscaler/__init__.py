@@ -1,0 +1,1 @@
+"""How many nodes, of which kind, at what cost."""

@@ -1,0 +1,1 @@
+"""Groups that do not exist yet: which could be created, and which of the created ones can go."""

@@ -1,0 +1,20 @@
+"""Which groups are to be deleted again: auto-provisioned ones that nothing is left of."""
+
+from collections.abc import Iterable, Mapping
+
+from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cloudprovider.ownership import Ownership
+
+
+def unneeded(groups: Iterable[Group], instances: Mapping[str, int], ownership: Ownership) -> list[str]:
+    """Those of ours without a target and without instances, in order. `instances` counts by group; a group it does not
+    tell of may have some.
+    """
+    return sorted(
+        group.id
+        for group in groups
+        if group.autoprovisioned
+        and ownership.owns(group.id)
+        and group.target_size == 0
+        and instances.get(group.id, 1) == 0
+    )

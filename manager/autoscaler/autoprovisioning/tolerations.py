@@ -1,0 +1,82 @@
+"""Which taints the groups made for pods should have, by what the pods tolerate.
+
+"Node Auto-provisioning" sets no taints, for a toleration is no requirement; yet two of its own test scenarios expect
+nodes with taints for pods with tolerations. So it is an option.
+"""
+
+import enum
+from collections.abc import Iterable
+
+from manager.autoscaler.expander.option import GPU_RESOURCES
+from manager.autoscaler.podfacts import NodeDemands
+from shared.api.core import Taint, Toleration
+
+NO_SCHEDULE = "NoSchedule"
+_SYSTEM_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node-role.kubernetes.io/")
+
+
+class TolerationMode(enum.StrEnum):
+    """`separate`: a toleration makes a tainted group where the pod also selects the label of the same key and value,
+    that is, asks to be among its own. `never`: none does. `always`: every toleration of a certain taint does.
+    """
+
+    SEPARATE = "separate"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+def taints_for(demands: NodeDemands, mode: TolerationMode) -> tuple[Taint, ...]:
+    """The taints, in order, of the group made for such pods; the pods tolerate all of them."""
+    if mode is TolerationMode.NEVER:
+        return ()
+    wanted = _wanted(demands)
+    found = set()
+    for toleration in demands.tolerations:
+        value = _value(toleration)
+        if not _is_own(toleration) or value is None:
+            continue
+        if mode is TolerationMode.SEPARATE or (value == "" and toleration.operator == "Exists"):
+            same = sorted(
+                each for each in wanted.get(toleration.key, ()) if toleration.operator == "Exists" or each == value
+            )
+            if same:
+                value = same[0]
+            elif mode is TolerationMode.SEPARATE:
+                continue
+        found.add((toleration.key, value, toleration.effect or NO_SCHEDULE))
+    return tuple(Taint(*each) for each in sorted(found))
+
+
+def _value(toleration: Toleration) -> str | None:
+    """The value of the taint it tolerates; empty where any will do."""
+    match toleration.operator or "Equal":
+        case "Equal":
+            return toleration.value
+        case "Exists":
+            return ""
+        case _:
+            return None
+
+
+def _is_own(toleration: Toleration) -> bool:
+    """Whether it was written for a group of nodes, not for a condition of nodes, a device, or any taint at all."""
+    key = toleration.key
+    return bool(key) and not key.startswith(_SYSTEM_PREFIXES) and key not in GPU_RESOURCES
+
+
+def _wanted(demands: NodeDemands) -> dict[str, set[str]]:
+    """The labels that selector and required affinity ask for by value."""
+    found: dict[str, set[str]] = {}
+    for key, value in demands.selector:
+        found.setdefault(key, set()).add(value)
+    for key, values in _asked_by_affinity(demands):
+        found.setdefault(key, set()).update(values)
+    return found
+
+
+def _asked_by_affinity(demands: NodeDemands) -> Iterable[tuple[str, tuple[str, ...]]]:
+    terms = demands.terms or ()
+    for term in terms if len(terms) == 1 else ():  # of several terms, any other may hold instead
+        for requirement in term.match_expressions or ():
+            if requirement.operator == "In":
+                yield requirement.key, requirement.values or ()

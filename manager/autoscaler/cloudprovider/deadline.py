@@ -1,0 +1,80 @@
+"""Calls that may hang, made in a thread of their own and given up in time."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
+from shared.errors import HeadroomError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self._work = work
+        self._result: T
+
+    def run(self) -> None:
+        try:
+            self._result = self._work()
+        except Exception as error:
+            self.error = error
+        self.done.set()
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+class Caller:
+    """Asks one provider, one call at a time.
+
+    A call that outlasts its deadline goes on by itself, since nothing can end it; until it has ended nothing else is
+    asked, so that one hung cloud costs one thread, and no call overtakes another.
+    """
+
+    def __init__(self, provider: str, deadline_seconds: float) -> None:
+        self._provider = provider
+        self._deadline_seconds = deadline_seconds
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._late: tuple[str, threading.Event] | None = None
+        self._thread: threading.Thread | None = None
+
+    def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
+        """`work()`'s result. Raises ProviderError whatever goes wrong; Unavailable after the deadline."""
+        if self._late is not None and not self._late[1].is_set():
+            raise Unavailable(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
+        call = _Call(work)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"provider {self._provider}", daemon=True)
+            self._thread.start()
+        self._calls.put(call.run)
+        if not call.done.wait(self._deadline_seconds):
+            self._late = (what, call.done)
+            raise Unavailable(self._provider, group, f"{what}: no answer within {self._deadline_seconds:g} s")
+        try:
+            return call.result()
+        except ProviderError:
+            raise
+        except HeadroomError as error:
+            raise Unavailable(self._provider, group, f"{what}: {error}") from error
+        except Exception as error:
+            logger.exception("the provider broke down", extra={"provider": self._provider, "call": what})
+            raise Unavailable(self._provider, group, f"{what}: {error!r}") from error
+
+    def close(self) -> None:
+        """Ends the thread once it has nothing left to do."""
+        if self._thread is not None:
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while (work := self._calls.get()) is not None:
+            work()

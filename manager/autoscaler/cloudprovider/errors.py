@@ -1,0 +1,42 @@
+"""What can go wrong between us and a cloud, named so that a caller can act on it.
+
+HeadroomError
+ └ ProviderError      which provider, which group (empty: none in particular), what
+    ├ Unsupported     the provider does not offer this call, and never will
+    ├ Refused         the answer is no, and nothing has changed
+    ├ Unavailable     no answer: for a write this says nothing about whether it happened
+    └ InvalidAnswer   an answer that cannot be true; says which field and value
+"""
+
+from shared.errors import HeadroomError, shown
+
+
+class ProviderError(HeadroomError):
+    """A call to a cloud that failed."""
+
+    def __init__(self, provider: str, group: str, problem: str) -> None:
+        self.provider = provider
+        self.group = group
+        self.problem = problem
+        super().__init__(f"{provider}: {f'group {group}: ' if group else ''}{problem}")
+
+
+class Unsupported(ProviderError):
+    """The provider does not offer this call."""
+
+
+class Refused(ProviderError):
+    """The answer is no."""
+
+
+class Unavailable(ProviderError):
+    """No answer came in time, or none that is one."""
+
+
+class InvalidAnswer(ProviderError):
+    """The provider says what cannot be."""
+
+    def __init__(self, provider: str, group: str, field: str, value: object, problem: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(provider, group, f"{field}: {shown(value)}: {problem}")

@@ -1,0 +1,74 @@
+"""The file that `--cloud-config` names.
+
+address: provider.example:8086
+key: /etc/cloud/tls.key       # of the client's certificate
+cert: /etc/cloud/tls.crt
+cacert: /etc/cloud/ca.crt     # what the server's certificate is verified with; empty: the system's
+grpc_timeout: 5s
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from shared import durations, yaml_file
+from shared.errors import InvalidInput
+
+MAX_TIMEOUT_SECONDS = 600.0
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    address: Annotated[str, Meta(min_length=1)]
+    key: str = ""
+    cert: str = ""
+    cacert: str = ""
+    grpc_timeout: str | float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM; None where the system's authorities, or no certificate of the client's, are meant."""
+
+    authorities: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcConfig:
+    """Whom to ask, and for how long at most. Without `tls` nothing is encrypted."""
+
+    address: str
+    tls: Tls | None = None
+    timeout_seconds: float = 5.0
+
+
+def load(path: Path) -> GrpcConfig:
+    """Raises InvalidInput naming file, field and value."""
+    file = yaml_file.load(path, _File)
+
+    def refused(field: str, value: object, problem: str) -> InvalidInput:
+        return InvalidInput(source=str(path), field=field, value=value, problem=problem)
+
+    def pem(field: str, name: str) -> bytes | None:
+        try:
+            return Path(name).read_bytes() if name else None
+        except OSError as error:
+            raise refused(field, name, error.strerror or str(error)) from error
+
+    try:
+        timeout = durations.parse(file.grpc_timeout) if isinstance(file.grpc_timeout, str) else file.grpc_timeout
+    except ValueError as error:
+        raise refused("grpc_timeout", file.grpc_timeout, str(error)) from error
+    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
+        raise refused("grpc_timeout", file.grpc_timeout, f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
+    if bool(file.key) != bool(file.cert):
+        field = "cert" if file.key else "key"
+        raise refused(field, "", "a certificate and its key are given together")
+    if not (file.cert or file.cacert):
+        return GrpcConfig(file.address, None, timeout)
+    tls = Tls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))
+    return GrpcConfig(file.address, tls, timeout)

@@ -1,0 +1,130 @@
+"""The protocol's client. It keeps nothing: `Guard` remembers for a round what may be remembered for so long.
+
+Groups cannot be created over this protocol.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn, TypeVar
+
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    NodeRef,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Unsupported
+from manager.autoscaler.cloudprovider.externalgrpc import NAME, kubernetes, messages
+from manager.autoscaler.cloudprovider.externalgrpc.channel import Channel
+from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
+from manager.autoscaler.pricing.model import Machine, PricingModel
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.protobuf import Malformed
+from shared.quantity import Amounts
+
+T = TypeVar("T")
+
+PRICED_SECONDS = 3600.0
+
+
+class ExternalGrpcProvider:
+    """See `contract.Provider`."""
+
+    name = NAME
+
+    def __init__(self, config: GrpcConfig, clock: Clock) -> None:
+        """Connects when first asked. Raises InvalidInput without the library, or for certificates that are none."""
+        self._channel = Channel(config, NAME)
+        self._clock = clock
+
+    def refresh(self) -> None:
+        self._channel.call("Refresh", b"")
+
+    def groups(self) -> Sequence[Group]:
+        """Each one's target is asked for."""
+        listed = self._read("NodeGroups", b"", messages.read_groups)
+        return [replace(group, target_size=self._target(group.id)) for group in listed]
+
+    def instances(self, group: str) -> Sequence[Instance]:
+        return self._read("NodeGroupNodes", messages.of_group(group), messages.read_instances, group)
+
+    def group_of(self, node: NodeRef) -> str | None:
+        return self._read("NodeGroupForNode", messages.node_group_for_node(node), messages.read_group_of_node)
+
+    def template(self, group: str) -> Node:
+        return self._read(
+            "NodeGroupTemplateNodeInfo",
+            messages.of_group(group),
+            lambda data: kubernetes.node(messages.read_template(data)),
+            group,
+        )
+
+    def options(self, group: str) -> GroupOptions:
+        return self._read("NodeGroupGetOptions", messages.get_options(group), messages.read_options, group)
+
+    def gpus(self) -> Gpus:
+        label = self._read("GPULabel", b"", messages.read_text)
+        types = self._read("GetAvailableGPUTypes", b"", messages.read_keys)
+        return Gpus(label or None, types)
+
+    def pricing(self) -> PricingModel:
+        """A provider without prices says so when it is asked for one."""
+        return self
+
+    def node_price(self, machine: Machine) -> float:
+        """Of `PricingModel`; the protocol tells labels and annotations, not capacity."""
+        now = self._clock.now()
+        node = NodeRef("", "", machine.labels, machine.annotations)
+        request = messages.priced_node(node, now, now + PRICED_SECONDS)
+        return self._read("PricingNodePrice", request, messages.read_double)
+
+    def pod_price(self, requests: Amounts) -> float:
+        """Of `PricingModel`."""
+        now = self._clock.now()
+        request = messages.priced_pod(kubernetes.pod(requests), now, now + PRICED_SECONDS)
+        return self._read("PricingPodPrice", request, messages.read_double)
+
+    def increase(self, group: str, delta: int) -> None:
+        self._channel.call("NodeGroupIncreaseSize", messages.with_delta(group, delta), group)
+
+    def decrease_target(self, group: str, delta: int) -> None:
+        self._channel.call("NodeGroupDecreaseTargetSize", messages.with_delta(group, -delta), group)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        self._channel.call("NodeGroupDeleteNodes", messages.delete_nodes(group, nodes), group)
+
+    def machine_types(self) -> Sequence[str]:
+        self._unsupported()
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        self._unsupported()
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        self._unsupported()
+
+    def delete_group(self, group: str) -> None:
+        self._unsupported(group)
+
+    def cleanup(self) -> None:
+        try:
+            self._channel.call("Cleanup", b"")
+        finally:
+            self._channel.close()
+
+    def _target(self, group: str) -> int:
+        return self._read("NodeGroupTargetSize", messages.of_group(group), messages.read_int, group)
+
+    def _read(self, method: str, request: bytes, reader: Callable[[bytes], T], group: str = "") -> T:
+        answer = self._channel.call(method, request, group)
+        try:
+            return reader(answer)
+        except Malformed as error:
+            raise InvalidAnswer(NAME, group, method, answer, f"not the protocol's: {error}") from error
+
+    def _unsupported(self, group: str = "") -> NoReturn:
+        raise Unsupported(NAME, group, "groups are neither created nor deleted over this protocol")

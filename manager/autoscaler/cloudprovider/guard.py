@@ -1,0 +1,320 @@
+"""The only way to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
+
+One round is `observe`, whose result is plain data for everything that decides, and then the writes. After a write
+that failed, nobody knows a group's size: nothing more is asked of it before the next round.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from manager.autoscaler.cloudprovider import checks
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    InstanceState,
+    NodeRef,
+    Provider,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.deadline import Caller
+from manager.autoscaler.cloudprovider.errors import (
+    InvalidAnswer,
+    ProviderError,
+    Refused,
+    Unavailable,
+    Unsupported,
+)
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cloudprovider.prices import GuardedPrices
+from manager.autoscaler.pricing.model import PricingModel
+from shared.api.core import Node
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DEADLINE_SECONDS = 30.0
+NEW_GROUPS = ""  # in place of a group's id, where none has one yet
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedGroup:
+    """One of ours, with our bounds."""
+
+    group: Group
+    instances: tuple[Instance, ...] = ()
+    options: GroupOptions = field(default_factory=GroupOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a cloud said in one round.
+
+    `refused` are groups of ours that cannot be judged, each with the reason, and unknown ones that it spoke of;
+    `foreign` those that are not ours. `group_of_node` holds the Nodes, by name, that are in one of `groups`.
+    """
+
+    groups: Mapping[str, ObservedGroup] = field(default_factory=dict)
+    refused: Mapping[str, ProviderError] = field(default_factory=dict)
+    foreign: frozenset[str] = frozenset()
+    group_of_node: Mapping[str, str] = field(default_factory=dict)
+
+
+class Guard:
+    """Speaks with one provider for one thread. Every call raises ProviderError."""
+
+    def __init__(self, provider: Provider, ownership: Ownership, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._ownership = ownership
+        self._caller = Caller(provider.name, deadline_seconds)
+        self._observed: Observed | None = None
+        self._in_doubt: dict[str, ProviderError] = {}
+        self._told: dict[str, str] = {}  # refusals by group, as they were logged
+        self._templates: dict[str, Node] = {}
+        self._gpus: Gpus | None = None
+        self._prices: GuardedPrices | None = None
+
+    @property
+    def observed(self) -> Observed:
+        """The last round, with what was written since. Raises Unavailable before the first, and after a failed one."""
+        if self._observed is None:
+            raise Unavailable(self.name, "", "not observed")
+        return self._observed
+
+    def observe(self, nodes: Sequence[NodeRef] = ()) -> Observed:
+        """Begins a round: all groups that are ours, their instances and options, and which group each Node is in.
+
+        A lie costs the group it is about; a question that stays unanswered costs the round, since what is on its way in
+        one group decides about all others.
+        """
+        self._observed = None
+        self._templates.clear()
+        if self._prices is not None:
+            self._prices.forget()
+        self._observed = self._caller.call("observe", lambda: self._look(nodes))
+        self._in_doubt.clear()
+        refused = {group: str(error) for group, error in self._observed.refused.items()}
+        for group in refused.keys() - {group for group, why in self._told.items() if refused.get(group) == why}:
+            logger.warning("group refused: %s", refused[group], extra={"provider": self.name, "group": group})
+        self._told = refused
+        return self._observed
+
+    def template(self, group: str) -> Node:
+        """The next Node of the group; remembered for the round."""
+        found = self._templates.get(group)
+        if found is None:
+            found = self._caller.call("template", lambda: self._provider.template(group), group=group)
+            checks.template(self.name, group, found)
+            self._templates[group] = found
+        return found
+
+    def gpus(self) -> Gpus:
+        if self._gpus is None:
+            self._gpus = self._caller.call("gpus", self._provider.gpus)
+        return self._gpus
+
+    def pricing(self) -> PricingModel | None:
+        """The cloud's own prices, which are remembered for the round."""
+        if self._prices is None:
+            model = self._caller.call("pricing", self._provider.pricing)
+            self._prices = None if model is None else GuardedPrices(model, self._caller)
+        return self._prices
+
+    def machine_types(self) -> Sequence[str]:
+        return self._caller.call("machine types", self._provider.machine_types)
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        """What `create_group` would make."""
+        found = self._caller.call("theoretical group", lambda: self._provider.theoretical(spec))
+        checks.template(self.name, found.id, found.template)
+        return found
+
+    def increase(self, group: str, delta: int) -> None:
+        """`delta` > 0 more, within the bounds."""
+        before = self._writable(group).group
+        if delta <= 0:
+            raise Refused(self.name, group, f"an increase is positive: {delta}")
+        if before.target_size + delta > before.max_size:
+            raise Refused(self.name, group, f"{before.target_size} + {delta} is above the maximum of {before.max_size}")
+        self._write("increase", group, lambda: self._provider.increase(group, delta))
+        self._retarget(group, delta)
+
+    def decrease_target(self, group: str, delta: int) -> None:
+        """`delta` > 0 fewer of those that have not come."""
+        seen = self._writable(group)
+        if delta <= 0:
+            raise Refused(self.name, group, f"a decrease is positive: {delta}")
+        staying = sum(each.state is not InstanceState.DELETING for each in seen.instances)
+        if seen.group.target_size - delta < staying:
+            raise Refused(
+                self.name, group, f"{seen.group.target_size} - {delta} is below its {staying} instances, which stay"
+            )
+        self._write("decrease target", group, lambda: self._provider.decrease_target(group, delta))
+        self._retarget(group, -delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, below_min: bool = False) -> None:
+        """These very nodes, all of which are the group's. `below_min`: they never worked, so the minimum may wait."""
+        seen = self._writable(group)
+        ids = {node.provider_id for node in nodes}
+        if len(ids) < len(nodes) or not nodes:
+            raise Refused(self.name, group, f"{len(nodes)} nodes to delete with {len(ids)} different ids")
+        members = {each.provider_id: each for each in seen.instances}
+        for node in nodes:
+            if node.provider_id not in members and self.observed.group_of_node.get(node.name) != group:
+                raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is not in it")
+            if node.provider_id in members and members[node.provider_id].state is InstanceState.DELETING:
+                raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is being deleted already")
+        left = seen.group.target_size - len(nodes)
+        if left < (0 if below_min else seen.group.min_size):
+            raise Refused(
+                self.name,
+                group,
+                f"{seen.group.target_size} - {len(nodes)} is below the minimum of {seen.group.min_size}",
+            )
+        self._write("delete nodes", group, lambda: self._provider.delete_nodes(group, nodes))
+        leaving = tuple(
+            dataclasses.replace(each, state=InstanceState.DELETING) if each.provider_id in ids else each
+            for each in seen.instances
+        )
+        self._retarget(group, -len(nodes), leaving)
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        """An empty group with the auto-provisioning prefix, which is ours from now on."""
+        observed = self.observed
+        if not self._ownership.prefix or spec.prefix != self._ownership.prefix:
+            raise Refused(self.name, "", f"a group with the prefix {spec.prefix!r} would not be ours")
+        self._check_doubt(NEW_GROUPS)
+        existing = {**observed.groups, **observed.refused, **dict.fromkeys(observed.foreign)}
+
+        def create() -> Created:
+            made = self._provider.create_group(spec)
+            checks.created(self.name, made, prefix=spec.prefix, existing=existing)
+            return made
+
+        found = self._write("create group", NEW_GROUPS, create)
+        new = {each.id: ObservedGroup(each) for each in (found.main, *found.extras)}
+        self._observed = dataclasses.replace(observed, groups={**observed.groups, **new})
+        return found
+
+    def delete_group(self, group: str) -> None:
+        """An autoprovisioned group that is empty."""
+        seen = self._writable(group)
+        if not seen.group.autoprovisioned or not self._ownership.has_prefix(group):
+            raise Refused(self.name, group, "not autoprovisioned, and stays")
+        if seen.group.target_size or seen.instances:
+            raise Refused(
+                self.name, group, f"not empty: target {seen.group.target_size}, {len(seen.instances)} instances"
+            )
+        self._write("delete group", group, lambda: self._provider.delete_group(group))
+        groups = {name: each for name, each in self.observed.groups.items() if name != group}
+        self._observed = dataclasses.replace(self.observed, groups=groups)
+
+    def close(self) -> None:
+        """Lets the provider go."""
+        try:
+            self._caller.call("cleanup", self._provider.cleanup)
+        except ProviderError as error:
+            logger.warning("the provider was not left tidily: %s", error)
+        self._caller.close()
+
+    def _look(self, nodes: Sequence[NodeRef]) -> Observed:
+        self._provider.refresh()
+        listed = self._provider.groups()
+        refused: dict[str, ProviderError] = {
+            group: error for group, error in checks.listing(self.name, listed).items() if self._ownership.owns(group)
+        }
+        own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
+        missing = self._ownership.listed.keys() - {group.id for group in listed}
+        refused |= {group: Refused(self.name, group, "listed as ours, and not there") for group in missing}
+        instances: dict[str, tuple[Instance, ...]] = {}
+        options: dict[str, GroupOptions] = {}
+        for group in own:
+            try:
+                instances[group] = tuple(self._provider.instances(group))
+                options[group] = self._options(group)
+            except (InvalidAnswer, Refused) as error:
+                refused[group] = error
+        refused |= checks.membership(self.name, own, instances)
+        groups = {
+            name: ObservedGroup(self._ownership.bounded(group), instances[name], options[name])
+            for name, group in own.items()
+            if name not in refused
+        }
+        foreign = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
+        placed = self._placed(nodes, groups, foreign, refused)
+        return Observed(groups, refused, foreign, placed)
+
+    def _options(self, group: str) -> GroupOptions:
+        try:
+            found = self._provider.options(group)
+        except Unsupported:
+            return GroupOptions()
+        checks.options(self.name, group, found)
+        return found
+
+    def _placed(
+        self,
+        nodes: Sequence[NodeRef],
+        groups: Mapping[str, ObservedGroup],
+        foreign: frozenset[str],
+        refused: dict[str, ProviderError],
+    ) -> dict[str, str]:
+        """By their instances; the cloud is asked about the others. Unknown groups that it names go to `refused`."""
+        by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
+        placed: dict[str, str] = {}
+        asks = True
+        for node in nodes:
+            group = by_id.get(node.provider_id)
+            if group is None and asks and node.provider_id:
+                try:
+                    group = self._provider.group_of(node)
+                except Unsupported:
+                    asks = False
+            if group is None:
+                continue
+            if group in groups:
+                placed[node.name] = group
+            elif group not in foreign and group not in refused:
+                refused[group] = InvalidAnswer(
+                    self.name, group, f"group of node {node.name}", group, "there is no such group"
+                )
+        return placed
+
+    def _writable(self, group: str) -> ObservedGroup:
+        if not self._ownership.owns(group):
+            raise Refused(self.name, group, "neither listed nor named with the prefix: it is not ours")
+        self._check_doubt(group)
+        observed = self.observed
+        if group in observed.refused:
+            raise Refused(self.name, group, f"not believed: {observed.refused[group].problem}")
+        if group not in observed.groups:
+            raise Refused(self.name, group, "not there")
+        return observed.groups[group]
+
+    def _check_doubt(self, group: str) -> None:
+        if group in self._in_doubt:
+            raise Unavailable(self.name, group, f"to be observed again first, after: {self._in_doubt[group].problem}")
+
+    def _write(self, what: str, group: str, work: Callable[[], T]) -> T:
+        try:
+            return self._caller.call(what, work, group=group)
+        except ProviderError as error:
+            self._in_doubt[group] = error
+            raise
+
+    def _retarget(self, group: str, delta: int, instances: tuple[Instance, ...] | None = None) -> None:
+        before = self.observed.groups[group]
+        after = ObservedGroup(
+            dataclasses.replace(before.group, target_size=before.group.target_size + delta),
+            before.instances if instances is None else instances,
+            before.options,
+        )
+        self._observed = dataclasses.replace(self.observed, groups={**self.observed.groups, group: after})

@@ -1,0 +1,65 @@
+"""Which groups of a cloud are ours: those that are listed, and those named with the auto-provisioning prefix.
+
+All others stay as they are, whoever asks.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.cloudprovider.contract import Group
+from shared.errors import InvalidInput
+
+DEFAULT_PREFIX = "nodeautoprovisioning"
+FLAG = "--nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBounds:
+    min_size: int
+    max_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """`listed` groups by id, with bounds in place of the cloud's, if any. An empty `prefix` is nobody's."""
+
+    listed: Mapping[str, SizeBounds | None] = field(default_factory=dict)
+    prefix: str = DEFAULT_PREFIX
+
+    def owns(self, group: str) -> bool:
+        """Whether it may be touched. The prefix is that of the id's last part: ids may be paths."""
+        return group in self.listed or self.has_prefix(group)
+
+    def has_prefix(self, group: str) -> bool:
+        return bool(self.prefix) and group.rpartition("/")[2].startswith(self.prefix)
+
+    def bounded(self, group: Group) -> Group:
+        """The group with our own bounds."""
+        bounds = self.listed.get(group.id)
+        if bounds is None:
+            return group
+        return dataclasses.replace(group, min_size=bounds.min_size, max_size=bounds.max_size)
+
+
+def parse_nodes(texts: Iterable[str], *, source: str = FLAG) -> dict[str, SizeBounds]:
+    """`--nodes` flags, each "<min>:<max>:<id>"; an id may contain colons. Raises InvalidInput."""
+    found: dict[str, SizeBounds] = {}
+    for position, text in enumerate(texts):
+
+        def refused(problem: str, position: int = position, text: str = text) -> InvalidInput:
+            return InvalidInput(source=source, field=f"nodes[{position}]", value=text, problem=problem)
+
+        low, _, rest = text.partition(":")
+        high, _, group = rest.partition(":")
+        if not group.strip():
+            raise refused("expected <min>:<max>:<group>")
+        if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (low, high)):
+            raise refused("the bounds are whole numbers, not negative")
+        bounds = SizeBounds(int(low), int(high))
+        if bounds.min_size > bounds.max_size:
+            raise refused(f"the minimum {bounds.min_size} is above the maximum {bounds.max_size}")
+        if group in found:
+            raise refused(f"group {group} is listed twice")
+        found[group] = bounds
+    return found

@@ -1,0 +1,46 @@
+"""A cloud's prices, asked once a round, and never believed when they cannot be prices."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from manager.autoscaler.cloudprovider.deadline import Caller
+from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from shared.quantity import Amounts
+
+_Key = tuple[frozenset[tuple[str, object]], ...]
+
+
+class GuardedPrices:
+    """Another model behind a deadline; see `PricingModel`. What goes wrong leaves a machine or pod unpriced."""
+
+    def __init__(self, model: PricingModel, caller: Caller) -> None:
+        self._model = model
+        self._caller = caller
+        self._known: dict[_Key, float] = {}
+
+    def node_price(self, machine: Machine) -> float:
+        key = (_key(machine.capacity), _key(machine.labels), _key(machine.annotations))
+        return self._price("node price", key, lambda: self._model.node_price(machine))
+
+    def pod_price(self, requests: Amounts) -> float:
+        return self._price("pod price", (_key(requests),), lambda: self._model.pod_price(requests))
+
+    def forget(self) -> None:
+        """Prices may have changed."""
+        self._known.clear()
+
+    def _price(self, what: str, key: _Key, ask: Callable[[], float]) -> float:
+        if key not in self._known:
+            try:
+                price = self._caller.call(what, ask)
+            except ProviderError as error:
+                raise Unpriced(str(error)) from error
+            if not math.isfinite(price) or price < 0:
+                raise Unpriced(f"{what}: {price!r} is no price")
+            self._known[key] = price
+        return self._known[key]
+
+
+def _key(values: Mapping[str, object]) -> frozenset[tuple[str, object]]:
+    return frozenset(values.items())

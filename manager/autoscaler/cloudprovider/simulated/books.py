@@ -1,0 +1,108 @@
+"""What the simulated cloud owes and has, as pure steps. Kept in the cluster, so it outlives every process.
+
+For each group: target >= number of instances that are not being deleted; the rest was never made.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from manager.autoscaler.cloudprovider.contract import ErrorClass
+from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
+
+CREATING, RUNNING, FAILED, DELETING = "creating", "running", "failed", "deleting"
+
+
+class InstanceEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One machine. `due`: when a creating one's Node appears, a running one is Ready, a deleting one's Node goes.
+
+    `code` and `message` say why a failed one has failed.
+    """
+
+    name: str
+    phase: str = CREATING
+    due: float | None = 0.0  # None: never
+    kind: str = ""
+    code: str = ""
+    message: str = ""
+
+
+class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """`made` counts all machines ever begun; `made_of` is what an autoprovisioned group is."""
+
+    target: int = 0
+    made: int = 0
+    instances: tuple[InstanceEntry, ...] = ()
+    made_of: GroupConfig | None = None
+
+    @property
+    def staying(self) -> int:
+        """How many are there, or on their way."""
+        return sum(each.phase != DELETING for each in self.instances)
+
+
+class Books(msgspec.Struct, frozen=True):
+    """Everything, by group name."""
+
+    groups: dict[str, GroupEntry] = {}
+
+    def having(self, group: str, entry: GroupEntry) -> "Books":
+        return Books({**self.groups, group: entry})
+
+    def without(self, group: str) -> "Books":
+        return Books({name: each for name, each in self.groups.items() if name != group})
+
+
+def increased(entry: GroupEntry, group: GroupConfig, delta: int, now: float, name: Callable[[], str]) -> GroupEntry:
+    """`delta` more are asked for; what the group's faults let become of them is settled here."""
+    faults = group.faults
+    begun = delta if faults.fulfil is None else min(delta, faults.fulfil)
+    there = entry.staying
+    due = None if faults.never_register else now + group.boot_seconds
+    new: list[InstanceEntry] = []
+    for count in range(1, begun + 1):
+        if faults.stock is not None and there + count > faults.stock:
+            message = f"{group.zone} does not have enough resources available to fulfil the request"
+            new.append(
+                InstanceEntry(name(), FAILED, None, ErrorClass.OUT_OF_RESOURCES, "RESOURCE_POOL_EXHAUSTED", message)
+            )
+        elif faults.fail_every and (entry.made + count) % faults.fail_every == 0:
+            new.append(
+                InstanceEntry(name(), FAILED, None, ErrorClass.OTHER, "CREATION_FAILED", "the machine did not boot")
+            )
+        else:
+            new.append(InstanceEntry(name(), CREATING, due))
+    return replace(entry, target=entry.target + delta, made=entry.made + begun, instances=(*entry.instances, *new))
+
+
+def deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
+    """These begin to go, and are not owed any more."""
+    instances = tuple(
+        InstanceEntry(each.name, DELETING, due) if each.name in names else each for each in entry.instances
+    )
+    leaving = entry.staying - sum(each.phase != DELETING for each in instances)
+    return replace(entry, target=entry.target - leaving, instances=instances)
+
+
+def registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
+    """These Nodes are there now, and Ready when `due`. One that is to go meanwhile still is."""
+    instances = tuple(
+        InstanceEntry(each.name, RUNNING, due) if each.phase == CREATING and each.name in names else each
+        for each in entry.instances
+    )
+    return replace(entry, instances=instances)
+
+
+def gone(entry: GroupEntry, names: Collection[str]) -> GroupEntry:
+    """These have no Node any more. One that nobody asked to delete is not owed any more either, as kwok recounts."""
+    lost = sum(each.phase != DELETING and each.name in names for each in entry.instances)
+    instances = tuple(each for each in entry.instances if each.name not in names)
+    return replace(entry, target=entry.target - lost, instances=instances)
+
+
+def found(names: Collection[str], now: float) -> GroupEntry:
+    """A group of which nothing is known but its Nodes."""
+    return GroupEntry(
+        target=len(names), made=len(names), instances=tuple(InstanceEntry(name, RUNNING, now) for name in sorted(names))
+    )

@@ -1,0 +1,103 @@
+"""The Nodes of the simulated cloud, in kwok's way of writing them, and templates of them."""
+
+from collections.abc import Mapping
+
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
+from manager.autoscaler.pricing.model import NVIDIA_GPU
+from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
+from shared.api.meta import ObjectMeta
+from shared.errors import InvalidInput
+from shared.kube import node_heartbeat
+from shared.names import CPU
+from shared.quantity import Amounts, format_milli
+
+LABEL_CLOUD = "headroom.io/simulated-cloud"  # the same on all of them, so that groups can still be alike
+CLOUD = "true"
+
+_GROUP = "cluster-autoscaler.kwok.nodegroup/"
+ANNOTATION_GROUP = f"{_GROUP}name"
+ANNOTATION_MIN, ANNOTATION_MAX = f"{_GROUP}min-count", f"{_GROUP}max-count"
+ANNOTATION_DESIRED = f"{_GROUP}desired-count"
+ANNOTATION_FAKE, FAKE = "kwok.x-k8s.io/node", "fake"
+TAINT = Taint(key="kwok-provider", value="true", effect="NoSchedule")
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")  # until the node says that it is
+
+KUBELET_VERSION = "fake"
+
+
+def provider_id(name: str) -> str:
+    return f"kwok:{name}"
+
+
+def node(name: str, group: GroupConfig, cloud: SimulatedCloud) -> Node:
+    """The Node of that name, as the group's next one would be. Raises InvalidInput for labels that cannot be."""
+    capacity = cloud.capacity(group.machine_type)
+    if capacity is None:
+        raise InvalidInput(
+            source=f"group {group.name}", field="machine_type", value=group.machine_type, problem="no such machine type"
+        )
+    capacity = {**capacity, **group.extra_resources}
+    labels = gke.node_labels(name, group.machine_type, group.zone, group.labels)
+    gpus = (gke.GPU_TAINT,) if capacity.get(NVIDIA_GPU) else ()
+    taints = dict.fromkeys((*group.taints, *gpus, *((TAINT,) if cloud.taint else ())))
+    annotations = {
+        ANNOTATION_GROUP: group.name,
+        ANNOTATION_MIN: str(group.min),
+        ANNOTATION_MAX: str(group.max),
+        ANNOTATION_FAKE: FAKE,
+    }
+    return Node(
+        metadata=ObjectMeta(name=name, labels={**labels, LABEL_CLOUD: CLOUD}, annotations=annotations),
+        spec=NodeSpec(taints=tuple(taints), provider_id=provider_id(name)),
+        status=NodeStatus(capacity=_quantities(capacity), allocatable=_quantities(gke.allocatable(capacity))),
+    )
+
+
+def registration(template: Node, desired: int, now: float, *, ready: bool) -> dict[str, object]:
+    """The whole object as it is created."""
+    annotations = {**(template.metadata.annotations or {}), ANNOTATION_DESIRED: str(desired)}
+    taints = (*(template.spec.taints or ()), *(() if ready else (NOT_READY,)))
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": template.metadata.name,
+            "labels": template.metadata.labels,
+            "annotations": annotations,
+        },
+        "spec": {"providerID": template.spec.provider_id, "taints": taints},
+        "status": {
+            "capacity": template.status.capacity,
+            "allocatable": template.status.allocatable,
+            "conditions": node_heartbeat.conditions(now, ready=ready),
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "nodeInfo": _node_info(template.metadata.labels or {}),
+        },
+    }
+
+
+def belongs_to(found: Node) -> str | None:
+    """The group of a Node of this cloud; None for any other Node."""
+    if found.metadata.annotation(ANNOTATION_FAKE) != FAKE:
+        return None
+    return found.metadata.annotation(ANNOTATION_GROUP)
+
+
+def is_ready(found: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in found.status.conditions or ())
+
+
+def _quantities(found: Amounts) -> Quantities:
+    return {resource: format_milli(amount) if resource == CPU else str(amount) for resource, amount in found.items()}
+
+
+def _node_info(labels: Mapping[str, str]) -> dict[str, str]:
+    unknown = ("bootID", "kernelVersion", "kubeProxyVersion", "machineID", "osImage", "systemUUID")
+    return {
+        **dict.fromkeys(unknown, ""),
+        "architecture": labels[gke.LABELS_ARCH[0]],
+        "operatingSystem": labels[gke.LABELS_OS[0]],
+        "containerRuntimeVersion": "simulated://0.1.0",
+        "kubeletVersion": KUBELET_VERSION,
+    }

@@ -1,0 +1,72 @@
+"""The books' place in the cluster: one ConfigMap, which takes some ten thousand instances.
+
+Every change is made to what is there now, or not at all, so several processes may keep the same books.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.simulated.books import Books
+from shared.api.core import ConfigMap
+from shared.errors import InvalidInput
+from shared.kube.client import Client
+from shared.kube.errors import AlreadyExists, Conflict, NotFound
+from shared.kube.resources import CONFIGMAPS
+
+CONFIG_MAP = "headroom-simulated-cloud"
+KEY = "books"
+ATTEMPTS = 20
+
+
+class Ledger:
+    """Raises what the client raises, and InvalidInput when somebody wrote what are no books."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    def read(self) -> Books:
+        """Empty ones where none are kept yet."""
+        return self._read()[0]
+
+    def change(self, step: Callable[[Books], Books]) -> Books:
+        """The books after `step`, which is called again when somebody else was faster; what it raises, is raised."""
+        for attempt in range(1, ATTEMPTS + 1):
+            before, version = self._read()
+            after = step(before)
+            if after == before:
+                break
+            try:
+                self._write(after, version)
+            except (AlreadyExists, Conflict):
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                break
+        return after
+
+    def _read(self) -> tuple[Books, str]:
+        try:
+            found = self._client.get(CONFIGMAPS, CONFIG_MAP, self._namespace, into=ConfigMap)
+        except NotFound:
+            return Books(), ""
+        text = (found.data or {}).get(KEY, "")
+        try:
+            return msgspec.json.decode(text, type=Books), found.metadata.resource_version
+        except msgspec.DecodeError as error:
+            source = f"ConfigMap {self._namespace}/{CONFIG_MAP}"
+            raise InvalidInput(source=source, field=KEY, value=text, problem=str(error)) from error
+
+    def _write(self, books: Books, version: str) -> None:
+        metadata = {"name": CONFIG_MAP, "namespace": self._namespace}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**metadata, "resourceVersion": version} if version else metadata,
+            "data": {KEY: msgspec.json.encode(books).decode()},
+        }
+        if version:
+            self._client.replace(CONFIGMAPS, CONFIG_MAP, body, self._namespace)
+        else:
+            self._client.create(CONFIGMAPS, body, self._namespace)

@@ -1,0 +1,158 @@
+"""What makes the books come true: Nodes are created and deleted as they fall due, become Ready, and beat.
+
+Every step may be done twice, so whoever is killed in the middle of one just begins again.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from manager.autoscaler.cloudprovider.contract import ErrorClass
+from manager.autoscaler.cloudprovider.simulated import books, fake_nodes
+from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
+from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
+from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
+from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.errors import HeadroomError, InvalidInput
+from shared.kube import node_heartbeat
+from shared.kube.client import Client, Patch
+from shared.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
+from shared.kube.informer import Informer
+from shared.kube.resources import NODES
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+BEAT_SECONDS = 10.0
+BATCH = 200  # Nodes that are made or removed before the books are written
+
+
+class Machines:
+    """One for each process that runs the cloud."""
+
+    def __init__(self, client: Client, ledger: Ledger, offer: Offer, clock: Clock) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._offer = offer
+        self._clock = clock
+        self._informer = Informer(client, NODES, Node, label_selector=f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}")
+
+    def start(self, loops: Loops) -> None:
+        loops.start("simulated-cloud-nodes", self._informer.run)
+        loops.every("simulated-cloud", lambda: TICK_SECONDS, self.tick)
+        loops.every("simulated-cloud-heartbeats", lambda: BEAT_SECONDS, self.beat)
+
+    def tick(self) -> None:
+        """Does what is due; what the API refuses now is tried again at the next tick."""
+        if not self._informer.synced.is_set():
+            return
+        try:
+            found = self._ledger.read()
+            groups = self._offer.groups(found)
+            for name, entry in found.groups.items():
+                self._settle(name, entry, groups.get(name))
+        except HeadroomError as error:
+            logger.warning("the simulated cloud stands still: %s", error)
+
+    def beat(self) -> None:
+        """Keeps every Node alive."""
+        for node in self._informer.values():
+            meta = node.metadata
+            if fake_nodes.belongs_to(node) is None:
+                continue
+            try:
+                node_heartbeat.renew_lease(self._client, meta.name, meta.uid, self._clock.now())
+            except HeadroomError as error:
+                logger.warning("heartbeat not written: %s", error, extra={"node": meta.name})
+
+    def _settle(self, name: str, entry: GroupEntry, group: GroupConfig | None) -> None:
+        now = self._clock.now()
+        registered: set[str] = set()
+        failed: dict[str, str] = {}
+        gone: set[str] = set()
+        for each in entry.instances:
+            if len(registered) + len(gone) >= BATCH:
+                break
+            is_due = each.due is not None and each.due <= now
+            if each.phase == books.CREATING and is_due and group is not None:
+                try:
+                    self._create(each.name, group, entry.target, now)
+                    registered.add(each.name)
+                except (Invalid, BadRequest, InvalidInput, AlreadyExists) as error:
+                    failed[each.name] = str(error)
+            elif each.phase == books.DELETING and is_due:
+                self._delete(each.name, name)
+                gone.add(each.name)
+            elif each.phase == books.RUNNING:
+                node = self._node(each.name, name)
+                if node is None:
+                    gone.add(each.name)
+                elif is_due:
+                    self._make_ready(node, now)
+        if registered or failed or gone:
+            ready_at = now + (group.ready_seconds if group is not None else 0.0)
+
+            def step(current: Books) -> Books:
+                if name not in current.groups:
+                    return current
+                after = books.gone(books.registered(current.groups[name], registered, ready_at), gone)
+                return current.having(name, replace(after, instances=tuple(_failing(after, failed))))
+
+            self._ledger.change(step)
+
+    def _create(self, name: str, group: GroupConfig, target: int, now: float) -> None:
+        template = fake_nodes.node(name, group, self._offer.cloud)
+        body = fake_nodes.registration(template, target, now, ready=group.ready_seconds == 0)
+        try:
+            self._client.create(NODES, body, repeatable=True)
+        except AlreadyExists:
+            if self._node(name, group.name) is None:
+                raise  # the name is somebody else's
+            return  # made before, and not written down
+        logger.info("simulated node created", extra={"node": name, "group": group.name})
+
+    def _delete(self, name: str, group: str) -> None:
+        node = self._node(name, group)
+        if node is None:
+            return
+        try:
+            self._client.delete(NODES, name, uid=node.metadata.uid)
+        except (Conflict, NotFound):
+            return
+        logger.info("simulated node deleted", extra={"node": name, "group": group})
+
+    def _node(self, name: str, group: str) -> Node | None:
+        """The group's Node of that name. What the cache does not have yet may be there all the same."""
+        node = self._informer.get(name)
+        if node is None:
+            try:
+                node = self._client.get(NODES, name, into=Node)
+            except NotFound:
+                return None
+        return node if fake_nodes.belongs_to(node) == group else None
+
+    def _make_ready(self, node: Node, now: float) -> None:
+        meta = node.metadata
+        taints = tuple(node.spec.taints or ())
+        rest = tuple(taint for taint in taints if taint.key != fake_nodes.NOT_READY.key)
+        try:
+            if not fake_nodes.is_ready(node):
+                status = {"conditions": node_heartbeat.conditions(now)}
+                self._client.patch(NODES, meta.name, {"status": status}, kind=Patch.STRATEGIC, subresource="status")
+            elif rest != taints:
+                version = {"resourceVersion": meta.resource_version}
+                self._client.patch(NODES, meta.name, {"metadata": version, "spec": {"taints": rest}})
+        except (Conflict, NotFound):
+            pass  # it has changed, or gone; the next tick sees how
+
+
+def _failing(entry: GroupEntry, failed: dict[str, str]) -> Iterator[InstanceEntry]:
+    for each in entry.instances:
+        if each.phase == books.CREATING and each.name in failed:
+            yield InstanceEntry(each.name, books.FAILED, None, ErrorClass.OTHER, "INVALID", failed[each.name])
+        else:
+            yield each

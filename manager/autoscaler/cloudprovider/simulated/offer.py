@@ -1,0 +1,46 @@
+"""The configuration in force: the file's last good version."""
+
+import logging
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from manager.autoscaler.cloudprovider.simulated import config
+from manager.autoscaler.cloudprovider.simulated.books import Books
+from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+
+class Offer:
+    """Raises InvalidInput at first; a file that is spoilt later changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.cloud: SimulatedCloud = config.load(path)
+
+    def reread(self) -> None:
+        try:
+            self.cloud = config.load(self._path)
+        except InvalidInput as error:
+            logger.error("the last good configuration stays: %s", error)
+
+    def groups(self, books: Books) -> dict[str, GroupConfig]:
+        """All there are: those of the file, and those made since, which have the pace and faults of today."""
+        found = {group.name: group for group in self.cloud.groups}
+        pace = self.cloud.autoprovisioning
+        for name, entry in books.groups.items():
+            if entry.made_of is not None and name not in found:
+                found[name] = entry.made_of if pace is None else _paced(entry.made_of, pace)
+        return found
+
+
+def _paced(group: GroupConfig, pace: config.Pace) -> GroupConfig:
+    return replace(
+        group,
+        boot_seconds=pace.boot_seconds,
+        ready_seconds=pace.ready_seconds,
+        delete_seconds=pace.delete_seconds,
+        faults=pace.faults,
+    )

@@ -1,0 +1,333 @@
+"""The simulated cloud's face."""
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    ErrorClass,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeRef,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupported
+from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes
+from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
+from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
+from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
+from manager.autoscaler.cloudprovider.simulated.machines import Machines
+from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
+from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine, PricingModel
+from manager.autoscaler.pricing.price_file import FilePricing
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.errors import InvalidInput
+from shared.kube.client import Client
+from shared.kube.resources import NODES
+from shared.quantity import Amounts
+from shared.telemetry import Loops
+
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they make no words
+SUFFIX_LENGTH = 5
+MAX_GROUP_NAME = 63 - SUFFIX_LENGTH - 1
+
+_STATES = {
+    books.CREATING: InstanceState.CREATING,
+    books.FAILED: InstanceState.CREATING,
+    books.RUNNING: InstanceState.RUNNING,
+    books.DELETING: InstanceState.DELETING,
+}
+
+
+class SimulatedProvider:
+    """See `contract.Provider`. Nodes come and go only while the machines have been started, here or elsewhere."""
+
+    name = NAME
+
+    def __init__(
+        self, path: Path, client: Client, namespace: str, clock: Clock, chance: random.Random | None = None
+    ) -> None:
+        """`namespace` is where the books are kept. Raises InvalidInput for a file that means nothing."""
+        self._offer = Offer(path)
+        self._client = client
+        self._ledger = Ledger(client, namespace)
+        self._clock = clock
+        self._chance = chance or random.Random()
+        self._books = Books()
+        self.machines = Machines(client, self._ledger, self._offer, clock)
+
+    def start(self, loops: Loops) -> None:
+        """Runs the machines in this process."""
+        self.machines.start(loops)
+
+    def refresh(self) -> None:
+        self._offer.reread()
+        self._check_outage("")
+        self._books = self._ledger.change(self._with_new_groups)
+
+    def groups(self) -> Sequence[Group]:
+        self._check_outage("")
+        known = self._offer.groups(self._books)
+        return [_group(each, self._books.groups[name]) for name, each in known.items() if name in self._books.groups]
+
+    def instances(self, group: str) -> Sequence[Instance]:
+        self._check_outage(group)
+        return [_instance(each) for each in self._entry(self._books, group).instances]
+
+    def group_of(self, node: NodeRef) -> str | None:
+        self._check_outage("")
+        group = node.annotations.get(fake_nodes.ANNOTATION_GROUP, "")
+        entry = self._books.groups.get(group)
+        if entry is None or all(fake_nodes.provider_id(each.name) != node.provider_id for each in entry.instances):
+            return None
+        return group
+
+    def template(self, group: str) -> Node:
+        found = self._config(group)
+        try:
+            return fake_nodes.node(f"template-{group}", found, self._offer.cloud)
+        except InvalidInput as error:
+            raise Refused(NAME, group, str(error)) from error
+
+    def options(self, group: str) -> GroupOptions:
+        raise Unsupported(NAME, group, "it has no options of its own")
+
+    def gpus(self) -> Gpus:
+        return Gpus(LABEL_ACCELERATOR, gke.ACCELERATORS)
+
+    def pricing(self) -> PricingModel | None:
+        """None where the file says no price at all."""
+        cloud = self._offer.cloud
+        prices = [*(each.price for each in cloud.machine_types), *(each.price for each in cloud.groups)]
+        return SimulatedPrices(self._offer) if any(price is not None for price in prices) else None
+
+    def increase(self, group: str, delta: int) -> None:
+        def step(entry: GroupEntry, found: GroupConfig) -> GroupEntry:
+            if found.faults.refuse:
+                raise Refused(NAME, group, found.faults.refuse)
+            if entry.target + delta > found.max:
+                raise Refused(NAME, group, f"{entry.target} + {delta} is above the maximum of {found.max}")
+            return books.increased(entry, found, delta, self._clock.now(), self._names(group, entry))
+
+        self._change(group, step)
+
+    def decrease_target(self, group: str, delta: int) -> None:
+        def step(entry: GroupEntry, _: GroupConfig) -> GroupEntry:
+            if entry.target - delta < entry.staying:
+                raise Refused(NAME, group, f"{entry.target} - {delta} is below its {entry.staying} instances")
+            return msgspec.structs.replace(entry, target=entry.target - delta)
+
+        self._change(group, step)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        def step(entry: GroupEntry, found: GroupConfig) -> GroupEntry:
+            known = {
+                fake_nodes.provider_id(each.name): each for each in entry.instances if each.phase != books.DELETING
+            }
+            for node in nodes:
+                if node.provider_id not in known:
+                    raise Refused(NAME, group, f"node {node.name} ({node.provider_id}) is not in it")
+            names = {known[node.provider_id].name for node in nodes}
+            return books.deleted(entry, names, self._clock.now() + found.delete_seconds)
+
+        self._change(group, step)
+
+    def machine_types(self) -> Sequence[str]:
+        self._autoprovisioning()
+        return self._offer.cloud.offered
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        """Its name tells specs apart; the group that is made of one has another."""
+        offered = self._autoprovisioning()
+        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
+        suffix = "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
+        try:
+            group = self._made_of(spec, offered, suffix, offered.zones[0])
+            template = fake_nodes.node(f"template-{group.name}", group, self._offer.cloud)
+        except InvalidInput as error:
+            raise Refused(NAME, "", f"{spec.machine_type}: {error}") from error
+        return Theoretical(spec, group.name, group.max, template)
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        """One in each zone."""
+        offered = self._autoprovisioning()
+        self.theoretical(spec)
+        suffix = self._suffix()
+        made = [
+            self._made_of(spec, offered, suffix if number == 0 else f"{suffix}-{number}", zone)
+            for number, zone in enumerate(offered.zones)
+        ]
+
+        def step(current: Books) -> Books:
+            for group in made:
+                if group.name in self._offer.groups(current):
+                    raise Refused(NAME, group.name, "there is one of that name")
+                current = current.having(group.name, GroupEntry(made_of=group))
+            return current
+
+        self._books = self._ledger.change(step)
+        main, *extras = (_group(group, self._books.groups[group.name]) for group in made)
+        return Created(main, tuple(extras))
+
+    def delete_group(self, group: str) -> None:
+        self._check_outage(group)
+
+        def step(current: Books) -> Books:
+            entry = self._entry(current, group)
+            if entry.made_of is None:
+                raise Refused(NAME, group, "it is in the file, and stays")
+            if entry.target or entry.instances:
+                raise Refused(NAME, group, f"not empty: target {entry.target}, {len(entry.instances)} instances")
+            return current.without(group)
+
+        self._books = self._ledger.change(step)
+
+    def cleanup(self) -> None:
+        """Nodes stay, as they would in any cloud."""
+
+    def _change(self, group: str, step: Callable[[GroupEntry, GroupConfig], GroupEntry]) -> None:
+        found = self._config(group)
+        if found.faults.hang_seconds:
+            self._clock.wait(threading.Event(), found.faults.hang_seconds)
+        self._books = self._ledger.change(
+            lambda current: current.having(group, step(self._entry(current, group), found))
+        )
+
+    def _config(self, group: str) -> GroupConfig:
+        self._check_outage(group)
+        found = self._offer.groups(self._books).get(group)
+        if found is None:
+            raise Refused(NAME, group, "there is no such group")
+        return found
+
+    def _entry(self, current: Books, group: str) -> GroupEntry:
+        entry = current.groups.get(group)
+        if entry is None:
+            raise Refused(NAME, group, "there is no such group")
+        return entry
+
+    def _check_outage(self, group: str) -> None:
+        if self._offer.cloud.outage:
+            raise Unavailable(NAME, group, self._offer.cloud.outage)
+
+    def _with_new_groups(self, current: Books) -> Books:
+        """Groups that are in the file for the first time begin at their size, unless there are Nodes of them."""
+        new = [group for group in self._offer.cloud.groups if group.name not in current.groups]
+        if not new:
+            return current
+        by_group: dict[str, set[str]] = {}
+        selector = f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}"
+        for node in self._client.list(NODES, into=Node, label_selector=selector).items:
+            if (owner := fake_nodes.belongs_to(node)) is not None:
+                by_group.setdefault(owner, set()).add(node.metadata.name)
+        now = self._clock.now()
+        for group in new:
+            if group.name in by_group:
+                entry = books.found(by_group[group.name], now)
+            else:
+                size = group.min if group.size is None else group.size
+                entry = books.increased(GroupEntry(), group, size, now, self._names(group.name, GroupEntry()))
+            current = current.having(group.name, entry)
+        return current
+
+    def _autoprovisioning(self) -> Autoprovisioning:
+        self._check_outage("")
+        found = self._offer.cloud.autoprovisioning
+        if found is None:
+            raise Unsupported(NAME, "", "the file has no autoprovisioning")
+        return found
+
+    def _made_of(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str, zone: str) -> GroupConfig:
+        """Raises InvalidInput for what cannot be."""
+
+        def refused(field: str, value: object, problem: str) -> InvalidInput:
+            return InvalidInput(source="node group", field=field, value=value, problem=problem)
+
+        if spec.machine_type not in self._offer.cloud.offered:
+            raise refused("machine_type", spec.machine_type, "not on offer")
+        gpus = spec.extra_resources.get(NVIDIA_GPU, 0)
+        extra = dict(spec.extra_resources)
+        if gpus:
+            extra[NVIDIA_GPU] = gke.normalized_gpus(gpus)
+            gke.check_gpus(spec.labels.get(LABEL_ACCELERATOR, ""), extra[NVIDIA_GPU], zone, spec.machine_type)
+        name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if gpus else ()), suffix))
+        if len(name) > MAX_GROUP_NAME:
+            raise refused("name", name, f"longer than {MAX_GROUP_NAME} characters")
+        return GroupConfig(
+            name=name,
+            machine_type=spec.machine_type,
+            max=offered.max,
+            labels=dict(spec.labels),
+            taints=tuple(spec.taints),
+            extra_resources=extra,
+            zone=zone,
+            autoprovisioned=True,
+        )
+
+    def _suffix(self) -> str:
+        return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
+
+    def _names(self, group: str, entry: GroupEntry) -> Callable[[], str]:
+        taken = {each.name for each in entry.instances}
+
+        def name() -> str:
+            while (found := f"{group}-{self._suffix()}") in taken:
+                pass
+            taken.add(found)
+            return found
+
+        return name
+
+
+class SimulatedPrices:
+    """The file's prices; see `PricingModel`. What has none is priced by the core and GiB."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+
+    def node_price(self, machine: Machine) -> float:
+        cloud = self._offer.cloud
+        name = machine.annotations.get(fake_nodes.ANNOTATION_GROUP)
+        group = next((each for each in cloud.groups if each.name == name), None)
+        if group is not None and group.price is not None:
+            return group.price
+        return _by_type(cloud).node_price(machine)
+
+    def pod_price(self, requests: Amounts) -> float:
+        return _by_type(self._offer.cloud).pod_price(requests)
+
+
+def _by_type(cloud: SimulatedCloud) -> FilePricing:
+    return FilePricing({each.name: each.price for each in cloud.machine_types if each.price is not None})
+
+
+def _group(found: config.GroupConfig, entry: GroupEntry) -> Group:
+    return Group(
+        id=found.name,
+        min_size=found.min,
+        max_size=found.max,
+        target_size=entry.target,
+        autoprovisioned=entry.made_of is not None,
+        labels=found.labels,
+        debug=f"{found.machine_type} in {found.zone}",
+    )
+
+
+def _instance(entry: InstanceEntry) -> Instance:
+    error = None
+    if entry.phase == books.FAILED:
+        error = InstanceError(ErrorClass(entry.kind), entry.code, entry.message)
+    return Instance(fake_nodes.provider_id(entry.name), _STATES[entry.phase], error)

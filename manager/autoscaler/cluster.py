@@ -1,0 +1,289 @@
+"""The cluster as scale-up sees it: nodes with what is free on them, and the kinds of pods they hold, as arrays."""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manager.autoscaler import podclasses, podfacts
+from manager.autoscaler.podfacts import MOST_AMOUNT, PodFacts, Surroundings
+from manager.autoscaler.pricing.model import Machine
+from shared import durations
+from shared.api import pods
+from shared.api.core import Node, Pod, Taint
+from shared.errors import InvalidInput
+from shared.quantity import Amounts, QuantityError
+
+Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+PODS = "pods"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
+TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
+
+_NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
+
+
+class NodeState(enum.StrEnum):
+    """What a node is to scale-up. Pods are only put on ready and upcoming ones."""
+
+    READY = "ready"
+    UPCOMING = "upcoming"  # asked for, not there yet: a copy of its group's template
+    UNREADY = "unready"
+    NOT_STARTED = "not started"  # registered, never yet ready: part of what is upcoming
+    CORDONED = "cordoned"
+    TO_BE_DELETED = "to be deleted"
+
+
+TAKING = frozenset({NodeState.READY, NodeState.UPCOMING})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeFacts:
+    """One node, there or yet to come."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Amounts = field(default_factory=dict)
+    allocatable: Amounts = field(default_factory=dict)
+    state: NodeState = NodeState.READY
+    unschedulable: bool = False
+
+    @property
+    def machine(self) -> Machine:
+        """What of it decides its price."""
+        return Machine(self.capacity, self.labels, self.annotations)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeTemplate:
+    """What a new node of a group will be, with the pods that start on every one of them."""
+
+    group: str
+    node: NodeFacts
+    daemons: tuple[PodFacts, ...] = ()
+
+    @property
+    def machine(self) -> Machine:
+        return self.node.machine
+
+    @property
+    def overhead(self) -> Amounts:
+        """What its own pods take of a new node, their number under `pods`."""
+        return _sum(self.daemons)
+
+    @property
+    def free(self) -> Amounts:
+        """What is left of a new node; never counted below zero."""
+        taken = self.overhead
+        return {name: max(0, amount - taken.get(name, 0)) for name, amount in self.node.allocatable.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Nodes by row. `free` has a column for each of `resources`; entry i of `placed_*` says how many pods of which
+    of `kinds` are on which node.
+    """
+
+    nodes: tuple[NodeFacts, ...]
+    resources: tuple[str, ...]
+    free: Integers
+    kinds: tuple[PodFacts, ...]
+    placed_node: Integers
+    placed_kind: Integers
+    placed_count: Integers
+    refused: Mapping[str, InvalidInput] = field(default_factory=dict)
+
+    def free_of(self, resource: str) -> Integers:
+        """What every node has left of one resource."""
+        if resource not in self.resources:
+            return np.zeros(len(self.nodes), np.int64)
+        return self.free[:, self.resources.index(resource)]
+
+
+@dataclass(frozen=True)
+class StateRules:
+    """When a node counts as what. `gpu_label` is the provider's; without GPUs such a node is not ready yet."""
+
+    now: float
+    startup_seconds: float = 900.0
+    startup_taint_prefixes: tuple[str, ...] = ()
+    gpu_label: str | None = None
+    gpu_resources: tuple[str, ...] = ()
+
+
+def state_of(node: Node, rules: StateRules) -> NodeState:
+    """The state of a registered node."""
+    taints = node.spec.taints or ()
+    if any(taint.key == TAINT_TO_BE_DELETED for taint in taints):
+        return NodeState.TO_BE_DELETED
+    if node.spec.unschedulable:
+        return NodeState.CORDONED
+    ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        created = node.metadata.created_at
+        turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else created
+        starting = rules.now - created < rules.startup_seconds and turned - created < _NEVER_READY_SECONDS
+        return NodeState.NOT_STARTED if starting else NodeState.UNREADY
+    if any(taint.key.startswith(rules.startup_taint_prefixes) for taint in taints if rules.startup_taint_prefixes):
+        return NodeState.UNREADY
+    if rules.gpu_label and node.metadata.label(rules.gpu_label) is not None:
+        allocatable = node.status.allocatable or {}
+        if not any(str(allocatable.get(name, "0")) != "0" for name in rules.gpu_resources):
+            return NodeState.UNREADY
+    return NodeState.READY
+
+
+def node_facts(node: Node, state: NodeState) -> NodeFacts:
+    """A node in its wire form, read. Raises InvalidInput."""
+    amounts = []
+    for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
+        try:
+            found = pods.amounts(listed or {})
+        except QuantityError as problem:
+            raise InvalidInput(
+                source=f"Node {node.metadata.name}", field=f"status.{field_name}", value=listed, problem=str(problem)
+            ) from problem
+        amounts.append({name: min(amount, MOST_AMOUNT) for name, amount in found.items()})
+    return NodeFacts(
+        name=node.metadata.name,
+        labels=node.metadata.labels or {},
+        annotations=node.metadata.annotations or {},
+        taints=node.spec.taints or (),
+        capacity=amounts[0],
+        allocatable=amounts[1],
+        state=state,
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def upcoming_copies(template: NodeTemplate, count: int) -> list[NodeFacts]:
+    """So many nodes that were asked for, as the template describes them."""
+    return [fresh_node(template, f"upcoming-{index}", NodeState.UPCOMING) for index in range(count)]
+
+
+def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState.READY) -> NodeFacts:
+    """One new node of the template with a name, and so a hostname, of its own."""
+    base = template.node
+    name = f"{base.name}-{suffix}"
+    annotations = base.annotations
+    if state is NodeState.UPCOMING:
+        annotations = {**annotations, ANNOTATION_UPCOMING: "true"}
+    return NodeFacts(
+        name=name,
+        labels={**base.labels, LABEL_HOSTNAME: name},
+        annotations=annotations,
+        taints=base.taints,
+        capacity=base.capacity,
+        allocatable=base.allocatable,
+        state=state,
+        unschedulable=base.unschedulable,
+    )
+
+
+def snapshot(
+    nodes: Iterable[tuple[Node, NodeState]],
+    placed: Iterable[Pod],
+    *,
+    surroundings: Surroundings | None = None,
+    upcoming: Iterable[tuple[NodeTemplate, int]] = (),
+) -> Snapshot:
+    """The cluster with the pods on its nodes, those nominated for one included.
+
+    Nodes not started are left out, as `upcoming` stands for them. Expendable and finished pods hold nothing and are
+    not to be given. A node or pod that cannot be read is refused alone; what it would have held does not count.
+    """
+    refused: dict[str, InvalidInput] = {}
+    found: list[NodeFacts] = []
+    for node, state in sorted(nodes, key=lambda pair: pair[0].metadata.name):
+        if state is NodeState.NOT_STARTED:
+            continue
+        try:
+            found.append(node_facts(node, state))
+        except InvalidInput as problem:
+            refused[node.metadata.name] = problem
+    kinds, holdings = _read_placed(placed, {node.name: row for row, node in enumerate(found)}, surroundings, refused)
+    known = {id(kind): index for index, kind in enumerate(kinds)}
+    for template, count in sorted(upcoming, key=lambda pair: pair[0].group):
+        for copy in upcoming_copies(template, count):
+            for daemon in template.daemons:
+                if id(daemon) not in known:
+                    known[id(daemon)] = len(kinds)
+                    kinds.append(daemon)
+                holdings.append((len(found), known[id(daemon)], 1))
+            found.append(copy)
+    return _as_arrays(found, kinds, holdings, refused)
+
+
+def of_facts(nodes: Sequence[NodeFacts], placed: Iterable[tuple[int, PodFacts]] = ()) -> Snapshot:
+    """A snapshot of nodes that are read already, and of the pods on them by the node's position."""
+    kinds: list[PodFacts] = []
+    known: dict[int, int] = {}
+    holdings = []
+    for row, kind in placed:
+        if id(kind) not in known:
+            known[id(kind)] = len(kinds)
+            kinds.append(kind)
+        holdings.append((row, known[id(kind)], 1))
+    return _as_arrays(list(nodes), kinds, holdings, {})
+
+
+def _read_placed(
+    placed: Iterable[Pod],
+    rows: Mapping[str, int],
+    surroundings: Surroundings | None,
+    refused: dict[str, InvalidInput],
+) -> tuple[list[PodFacts], list[tuple[int, int, int]]]:
+    kinds: list[PodFacts] = []
+    holdings: list[tuple[int, int, int]] = []
+    for alike in podclasses.placed_kinds(placed):
+        try:
+            facts = podfacts.read_placed(alike[0], surroundings or Surroundings())
+        except InvalidInput as problem:
+            refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
+            continue
+        on_node: dict[int, int] = {}
+        for pod in alike:
+            row = rows.get(pod.spec.node_name or pod.status.nominated_node_name)
+            if row is not None:
+                on_node[row] = on_node.get(row, 0) + 1
+        holdings += [(row, len(kinds), count) for row, count in on_node.items()]
+        kinds.append(facts)
+    return kinds, holdings
+
+
+def _as_arrays(
+    nodes: list[NodeFacts],
+    kinds: list[PodFacts],
+    holdings: list[tuple[int, int, int]],
+    refused: Mapping[str, InvalidInput],
+) -> Snapshot:
+    names = {
+        PODS,
+        *(name for node in nodes for name in node.allocatable),
+        *(name for k in kinds for name in k.requests),
+    }
+    resources = tuple(sorted(names))
+    free = np.array([[node.allocatable.get(name, 0) for name in resources] for node in nodes], np.int64).reshape(
+        len(nodes), len(resources)
+    )
+    requests = np.array(
+        [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
+    ).reshape(len(kinds), len(resources))
+    rows, which, counts = np.array(holdings, np.int64).reshape(-1, 3).T
+    np.subtract.at(free, rows, requests[which] * counts[:, None])
+    return Snapshot(tuple(nodes), resources, free, tuple(kinds), rows, which, counts, refused)
+
+
+def _sum(kinds: Iterable[PodFacts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for kind in kinds:
+        for name, amount in (*kind.requests.items(), (PODS, 1)):
+            total[name] = total.get(name, 0) + amount
+    return total

@@ -1,0 +1,1 @@
+"""Which of several ways to scale up is taken."""

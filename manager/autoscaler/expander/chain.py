@@ -1,0 +1,49 @@
+"""Several expanders one after the other, until one option is left; then chance decides."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from shared.errors import InvalidInput
+
+NAMES = ("random", "most-pods", "least-nodes", "least-waste", "price", "priority")
+DEFAULT = "price"
+RANDOM = "random"
+
+T = TypeVar("T")
+Filter = Callable[[Sequence[T]], Sequence[T]]
+
+
+def parse(text: str, *, source: str) -> tuple[str, ...]:
+    """The names in "price,least-waste". Raises InvalidInput for an unknown one, one named twice, one after random."""
+    found: list[str] = []
+    for name in text.split(","):
+        problem = ""
+        if name not in NAMES:
+            problem = f"unknown; expected some of {', '.join(NAMES)}"
+        elif name in found:
+            problem = "named twice"
+        elif found and found[-1] == RANDOM:
+            problem = f"comes after {RANDOM}, which leaves nothing to choose from"
+        if problem:
+            raise InvalidInput(source=source, field="expander", value=name, problem=problem)
+        found.append(name)
+    return tuple(found)
+
+
+def narrowed(options: Sequence[T], filters: Mapping[str, Filter[T]], names: Sequence[str]) -> list[tuple[str, list[T]]]:
+    """What each expander left, in their order, up to the one that left no choice."""
+    steps: list[tuple[str, list[T]]] = []
+    left = list(options)
+    for name in names:
+        if len(left) <= 1:
+            break
+        if name != RANDOM:
+            left = list(filters[name](left))
+            steps.append((name, left))
+    return steps
+
+
+def pick(options: Sequence[T], chance: random.Random) -> T | None:
+    """One of those that are left, each as likely; None when there is none."""
+    return chance.choice(options) if options else None

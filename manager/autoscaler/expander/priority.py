@@ -1,0 +1,80 @@
+"""The priority expander: what the ConfigMap `cluster-autoscaler-priority-expander` says comes first.
+
+Its key `priorities` maps numbers to lists of regular expressions that are searched for in group ids. The highest
+number wins. What is missing or means nothing leaves every option in.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import yaml
+
+from manager.autoscaler.expander.option import Option
+from shared.errors import InvalidInput
+
+CONFIG_MAP = "cluster-autoscaler-priority-expander"
+KEY = "priorities"
+
+LOWEST_PRIORITY = -1  # what is below matches nothing
+
+
+@dataclass(frozen=True)
+class Priorities:
+    """Patterns by priority; empty when nothing is configured."""
+
+    patterns: Mapping[int, tuple[re.Pattern[str], ...]] = field(default_factory=dict)
+
+    def of(self, group: str) -> int | None:
+        """The group's highest priority; None when no pattern matches it."""
+        found = (
+            priority
+            for priority, patterns in self.patterns.items()
+            if priority >= LOWEST_PRIORITY and any(pattern.search(group) for pattern in patterns)
+        )
+        return max(found, default=None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is left, and the groups that were dropped because nothing matches them."""
+
+    options: list[Option]
+    unmatched: tuple[str, ...] = ()
+
+
+def parse(text: str, *, source: str) -> Priorities:
+    """The value of the ConfigMap's key. Raises InvalidInput."""
+
+    def refused(value: object, problem: str) -> InvalidInput:
+        return InvalidInput(source=source, field=KEY, value=value, problem=problem)
+
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise refused(text, str(error)) from error
+    if not isinstance(document, dict) or not document:
+        raise refused(document, "expected a map of priorities to lists of regular expressions")
+    patterns: dict[int, tuple[re.Pattern[str], ...]] = {}
+    for priority, listed in document.items():
+        if not isinstance(priority, int) or isinstance(priority, bool):
+            raise refused(priority, "a priority is an integer")
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise refused(listed, f"of priority {priority}: expected a list of regular expressions")
+        try:
+            patterns[priority] = tuple(map(re.compile, listed))
+        except re.error as error:
+            raise refused(listed, f"of priority {priority}: {error}") from error
+    return Priorities(patterns)
+
+
+def choose(options: Sequence[Option], priorities: Priorities) -> Choice:
+    """The options of the highest priority; all of them when nothing is configured, or nothing matches."""
+    if not priorities.patterns:
+        return Choice(list(options))
+    found = {option.group: priorities.of(option.group) for option in options}
+    unmatched = tuple(group for group, priority in found.items() if priority is None)
+    highest = max((priority for priority in found.values() if priority is not None), default=None)
+    if highest is None:
+        return Choice(list(options), unmatched)
+    return Choice([option for option in options if found[option.group] == highest], unmatched)

@@ -1,0 +1,141 @@
+"""The cost-based rank of an option: suppress(NodeUnfitness, NodeCount) x (C + X) / (T + X); the lowest wins.
+
+"Cost-based node group ranking function for Cluster Autoscaler" is the `seed` preset. What Cluster Autoscaler ships
+differs in the sizes it prefers, in what X is the price of, in what a GPU does to unfitness, and in groups that do not
+exist yet; that is the preset `cluster-autoscaler`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.expander.option import Option
+from manager.autoscaler.pricing.model import PricingModel, Unpriced
+from shared.quantity import Amounts
+
+_STEEPNESS = 15.0
+_MIB = 1 << 20
+MEMORY_PER_CORE_MIB = 3750  # of the machines the preferred sizes stand for
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredSize:
+    """In a cluster of at most `nodes`, a machine with this many cores fits best."""
+
+    nodes: float
+    cpu_milli: int
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The constants of the formula.
+
+    `stabilization` is the pod whose price is X. `gpu_unfitness` replaces a GPU machine's suppressed unfitness;
+    `new_group_factor` multiplies the rank of a group that does not exist yet.
+    """
+
+    name: str
+    preferred: tuple[PreferredSize, ...]
+    stabilization: Amounts
+    gpu_unfitness: float | None = None
+    new_group_factor: float = 1.0
+
+
+SEED = Preset(
+    name="seed",
+    preferred=tuple(
+        PreferredSize(nodes, cores * 1000)
+        for nodes, cores in ((2, 1), (6, 2), (20, 4), (80, 8), (300, 16), (math.inf, 32))
+    ),
+    stabilization={"cpu": 500},
+)
+CLUSTER_AUTOSCALER = Preset(
+    name="cluster-autoscaler",
+    preferred=tuple(
+        PreferredSize(nodes, cores * 1000)
+        for nodes, cores in ((2, 1), (6, 2), (20, 4), (60, 8), (200, 16), (math.inf, 32))
+    ),
+    stabilization={"cpu": 500, "memory": 500 * _MIB},
+    gpu_unfitness=1000.0,
+    new_group_factor=2.0,
+)
+PRESETS = {preset.name: preset for preset in (SEED, CLUSTER_AUTOSCALER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """An option's rank with every term of it; prices are per hour. `nodes_price` is C, `pods_price` T."""
+
+    nodes_price: float
+    pods_price: float
+    stabilization_price: float
+    stabilized_ratio: float
+    unfitness: float
+    suppressed_unfitness: float
+    new_group_factor: float
+    rank: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """An option, and its rank or why it has none."""
+
+    option: Option
+    rank: Rank | None
+    problem: str = ""
+
+
+def ranked(options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int) -> list[Ranked]:
+    """Every option with its rank, in the order given. One that cannot be priced has none."""
+    try:
+        stabilization = model.pod_price(preset.stabilization)
+    except Unpriced:
+        stabilization = 0.0
+    return [_ranked(option, model, preset, preferred_cpu_milli, stabilization) for option in options]
+
+
+def best(ranks: Sequence[Ranked]) -> list[Option]:
+    """The options of the lowest rank, those that tie exactly included; none when nothing could be priced."""
+    lowest = min((each.rank.rank for each in ranks if each.rank), default=None)
+    return [each.option for each in ranks if each.rank and each.rank.rank == lowest]
+
+
+def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int:
+    """The size of machine that fits a cluster of so many nodes best."""
+    return next(size.cpu_milli for size in preset.preferred if cluster_nodes <= size.nodes)
+
+
+def unfitness(preferred_milli: int, node_milli: int) -> float:
+    """How far a machine is from the preferred size, 1 being exactly it."""
+    return max(preferred_milli / node_milli, node_milli / preferred_milli)
+
+
+def suppress(node_unfitness: float, node_count: int) -> float:
+    """The more nodes at once, the less their size matters: the unfitness falls towards 1."""
+    return (node_unfitness - 1) * (1 - math.tanh((node_count - 1) / _STEEPNESS)) + 1
+
+
+def stabilized(nodes_price: float, pods_price: float, stabilization_price: float) -> float:
+    """(C + X) / (T + X). Infinite where pods cost nothing and X is not known, for then nothing is worth any price."""
+    divisor = pods_price + stabilization_price
+    return (nodes_price + stabilization_price) / divisor if divisor > 0 else math.inf
+
+
+def _ranked(option: Option, model: PricingModel, preset: Preset, preferred_milli: int, stabilization: float) -> Ranked:
+    node_milli = option.machine.capacity.get("cpu", 0)
+    if node_milli <= 0:
+        return Ranked(option, None, "the machine has no cpu")
+    try:
+        nodes_price = model.node_price(option.machine) * option.node_count
+        pods_price = sum(model.pod_price(each.requests) * each.pods for each in option.classes)
+    except Unpriced as problem:
+        return Ranked(option, None, str(problem))
+    away = unfitness(preferred_milli, node_milli)
+    overridden = preset.gpu_unfitness if option.has_gpu else None
+    suppressed = suppress(away, option.node_count) if overridden is None else overridden
+    ratio = stabilized(nodes_price, pods_price, stabilization)
+    factor = 1.0 if option.exists else preset.new_group_factor
+    return Ranked(
+        option,
+        Rank(nodes_price, pods_price, stabilization, ratio, away, suppressed, factor, suppressed * ratio * factor),
+    )

@@ -1,0 +1,31 @@
+"""The expanders that look at nothing but the options; each keeps the best, ties included, in the order given."""
+
+from collections.abc import Callable, Sequence
+
+from manager.autoscaler.expander.option import Option
+
+
+def most_pods(options: Sequence[Option]) -> list[Option]:
+    """Those that take the most pods."""
+    return _lowest(options, lambda option: -option.pod_count)
+
+
+def least_nodes(options: Sequence[Option]) -> list[Option]:
+    """Those that need the fewest nodes."""
+    return _lowest([option for option in options if option.node_count], lambda option: option.node_count)
+
+
+def least_waste(options: Sequence[Option]) -> list[Option]:
+    """Those that leave the least share of new capacity idle, cpu and memory added up."""
+    return _lowest(options, lambda option: _idle(option, "cpu") + _idle(option, "memory"))
+
+
+def _idle(option: Option, resource: str) -> float:
+    capacity = option.machine.capacity.get(resource, 0) * option.node_count
+    return (capacity - option.requested(resource)) / capacity if capacity else 0.0
+
+
+def _lowest(options: Sequence[Option], value: Callable[[Option], float]) -> list[Option]:
+    values = [value(option) for option in options]
+    lowest = min(values, default=None)
+    return [option for option, each in zip(options, values, strict=True) if each == lowest]

@@ -1,0 +1,157 @@
+"""How far the cluster may still grow: quotas over the sum of all nodes, and limits of one scale-up.
+
+Quotas are not enforcing: a cluster beyond one is left as it is, and only ever moves towards its bounds ("Node
+Auto-provisioning", Configuration). Cores count whole, rounded up per node, as Cluster Autoscaler counts them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shared.errors import InvalidInput
+from shared.quantity import MILLI_PER_CORE, Amounts
+
+CLUSTER_WIDE = "cluster-wide"
+CPU, MEMORY, NODES = "cpu", "memory", "nodes"
+
+DENIED = -1  # of a limit: no node at all
+UNLIMITED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one resource; None where there is none."""
+
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What is left of each limited resource: whole cores, bytes, nodes, GPUs. It holds for nodes with `selector`."""
+
+    name: str
+    left: Mapping[str, int]
+    selector: Mapping[str, str] | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in (self.selector or {}).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A quota that does not allow all that was asked, and the resources it is short of."""
+
+    name: str
+    resources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f'exceeded quota: "{self.name}", resources: {", ".join(self.resources)}'
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many nodes may be added, and what stands against the rest."""
+
+    nodes: int
+    exceeded: tuple[Exceeded, ...] = ()
+
+
+def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[str, int]:
+    """What one node takes of a quota."""
+    taken = {
+        CPU: -(-capacity.get("cpu", 0) // MILLI_PER_CORE),
+        MEMORY: capacity.get("memory", 0),
+        NODES: 1,
+        **(gpus or {}),
+    }
+    return {resource: amount for resource, amount in taken.items() if amount}
+
+
+def cluster_wide(bounds: Mapping[str, Bounds], usages: Iterable[Mapping[str, int]]) -> Quota:
+    """What the cluster's upper bounds leave, given what every node takes."""
+    used: dict[str, int] = {}
+    for usage in usages:
+        for resource, amount in usage.items():
+            used[resource] = used.get(resource, 0) + amount
+    left = {
+        resource: max(0, bound.high - used.get(resource, 0))
+        for resource, bound in bounds.items()
+        if bound.high is not None
+    }
+    return Quota(CLUSTER_WIDE, left)
+
+
+def check(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:
+    """How many of `node_count` nodes, each taking `usage`, all quotas allow. Raises ValueError for a negative count."""
+    if node_count < 0:
+        raise ValueError(f"a number of nodes to add is not negative: {node_count}")
+    allowed = node_count
+    exceeded: list[Exceeded] = []
+    for quota in quotas:
+        short = tuple(
+            resource
+            for resource, left in quota.left.items()
+            if usage.get(resource, 0) > 0 and left < usage[resource] * node_count
+        )
+        if short:
+            exceeded.append(Exceeded(quota.name, short))
+            allowed = min(allowed, *(quota.left[resource] // usage[resource] for resource in short))
+    return Allowance(allowed, tuple(exceeded))
+
+
+def consume(quotas: Sequence[Quota], usage: Mapping[str, int], node_count: int) -> tuple[Allowance, list[Quota]]:
+    """The allowance, and the quotas after these nodes; they stay as they are unless all of the nodes fit."""
+    allowance = check(quotas, usage, node_count)
+    if allowance.exceeded:
+        return allowance, list(quotas)
+    return allowance, [
+        replace(
+            quota,
+            left={resource: left - usage.get(resource, 0) * node_count for resource, left in quota.left.items()},
+        )
+        for quota in quotas
+    ]
+
+
+def parse_gpu_total(text: str) -> tuple[str, Bounds]:
+    """A `--gpu-total` flag, "<type>:<min>:<max>". Raises InvalidInput."""
+
+    def refused(problem: str) -> InvalidInput:
+        return InvalidInput(source="flags", field="gpu-total", value=text, problem=problem)
+
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise refused(f"incorrect gpu limit specification: {text}")
+    values = dict[str, int]()
+    for name, part in zip(("min", "max"), parts[1:], strict=True):
+        try:
+            values[name] = int(part)
+        except ValueError:
+            raise refused(f"incorrect gpu limit - {name} is not integer: {text}") from None
+    for name, value in values.items():
+        if value < 0:
+            raise refused(f"incorrect gpu limit - {name} is less than 0; {text}")
+    if values["min"] > values["max"]:
+        raise refused(f"incorrect gpu limit - min is greater than max; {text}")
+    return parts[0], Bounds(values["min"], values["max"])
+
+
+def least(first: int, second: int) -> int:
+    """The stricter of two limits, of which 0 is none and a negative one denies all."""
+    if first < 0 or second < 0:
+        return DENIED
+    return min(first, second) if first and second else first or second
+
+
+def group_capacity(sizes: Iterable[tuple[int, int]]) -> int:
+    """How many nodes groups can still take, of (max, target) each; none left denies all."""
+    room = sum(max(0, most - target) for most, target in sizes)
+    return room or DENIED
+
+
+def cluster_capacity(max_nodes: int, current_nodes: int) -> int:
+    """How many nodes `--max-nodes-total` leaves; 0 is no limit."""
+    if max_nodes == UNLIMITED:
+        return UNLIMITED
+    room = max_nodes - current_nodes
+    return room if max_nodes > 0 and room > 0 else DENIED

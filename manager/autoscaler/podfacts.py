@@ -1,0 +1,278 @@
+"""What of a pod decides where it can run, read once from its wire form into integers and plain terms."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shared.api import pods
+from shared.api.core import (
+    NodeSelector,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from shared.api.selectors import LabelRequirement, LabelSelector
+from shared.errors import InvalidInput
+from shared.quantity import Amounts, QuantityError
+
+ANY_ADDRESS = "0.0.0.0"
+MOST_AMOUNT = 1 << 52  # of one resource, of one pod or node: sums of thousands of them still fit 64 bits
+_DO_NOT_SCHEDULE = "DoNotSchedule"
+_POLICIES = {"Honor": True, "Ignore": False}
+
+
+class HostPort(NamedTuple):
+    """A port a pod takes of its node."""
+
+    address: str
+    protocol: str
+    port: int
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether both cannot be taken on one node; the wildcard address conflicts with all."""
+        return (
+            self.port == other.port
+            and self.protocol == other.protocol
+            and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+        )
+
+
+class NodeDemands(NamedTuple):
+    """What a pod demands of a node whatever else runs there; equal demands are judged once.
+
+    `terms` is the required node affinity, None without one; `volumes` what the pod's volumes demand.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[NodeSelector, ...] = ()
+
+
+_NO_DEMANDS = NodeDemands()
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """Pods of these namespaces (None: of all) that the selector matches, in one domain of the topology key."""
+
+    key: str
+    namespaces: frozenset[str] | None
+    selector: LabelSelector | None
+
+    def matches(self, other: "PodFacts") -> bool:
+        return (
+            self.selector is not None
+            and (self.namespaces is None or other.namespace in self.namespaces)
+            and self.selector.matches(other.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A topology spread constraint that must hold. The policies say which nodes are counted at all."""
+
+    term: PodTerm
+    max_skew: int
+    min_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+    @property
+    def key(self) -> str:
+        return self.term.key
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PodFacts:
+    """One kind of pod. Identity is its equality: it is made once for each kind."""
+
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    requests: Amounts = field(default_factory=dict)
+    priority: int = 0
+    demands: NodeDemands = _NO_DEMANDS
+    ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    terminating: bool = False
+
+    @property
+    def attracts_itself(self) -> bool:
+        """Whether it satisfies its own affinity, so that the first of its kind may go anywhere."""
+        return all(term.matches(self) for term in self.affinity)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What pods refer to: labels of namespaces by name, claims by "namespace/name", volumes by name.
+
+    Without `claims` the volumes of pods are not judged.
+    """
+
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    claims: Mapping[str, PersistentVolumeClaim] | None = None
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+
+
+def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
+    """The facts of one pod. Raises InvalidInput."""
+    reader = _Reader(pod, surroundings)
+    affinity = pod.spec.affinity
+    return PodFacts(
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels or {},
+        requests=reader.requests(),
+        priority=pod.spec.priority or 0,
+        demands=NodeDemands(
+            selector=tuple(sorted((pod.spec.node_selector or {}).items())),
+            terms=(
+                affinity.node_affinity.required.node_selector_terms
+                if affinity and affinity.node_affinity and affinity.node_affinity.required
+                else None
+            ),
+            tolerations=pod.spec.tolerations or (),
+            volumes=reader.volumes(),
+        ),
+        ports=reader.ports(),
+        affinity=reader.terms("podAffinity", affinity.pod_affinity if affinity else None),
+        anti_affinity=reader.terms("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
+        spread=reader.spread(),
+        terminating=pods.is_terminating(pod),
+    )
+
+
+def read_placed(pod: Pod, surroundings: Surroundings) -> PodFacts:
+    """What still matters of a pod that has its node. Raises InvalidInput."""
+    reader = _Reader(pod, surroundings)
+    affinity = pod.spec.affinity
+    return PodFacts(
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels or {},
+        requests=reader.requests(),
+        priority=pod.spec.priority or 0,
+        ports=reader.ports(),
+        anti_affinity=reader.terms("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
+        terminating=pods.is_terminating(pod),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    pod: Pod
+    surroundings: Surroundings
+
+    def refused(self, path: str, value: object, problem: str) -> InvalidInput:
+        return InvalidInput(source=f"Pod {self.pod.metadata.key}", field=path, value=value, problem=problem)
+
+    def requests(self) -> Amounts:
+        try:
+            asked = pods.requests(self.pod)
+        except QuantityError as problem:
+            raise self.refused("spec.containers[].resources", self.pod.metadata.name, str(problem)) from problem
+        for resource, amount in asked.items():
+            if amount < 0:
+                raise self.refused("spec.containers[].resources", {resource: amount}, "a request is not negative")
+        return {resource: min(amount, MOST_AMOUNT) for resource, amount in asked.items() if amount}
+
+    def ports(self) -> tuple[HostPort, ...]:
+        sidecars = (each for each in self.pod.spec.init_containers or () if each.restart_policy == "Always")
+        return tuple(
+            HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+            for container in (*self.pod.spec.containers, *sidecars)
+            for port in container.ports or ()
+            if port.host_port > 0
+        )
+
+    def volumes(self) -> tuple[NodeSelector, ...]:
+        """What the volumes behind bound claims demand. A claim not yet bound demands nothing."""
+        claims = self.surroundings.claims
+        if claims is None or not self.pod.spec.volumes:
+            return ()
+        found = []
+        for volume in self.pod.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                name = volume.persistent_volume_claim.claim_name
+            elif volume.ephemeral is not None:
+                name = f"{self.pod.metadata.name}-{volume.name}"
+            else:
+                continue
+            claim = claims.get(f"{self.pod.metadata.namespace}/{name}")
+            if claim is None:
+                if volume.ephemeral is None:
+                    raise self.refused("spec.volumes", name, f'persistentvolumeclaim "{name}" not found')
+                continue
+            bound = self.surroundings.volumes.get(claim.spec.volume_name)
+            if bound is not None and bound.spec.node_affinity and bound.spec.node_affinity.required:
+                found.append(bound.spec.node_affinity.required)
+        return tuple(found)
+
+    def terms(self, path: str, affinity: PodAffinity | None) -> tuple[PodTerm, ...]:
+        required = affinity.required if affinity else None
+        return tuple(self._term(f"spec.affinity.{path}", term) for term in required or ())
+
+    def spread(self) -> tuple[Spread, ...]:
+        return tuple(
+            self._spread("spec.topologySpreadConstraints", constraint)
+            for constraint in self.pod.spec.topology_spread_constraints or ()
+            if constraint.when_unsatisfiable == _DO_NOT_SCHEDULE
+        )
+
+    def _term(self, path: str, term: PodAffinityTerm) -> PodTerm:
+        if not term.topology_key:
+            raise self.refused(f"{path}.topologyKey", term.topology_key, "a topology key is needed")
+        selector = self._selector(f"{path}.labelSelector", term.label_selector)
+        if selector is not None:
+            selector = self._merged(selector, term.match_label_keys, "In")
+            selector = self._merged(selector, term.mismatch_label_keys, "NotIn")
+        return PodTerm(term.topology_key, self._namespaces(path, term), selector)
+
+    def _namespaces(self, path: str, term: PodAffinityTerm) -> frozenset[str] | None:
+        """Those named together with those the selector matches; the pod's own where neither is given."""
+        wanted = self._selector(f"{path}.namespaceSelector", term.namespace_selector)
+        named = frozenset(term.namespaces or ())
+        if wanted is None:
+            return named or frozenset({self.pod.metadata.namespace})
+        if not wanted.match_labels and not wanted.match_expressions:
+            return None
+        return named | {name for name, labels in self.surroundings.namespaces.items() if wanted.matches(labels)}
+
+    def _spread(self, path: str, constraint: TopologySpreadConstraint) -> Spread:
+        if not constraint.topology_key:
+            raise self.refused(f"{path}.topologyKey", constraint.topology_key, "a topology key is needed")
+        if constraint.max_skew < 1:
+            raise self.refused(f"{path}.maxSkew", constraint.max_skew, "expected at least 1")
+        if constraint.min_domains is not None and constraint.min_domains < 1:
+            raise self.refused(f"{path}.minDomains", constraint.min_domains, "expected at least 1")
+        for policy in (constraint.node_affinity_policy, constraint.node_taints_policy):
+            if policy not in _POLICIES:
+                raise self.refused(path, policy, f"a policy is one of {', '.join(_POLICIES)}")
+        selector = self._selector(f"{path}.labelSelector", constraint.label_selector)
+        if selector is not None:
+            selector = self._merged(selector, constraint.match_label_keys, "In")
+        return Spread(
+            PodTerm(constraint.topology_key, frozenset({self.pod.metadata.namespace}), selector),
+            constraint.max_skew,
+            constraint.min_domains or 1,
+            _POLICIES[constraint.node_affinity_policy],
+            _POLICIES[constraint.node_taints_policy],
+        )
+
+    def _selector(self, path: str, selector: LabelSelector | None) -> LabelSelector | None:
+        if selector is not None and (problem := selector.problem):
+            raise self.refused(path, selector, problem)
+        return selector
+
+    def _merged(self, selector: LabelSelector, keys: Iterable[str] | None, operator: str) -> LabelSelector:
+        """With the pod's own values of these keys demanded or excluded; the API server may have done so already."""
+        labels = self.pod.metadata.labels or {}
+        more = tuple(LabelRequirement(key, operator, (labels[key],)) for key in keys or () if key in labels)
+        if not more:
+            return selector
+        return LabelSelector(selector.match_labels, (*(selector.match_expressions or ()), *more))

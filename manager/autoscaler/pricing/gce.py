@@ -1,0 +1,150 @@
+"""What machines of Google Compute Engine cost, as Cluster Autoscaler reckons it.
+
+A machine is known by its labels and annotations. One that is not in the table costs what its family takes for cores
+and memory. Boot disk, local SSDs and GPUs are added.
+"""
+
+import functools
+import importlib.resources
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from manager.autoscaler.pricing.model import EPHEMERAL_STORAGE, GIB, NVIDIA_GPU, Machine, UnitPrices
+from shared.quantity import Amounts
+
+LABELS_INSTANCE_TYPE = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+LABELS_SPOT = ("cloud.google.com/gke-preemptible", "cloud.google.com/gke-spot")
+LABEL_ACCELERATOR = "cloud.google.com/gke-accelerator"
+LABEL_BOOT_DISK_TYPE = "cloud.google.com/gke-boot-disk"
+LABEL_LOCAL_SSD = "cloud.google.com/gke-ephemeral-storage-local-ssd"
+ANNOTATION_BOOT_DISK_TYPE = "cluster-autoscaler/gce/boot-disk-type"
+ANNOTATION_BOOT_DISK_SIZE = "cluster-autoscaler/gce/boot-disk-size"
+ANNOTATION_LOCAL_SSD = "cluster-autoscaler/gce/ephemeral-storage-local-ssd"
+ANNOTATION_LOCAL_SSD_COUNT = "cluster-autoscaler/gce/local-ssd-count"
+
+HOURS_PER_MONTH = 720
+BOOT_DISK_GB = 100
+BOOT_DISK_TYPE = "pd-balanced"
+LOCAL_SSD_GIB = 375
+
+_TRUE = "true"
+_FAMILY_OF = {"custom": "n1", "f1": "n1", "g1": "n1"}
+
+
+class _OnDemandAndSpot(NamedTuple):
+    on_demand: float
+    spot: float | None
+
+
+class _Base(msgspec.Struct, frozen=True):
+    cpu_per_core_hour: float
+    memory_per_gib_hour: float
+    gpu_per_hour: float
+    preemptible_discount: float
+
+
+class _Disks(msgspec.Struct, frozen=True):
+    boot_disk_monthly_per_gb: dict[str, float]
+    local_ssd_monthly_per_gb: float
+    local_ssd_spot_monthly_per_gb: float
+
+
+class _Family(msgspec.Struct, frozen=True):
+    cpu: float
+    memory_gib: float
+    preemptible_discount: float
+
+
+class _Tables(msgspec.Struct, frozen=True):
+    base: _Base
+    disks: _Disks
+    families: dict[str, _Family]
+    custom_families: dict[str, _Family]
+    gpus: dict[str, _OnDemandAndSpot]
+    instances: dict[str, _OnDemandAndSpot]
+
+
+class GcePricing:
+    """The price model of Google Compute Engine; see `PricingModel`. It has a price for everything."""
+
+    def node_price(self, machine: Machine) -> float:
+        """Machine, boot disk, local SSDs and GPUs, per hour."""
+        spot = any(machine.labels.get(label) == _TRUE for label in LABELS_SPOT)
+        return (
+            _machine_price(machine, spot=spot)
+            + _local_ssd_price(machine, spot=spot)
+            + _boot_disk_price(machine)
+            + _gpu_price(machine, spot=spot)
+        )
+
+    def pod_price(self, requests: Amounts) -> float:
+        """The requests at base prices, per hour."""
+        base = _tables().base
+        disk = _per_hour(_tables().disks.boot_disk_monthly_per_gb[BOOT_DISK_TYPE])
+        return UnitPrices(base.cpu_per_core_hour, base.memory_per_gib_hour, base.gpu_per_hour, disk).of(requests)
+
+
+@functools.cache
+def _tables() -> _Tables:
+    text = importlib.resources.files(__package__).joinpath("gce_prices.json").read_bytes()
+    return msgspec.json.decode(text, type=_Tables)
+
+
+def _machine_price(machine: Machine, *, spot: bool) -> float:
+    name = next((machine.labels[label] for label in LABELS_INSTANCE_TYPE if machine.labels.get(label)), "")
+    known = _tables().instances.get(name)
+    listed = known and (known.spot if spot else known.on_demand)
+    if listed is not None:
+        return listed
+    base = _tables().base
+    family = _family(name) or _Family(base.cpu_per_core_hour, base.memory_per_gib_hour, base.preemptible_discount)
+    # A node without a machine type may be anything, so nothing is taken off.
+    share = family.preemptible_discount if spot and name else 1.0
+    return share * (
+        machine.capacity.get("cpu", 0) / 1000 * family.cpu
+        + machine.capacity.get("memory", 0) / GIB * family.memory_gib
+        + machine.capacity.get(EPHEMERAL_STORAGE, 0)
+        / GIB
+        * _per_hour(_tables().disks.boot_disk_monthly_per_gb[BOOT_DISK_TYPE])
+    )
+
+
+def _family(machine_type: str) -> _Family | None:
+    parts = machine_type.split("-")
+    if len(parts) < 2:
+        return None
+    table = _tables().custom_families if "custom" in parts[:2] else _tables().families
+    return table.get(_FAMILY_OF.get(parts[0], parts[0]))
+
+
+def _local_ssd_price(machine: Machine, *, spot: bool) -> float:
+    if _TRUE not in (machine.labels.get(LABEL_LOCAL_SSD), machine.annotations.get(ANNOTATION_LOCAL_SSD)):
+        return 0.0
+    disks = _tables().disks
+    monthly = disks.local_ssd_spot_monthly_per_gb if spot else disks.local_ssd_monthly_per_gb
+    return _count(machine.annotations, ANNOTATION_LOCAL_SSD_COUNT) * LOCAL_SSD_GIB * _per_hour(monthly)
+
+
+def _boot_disk_price(machine: Machine) -> float:
+    size_gb = _count(machine.annotations, ANNOTATION_BOOT_DISK_SIZE) or BOOT_DISK_GB
+    kind = machine.labels.get(LABEL_BOOT_DISK_TYPE) or machine.annotations.get(ANNOTATION_BOOT_DISK_TYPE)
+    return size_gb * _per_hour(_tables().disks.boot_disk_monthly_per_gb.get(kind or BOOT_DISK_TYPE, 0.0))
+
+
+def _gpu_price(machine: Machine, *, spot: bool) -> float:
+    count = machine.capacity.get(NVIDIA_GPU, 0)
+    known = _tables().gpus.get(machine.labels.get(LABEL_ACCELERATOR, ""))
+    price = None if known is None else known.spot if spot else known.on_demand
+    return count * (_tables().base.gpu_per_hour if price is None else price)
+
+
+def _count(annotations: Mapping[str, str], name: str) -> int:
+    """The number in an annotation that anyone may have written; 0 for what is none."""
+    text = annotations.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _per_hour(monthly: float) -> float:
+    return monthly / HOURS_PER_MONTH

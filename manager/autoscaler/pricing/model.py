@@ -1,0 +1,60 @@
+"""What a price model answers, and what it is asked about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shared.errors import HeadroomError
+from shared.quantity import Amounts
+
+GIB = 1 << 30
+NVIDIA_GPU = "nvidia.com/gpu"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+
+
+class Unpriced(HeadroomError):
+    """The model knows no price of this machine or pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What of a Node decides its price."""
+
+    capacity: Amounts
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class PricingModel(Protocol):
+    """Both prices are per hour. Raises Unpriced."""
+
+    def node_price(self, machine: Machine) -> float:
+        """What one such machine costs."""
+        ...
+
+    def pod_price(self, requests: Amounts) -> float:
+        """What these requests would cost on a machine that fits them perfectly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPrices:
+    """Prices per hour of a core, a GiB of memory, a GPU, and a GiB of local disk."""
+
+    cpu: float
+    memory_gib: float
+    gpu: float
+    disk_gib: float
+
+    def of(self, amounts: Amounts) -> float:
+        """The price of all of these together."""
+        return (
+            amounts.get("cpu", 0) / 1000 * self.cpu
+            + amounts.get("memory", 0) / GIB * self.memory_gib
+            + amounts.get(EPHEMERAL_STORAGE, 0) / GIB * self.disk_gib
+            + amounts.get(NVIDIA_GPU, 0) * self.gpu
+        )
+
+
+# Those of "Cost-based node group ranking function for Cluster Autoscaler", whose tables do without a pod's disk.
+SEED_PRICES = UnitPrices(cpu=0.033174, memory_gib=0.004446, gpu=0.7, disk_gib=0.0)

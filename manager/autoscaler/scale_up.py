@@ -1,0 +1,450 @@
+"""Which groups grow, and by how many nodes, for the pods that nothing in the cluster has room for.
+
+One decision out of one observation; nothing here acts, and the order of what is given does not matter.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler import balance, estimator, groups, mix, options, problem, reclaim
+from manager.autoscaler.balance import GroupSize
+from manager.autoscaler.cloudprovider.contract import Created
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import NodeFacts, NodeTemplate, Snapshot
+from manager.autoscaler.decisions import (
+    Cap,
+    Comparison,
+    Considered,
+    Creation,
+    Decision,
+    Demand,
+    Increase,
+    Left,
+    Outcome,
+    Plan,
+    Reasons,
+    Step,
+)
+from manager.autoscaler.estimator import Permissions
+from manager.autoscaler.expander import chain, priority, ranking, strategies
+from manager.autoscaler.expander.option import Option
+from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.ranking import SEED, Preset, Ranked
+from manager.autoscaler.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped, Usage
+from manager.autoscaler.limits import UNLIMITED, Bounds, Quota
+from manager.autoscaler.mix import Prices
+from manager.autoscaler.options import Estimated, EstimateRules
+from manager.autoscaler.packing import Packing
+from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from manager.autoscaler.problem import Problem
+from shared.quantity import Amounts
+
+PRICE = "price"
+NO_PRICES = "there are no prices"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What was observed in one round.
+
+    `groups` holds existing groups and theoretical ones. `snapshot` has upcoming nodes in it; `cluster_nodes` counts all
+    nodes the API knows, ready or not. `quotas` are further ones than the bounds of the whole cluster. `expected` is
+    what reclaiming gives within one reporting interval, by node. At most `new_groups` may be created.
+    `templates_of_nodes` says, by node, what a node of its group is like when all is ready.
+    """
+
+    snapshot: Snapshot
+    classes: Sequence[PendingClass] = ()
+    groups: Sequence[GroupState] = ()
+    cluster_nodes: int = 0
+    quotas: tuple[Quota, ...] = ()
+    expected: Mapping[str, Amounts] = field(default_factory=dict)
+    new_groups: int = 1
+    templates_of_nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it is decided. `bounds` and `max_nodes_total` are those of the whole cluster.
+
+    With `uses_mix`, several groups at once take the place of the one that was chosen by price, where that is cheaper.
+    """
+
+    ownership: Ownership
+    pricing: PricingModel | None = None
+    preset: Preset = SEED
+    expanders: tuple[str, ...] = (chain.DEFAULT,)
+    priorities: Priorities = field(default_factory=Priorities)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    max_nodes_total: int = UNLIMITED
+    estimates: EstimateRules = field(default_factory=EstimateRules)
+    enforces_min_size: bool = False
+    uses_mix: bool = True
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.estimates.gpu_label)
+
+
+def headroom(situation: Situation, settings: Settings) -> Headroom:
+    """What the cluster may still take, upcoming nodes counted as there."""
+    nodes = situation.snapshot.nodes
+    cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, situation.templates_of_nodes)
+    quotas = (cluster_wide, *situation.quotas)
+    if settings.max_nodes_total == UNLIMITED:
+        return Headroom(quotas)
+    return Headroom(quotas, max(0, settings.max_nodes_total - len(nodes)))
+
+
+def decide(situation: Situation, settings: Settings, chance: random.Random) -> Decision:
+    """The decision; `chance` is asked only where the expanders leave several options that are equally good."""
+    ordered = sorted(situation.classes, key=lambda each: each.pods)
+    quotas = tuple(sorted(situation.quotas, key=lambda each: each.name))
+    situation = replace(situation, classes=ordered, quotas=quotas)
+    room = headroom(situation, settings)
+    decision = _Round(situation, settings, chance, room).decision()
+    if settings.enforces_min_size and decision.outcome is not Outcome.GROW:
+        increases, caps, remaining = to_min_sizes(situation.groups, settings, room)
+        return replace(decision, increases=increases, caps=(*decision.caps, *caps), remaining=remaining)
+    return decision
+
+
+def to_min_sizes(
+    states: Sequence[GroupState], settings: Settings, room: Headroom
+) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
+    """What brings groups that are below their minimum up to it, as far as the cluster's limits allow."""
+    increases: list[Increase] = []
+    caps: list[Cap] = []
+    for state in sorted(states, key=lambda each: each.id):
+        missing = state.group.min_size - state.group.target_size
+        if missing <= 0 or not state.exists:
+            continue
+        if groups.skip_reason(state, room, settings.usage, settings.ownership):
+            continue
+        found = _granted(state, min(missing, state.room), room, settings.usage, caps)
+        if found and (not state.zero_or_max or found == state.room):
+            increases.append(_increase(state, found))
+            room = groups.taken(state, room, settings.usage, found)
+    return tuple(increases), tuple(caps), room
+
+
+def after_creation(
+    decision: Decision,
+    creation: Creation,
+    made: Created,
+    templates: Mapping[str, NodeTemplate],
+    settings: Settings,
+) -> Decision:
+    """The decision once a group was created, maybe with others: the nodes go to those that there are now.
+
+    `templates` are those of the new groups by id.
+    """
+    made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
+    states = [GroupState(group, templates.get(group.id)) for group in made_groups]
+    caps: list[Cap] = []
+    increases, remaining = _distributed(states, creation.nodes, creation.headroom, settings, caps)
+
+    def why_not(position: int) -> Reasons:
+        known = decision.why_not(position)
+        return {made.main.id if group == creation.group else group: reasons for group, reasons in known.items()}
+
+    return replace(
+        decision,
+        caps=(*decision.caps, *caps),
+        increases=(*decision.increases, *increases),
+        creations=tuple(each for each in decision.creations if each is not creation),
+        remaining=remaining,
+        why_not=why_not,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    situation: Situation
+    settings: Settings
+    chance: random.Random
+    room: Headroom
+
+    def decision(self) -> Decision:
+        situation, settings = self.situation, self.settings
+        validity = groups.judged(situation.groups, self.room, settings.usage, settings.ownership)
+        states = [each for each in validity.valid if each.exists or situation.new_groups > 0]
+        skipped = [
+            *validity.skipped,
+            *(Skipped(each.id, groups.AT_MOST_GROUPS) for each in validity.valid if each not in states),
+        ]
+        templates = [each.template for each in states if each.template is not None]
+        asked, left, demands = self._demands(templates)
+        base = Decision(Outcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
+        if not left.pending.any():
+            return base
+        if self.room.nodes == 0:
+            return replace(base, outcome=Outcome.ALL_NODES, left=_left(demands, {}, []))
+        estimated, more = options.all_options(asked, left, states, self.room, settings.estimates)
+        skipped += more
+        why_not = _WhyNot(estimated, tuple(skipped))
+        considered = self._considered(estimated)
+        base = replace(
+            base,
+            outcome=Outcome.NO_OPTIONS,
+            considered=tuple(considered),
+            skipped=tuple(sorted(skipped, key=lambda each: each.group)),
+            left=_left(demands, {}, estimated),
+            why_not=why_not,
+        )
+        chosen, steps = self._chosen(considered)
+        base = replace(base, steps=tuple(steps))
+        if chosen is None:
+            filtered = tuple(Skipped(each.group, NOT_CONSIDERED) for each in considered)
+            return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
+        return self._grown(asked, left, estimated, chosen, base)
+
+    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Problem, Packing, tuple[Demand, ...]]:
+        """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
+        situation = self.situation
+        asked = problem.problem(situation.snapshot, situation.classes, templates)
+        left = estimator.schedulable(asked)
+        before = left.pending.tolist()
+        if situation.expected and left.pending.any():
+            soon = reclaim.with_expected(situation.snapshot, situation.expected)
+            asked = problem.problem(soon, situation.classes, templates)
+            left = estimator.schedulable(asked)
+        after = left.pending.tolist()
+        demands = []
+        for each, pending_now, pending_soon in zip(situation.classes, before, after, strict=True):
+            there = len(each.pods) - max(pending_now, pending_soon)
+            reclaimed = len(each.pods) - pending_soon - there
+            demands.append(Demand(each.facts.namespace, each.pods, there, reclaimed))
+        return asked, left, tuple(demands)
+
+    def _considered(self, estimated: Sequence[Estimated]) -> list[Considered]:
+        settings = self.settings
+        able = [each for each in estimated if each.option is not None]
+        found = [each.option for each in able if each.option is not None]
+        if settings.pricing is None:
+            ranks = [Ranked(option, None, NO_PRICES) for option in found]
+        else:
+            preferred = ranking.preferred_cpu_milli(settings.preset, self.situation.cluster_nodes)
+            ranks = ranking.ranked(found, _Remembering(settings.pricing), settings.preset, preferred)
+        return [
+            Considered(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
+            for each, rank in zip(able, ranks, strict=True)
+        ]
+
+    def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step]]:
+        settings = self.settings
+        ranks = {each.group: each.ranked for each in considered}
+        filters: dict[str, chain.Filter[Option]] = {
+            "most-pods": strategies.most_pods,
+            "least-nodes": strategies.least_nodes,
+            "least-waste": strategies.least_waste,
+            PRICE: lambda left: ranking.best([ranks[each.group] for each in left]),
+            "priority": lambda left: priority.choose(left, settings.priorities).options,
+        }
+        left: list[Option] = [each.ranked.option for each in considered]
+        steps = chain.narrowed(left, filters, settings.expanders)
+        if not steps and settings.expanders[0] == PRICE:  # what has no price is not bought, be it the only option
+            left = list(filters[PRICE](left))
+        picked = chain.pick(steps[-1][1] if steps else left, self.chance)
+        found = next((each for each in considered if picked is not None and each.group == picked.group), None)
+        return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps]
+
+    def _grown(
+        self, asked: Problem, left: Packing, estimated: Sequence[Estimated], chosen: Considered, base: Decision
+    ) -> Decision:
+        settings = self.settings
+        of_group = {each.state.id: each for each in estimated}
+        main = of_group[chosen.group]
+        caps: list[Cap] = []
+        allowed = _granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
+        shares, remaining = _distributed([main.state, *main.similar], allowed, self.room, settings, caps)
+        grown = sum(each.nodes for each in shares)
+        short = grown < chosen.node_count and (settings.estimates.all_or_nothing or main.state.zero_or_max)
+        if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
+            why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
+            return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
+        comparison = self._compared(asked, left, estimated, main, shares)
+        triggered = dict(chosen.pods)
+        if comparison is not None and comparison.uses_several and comparison.several is not None:
+            shares, remaining, caps = [], self.room, []
+            taken: set[str] = set()
+            for group, count in comparison.several.nodes.items():
+                each = of_group[group]
+                others = [other for other in each.similar if other.id not in comparison.several.nodes.keys() | taken]
+                more, remaining = _distributed([each.state, *others], count, remaining, settings, caps)
+                taken |= {increase.group for increase in more}
+                shares += more
+        creations = []
+        for increase in shares:
+            spec = of_group[increase.group].state.spec
+            if spec is not None:
+                room = self.room
+                for other in shares:
+                    if other is not increase:
+                        room = groups.taken(of_group[other.group].state, room, settings.usage, other.nodes)
+                creations.append(Creation(increase.group, spec, increase.nodes, room))
+        created = {each.group for each in creations}
+        return replace(
+            base,
+            outcome=Outcome.GROW,
+            chosen=chosen,
+            comparison=comparison,
+            caps=tuple(caps),
+            increases=tuple(each for each in shares if each.group not in created),
+            creations=tuple(creations),
+            triggered=tuple(
+                pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
+            ),
+            left=_left(base.demands, triggered, estimated),
+            remaining=remaining,
+        )
+
+    def _room_of(self, main: Estimated) -> int:
+        return sum(each.room for each in (main.state, *main.similar))
+
+    def _compared(
+        self,
+        asked: Problem,
+        left: Packing,
+        estimated: Sequence[Estimated],
+        main: Estimated,
+        shares: Sequence[Increase],
+    ) -> Comparison | None:
+        """The single group's cost beside that of several; None without prices."""
+        settings = self.settings
+        if settings.pricing is None:
+            return None
+        nodes = {each.group: each.nodes for each in shares}
+        found = main.estimate
+        if sum(nodes.values()) < found.node_count:
+            assert main.state.template is not None
+            capped = Permissions(sum(nodes.values()))
+            found = estimator.estimate(asked, main.state.template, main.fit.positions, capped, after=left)
+        placed = dict(found.placed)
+        prices = _prices(settings.pricing, asked, estimated)
+        cost = None
+        if all(group in prices.nodes for group in nodes):
+            cost = sum(prices.nodes[group] * count for group, count in nodes.items())
+        minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
+        single = Plan(nodes, placed, cost, (found,))
+        if cost is None or minimum is None or settings.estimates.all_or_nothing:
+            return Comparison(single, None, minimum)
+        most = settings.estimates.most_nodes
+        room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
+        time = settings.estimates.time
+        several = mix.cheapest(
+            asked,
+            left,
+            placed,
+            estimated,
+            main,
+            room,
+            settings.usage,
+            prices,
+            self.situation.new_groups,
+            time.deadline(time.group_seconds) if time else options.never,
+        )
+        cheaper = several is not None and several.cost is not None and several.cost < cost - 1e-9
+        by_price = settings.uses_mix and settings.expanders[0] == PRICE
+        return Comparison(single, several, minimum, uses_several=cheaper and by_price)
+
+
+@dataclass(frozen=True)
+class _WhyNot:
+    """Why each group that cannot take a class cannot."""
+
+    estimated: Sequence[Estimated]
+    skipped: Sequence[Skipped]
+
+    def __call__(self, position: int) -> Reasons:
+        found: dict[str, tuple[str, ...]] = {}
+        for each in self.estimated:
+            reasons = each.estimate.reasons.get(position, ())
+            if not each.fit.flags[position]:
+                reasons = each.fit.reasons(position)
+            if reasons:
+                found[each.state.id] = tuple(reasons)
+        found |= {each.group: (each.reason,) for each in self.skipped}
+        return dict(sorted(found.items()))
+
+
+class _Remembering:
+    """Another price model that is asked once about each kind of pod. Kinds are told apart by identity."""
+
+    def __init__(self, model: PricingModel) -> None:
+        self._model = model
+        self._known: dict[int, float] = {}
+
+    def node_price(self, machine: Machine) -> float:
+        return self._model.node_price(machine)
+
+    def pod_price(self, requests: Amounts) -> float:
+        price = self._known.get(id(requests))
+        if price is None:
+            price = self._known[id(requests)] = self._model.pod_price(requests)
+        return price
+
+
+def _prices(model: PricingModel, asked: Problem, estimated: Sequence[Estimated]) -> Prices:
+    nodes: dict[str, float] = {}
+    pods: dict[int, float] = {}
+    for each in estimated:
+        for state in (each.state, *each.similar):
+            if state.id not in nodes and state.template is not None:
+                try:
+                    nodes[state.id] = model.node_price(state.template.machine)
+                except Unpriced:
+                    continue
+    for position, pending in enumerate(asked.classes):
+        try:
+            pods[position] = model.pod_price(pending.facts.requests)
+        except Unpriced:
+            continue
+    return Prices(nodes, pods)
+
+
+def _granted(state: GroupState, wanted: int, room: Headroom, usage: Usage, caps: list[Cap]) -> int:
+    """How many of so many nodes of a group the cluster's limits allow; notes what they take off."""
+    found = groups.allowance(state, room, usage, wanted)
+    caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
+    return found.nodes
+
+
+def _distributed(
+    states: Sequence[GroupState], count: int, room: Headroom, settings: Settings, caps: list[Cap]
+) -> tuple[list[Increase], Headroom]:
+    """So many nodes over the first group and those like it, levelled; then each is cut to what quotas leave, smallest
+    first, and what is cut goes to no other.
+    """
+    usage = settings.usage
+    open_states = {
+        state.id: state
+        for number, state in enumerate(states)
+        if state.template is not None and (number == 0 or groups.allowance(state, room, usage, 1).nodes == 1)
+    }
+    sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
+    grown = balance.balanced(sizes, count)
+    increases: list[Increase] = []
+    for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
+        state = open_states[group]
+        allowed = _granted(state, grown[group] - state.group.target_size, room, usage, caps)
+        if allowed:
+            room = groups.taken(state, room, usage, allowed)
+            increases.append(_increase(state, allowed))
+    return sorted(increases, key=lambda each: each.group), room
+
+
+def _increase(state: GroupState, nodes: int) -> Increase:
+    group = state.group
+    return Increase(group.id, group.target_size, group.target_size + nodes, group.max_size)
+
+
+def _left(demands: Sequence[Demand], triggered: Mapping[int, int], estimated: Sequence[Estimated]) -> tuple[Left, ...]:
+    helped = {position for each in estimated for position in each.estimate.placed}
+    return tuple(
+        Left(position, pods, position in helped)
+        for position, demand in enumerate(demands)
+        if (pods := demand.unplaced[triggered.get(position, 0) :])
+    )

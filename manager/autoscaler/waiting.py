@@ -1,0 +1,112 @@
+"""Which pending pods a round is about, and which it leaves aside, each with the reason."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from manager.autoscaler import podclasses
+from manager.autoscaler.expander.option import GPU_RESOURCES
+from shared import durations
+from shared.api import pods
+from shared.api.core import Pod
+
+ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+DEFAULT_SCHEDULER = "default-scheduler"
+
+EXPENDABLE = "its priority is below the cut-off"
+DAEMON = "a DaemonSet's pod: it comes with its node"
+TOO_YOUNG = "it waits until it is old enough"
+NOT_JUDGED = "the scheduler has not yet found it unschedulable"
+OTHER_SCHEDULER = "another scheduler's"
+
+
+@dataclass(frozen=True)
+class PendingRules:
+    """`bypassed` schedulers' pods count before those have judged them; an empty `schedulers` means all of them.
+
+    A round in which even the oldest pod is younger than `settling_seconds` waits: its owner may be making more.
+    """
+
+    expendable_below: int = podclasses.EXPENDABLE_BELOW
+    delay_seconds: float = 0.0
+    settling_seconds: float = 2.0
+    gpu_settling_seconds: float = 30.0
+    schedulers: frozenset[str] = frozenset()
+    bypassed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """`settles`: all of the pods are new, so that this round is to wait."""
+
+    pods: tuple[Pod, ...]
+    aside: dict[str, str] = field(default_factory=dict)
+    settles: bool = False
+
+
+def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float) -> Waiting:
+    """Of pods without a node. Those that are finished, being deleted, or nominated for a node are not looked at."""
+    counted: list[Pod] = []
+    aside: dict[str, str] = {}
+    for pod in pending:
+        if pod.spec.node_name or pod.status.nominated_node_name or pods.is_terminating(pod) or not pods.is_active(pod):
+            continue
+        reason = _aside(pod, rules, now)
+        if reason:
+            aside[pod.metadata.key] = reason
+        else:
+            counted.append(pod)
+    return Waiting(tuple(counted), dict(sorted(aside.items())), _all_are_new(counted, rules, now))
+
+
+def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
+    gates = podclasses.waits_for(pod)
+    if gates:
+        return gates
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    if rules.schedulers and scheduler not in rules.schedulers | rules.bypassed:
+        return OTHER_SCHEDULER
+    if scheduler not in rules.bypassed and not _found_unschedulable(pod):
+        return NOT_JUDGED
+    if podclasses.is_expendable(pod, rules.expendable_below):
+        return EXPENDABLE
+    if podclasses.is_daemon(pod):
+        return DAEMON
+    # An age exactly at the delay does not exceed it; without a delay every pod counts.
+    delay = _delay(pod, rules)
+    return TOO_YOUNG if delay and now - pod.metadata.created_at <= delay else ""
+
+
+def _found_unschedulable(pod: Pod) -> bool:
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions or ()
+    )
+
+
+def _delay(pod: Pod, rules: PendingRules) -> float:
+    """The pod's own wish only ever makes it longer; one that cannot be read is none."""
+    text = pod.metadata.annotation(ANNOTATION_DELAY)
+    if not text:
+        return rules.delay_seconds
+    try:
+        return max(rules.delay_seconds, durations.parse(text))
+    except ValueError:
+        return rules.delay_seconds
+
+
+def _all_are_new(counted: list[Pod], rules: PendingRules, now: float) -> bool:
+    if not counted:
+        return False
+    oldest = min(pod.metadata.created_at for pod in counted)
+    if now - oldest < rules.settling_seconds:
+        return True
+    with_gpus = [pod.metadata.created_at for pod in counted if _asks_for_gpus(pod)]
+    return bool(with_gpus) and now - min(with_gpus) < rules.gpu_settling_seconds
+
+
+def _asks_for_gpus(pod: Pod) -> bool:
+    return any(
+        name in (container.resources.requests or container.resources.limits or {})
+        for container in pod.spec.containers
+        for name in GPU_RESOURCES
+    )

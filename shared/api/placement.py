@@ -1,0 +1,87 @@
+"""Whether one node takes a pod by its labels, its name and its taints, as kube-scheduler judges it."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from shared.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+
+FIELD_NAME = "metadata.name"
+BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+# Why a node refuses a pod, in kube-scheduler's words.
+UNSCHEDULABLE = "node(s) were unschedulable"
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+TOO_MANY_PODS = "Too many pods"
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {"Gt": int.__gt__, "Lt": int.__lt__}
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first taint that keeps a pod with these tolerations away."""
+    for taint in taints:
+        if taint.effect in BLOCKING_EFFECTS and not tolerated(taint, tolerations):
+            return taint
+    return None
+
+
+def untolerated_reason(taint: Taint) -> str:
+    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def matches_any_term(terms: Iterable[NodeSelectorTerm], name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node is what at least one of the terms of a node selector describes."""
+    return any(_matches_term(term, name, labels) for term in terms)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """An empty effect means all effects, an empty key with Exists all keys."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return bool(toleration.key) and toleration.value == taint.value
+        case _:
+            return False
+
+
+def _matches_term(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
+    """A term is the conjunction of its requirements; one without any matches nothing."""
+    of_labels, of_fields = term.match_expressions or (), term.match_fields or ()
+    return (
+        bool(of_labels or of_fields)
+        and all(_matches(requirement, labels) for requirement in of_labels)
+        and all(_matches(requirement, {FIELD_NAME: name}) for requirement in of_fields)
+    )
+
+
+def _matches(requirement: NodeSelectorRequirement, values: Mapping[str, str]) -> bool:
+    value = values.get(requirement.key)
+    wanted = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in wanted
+        case "NotIn":
+            return value is None or value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return len(wanted) == 1 and _compares(value, wanted[0], _COMPARISONS[requirement.operator])
+        case _:
+            return False
+
+
+def _compares(value: str | None, bound: str, holds: Callable[[int, int], bool]) -> bool:
+    try:
+        return value is not None and holds(int(value), int(bound))
+    except ValueError:
+        return False

@@ -1,0 +1,42 @@
+"""YAML files of the user's, read into structs that refuse what they do not know."""
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from shared.errors import InvalidInput
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def load(path: Path, kind: type[S]) -> S:
+    """Raises InvalidInput naming file, field and value. An empty file is an empty mapping."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(source=str(path), field="(document)", value=path.name, problem=str(error)) from error
+    document = {} if document is None else document
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$")
+        where = where.rstrip("`")
+        raise InvalidInput(
+            source=str(path), field=where.removeprefix(".") or "(document)", value=_at(document, where), problem=problem
+        ) from error
+
+
+def _at(document: object, where: str) -> object:
+    """What stands there; as far as the path can be followed."""
+    found = document
+    for name, index in _STEP.findall(where):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and index and int(index) < len(found):
+            found = found[int(index)]
+    return found

@@ -1,0 +1,282 @@
+"""Decisions of scale-up and of node auto-provisioning."""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from manager.autoscaler import cluster, execution, groups, scale_up
+from manager.autoscaler.autoprovisioning import candidates, removal
+from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
+from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import PODS, NodeFacts, NodeTemplate
+from manager.autoscaler.decisions import Decision, Outcome
+from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.groups import GroupState, Headroom, Usage
+from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide, usage_of
+from manager.autoscaler.options import EstimateRules
+from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.podfacts import PodFacts
+from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.similar import IGNORED_LABELS, Likeness
+from shared.quantity import MILLI_PER_CORE
+from tests.conformance.matching import Holds
+
+Input = dict[str, Any]  # a row's input, JSON of the row's own making
+
+MIB = 1 << 20
+NODE = {"cpu": 1500, "mem": 1000 * MIB}  # where a row names none
+MOST = 10
+RESULTS = {Outcome.NO_OPTIONS: "ScaleUpNoOptionsAvailable", Outcome.ALL_NODES: "ScaleUpLimitedByMaxNodesTotal"}
+
+
+def scaled_up(row: Input) -> object:
+    settings, situation = _settings(row), _situation(row)
+    decision = scale_up.decide(situation, settings, random.Random(1))
+    created = []
+    for creation in decision.creations:
+        made = _created(creation.spec, row.get("extra_groups", 0))
+        machine = next(each.template for each in situation.groups if each.id == creation.group)
+        assert machine is not None
+        templates = {each.id: _template(each.id, machine.node) for each in (made.main, *made.extras)}
+        decision = scale_up.after_creation(decision, creation, made, templates, settings)
+        created.append(made.main.id)
+    targets = {each.id: each.group.target_size for each in situation.groups if each.exists}
+    if row.get("fail"):
+        return _executed(row, decision, targets)
+    scaled = {each.group: each.nodes for each in decision.increases}
+    targets |= {each.group: each.to_size for each in decision.increases}
+    reasons = {each.reason for each in decision.skipped}
+    rejecting = {group for left in decision.left for group in decision.reasons(left)}
+    return {
+        "scaled": Holds(lambda claim: claim == scaled),
+        "options": [f"{each.group}:+{each.node_count}" for each in decision.considered],
+        "triggered": Holds(lambda _: len(decision.triggered) == len(_pending(row))),
+        "target_sizes": targets,
+        "result": RESULTS.get(decision.outcome, decision.outcome),
+        "reason": Holds(lambda claim: claim in reasons),
+        "created": created,
+        "p2_rejected_groups_contains": Holds(lambda claim: claim in rejecting),
+        "p2_rejected_groups_not_contains": Holds(lambda claim: claim not in rejecting),
+    }
+
+
+def _executed(row: Input, decision: Decision, targets: dict[str, int]) -> object:
+    """What is done of a decision by a cloud that takes a new target before it fails."""
+    failures = {"always": 1 << 31, "once": 1}[row["fail"]]
+
+    def increase(group: str, delta: int) -> None:
+        nonlocal failures
+        targets[group] += delta
+        failures -= 1
+        if failures >= 0:
+            raise Refused("test", group, "failed")
+
+    results = execution.carry_out(decision.increases, increase, parallel=row["parallel"])
+    failed = [each for each in results if each.error is not None]
+    return {
+        "sum_of_target_sizes": sum(targets.values()),
+        "remain_unschedulable": 0 if len(failed) < len(results) else len(decision.triggered),
+        "error_type": "cloudProviderError" if any(isinstance(each.error, ProviderError) for each in failed) else "",
+        "note": Holds(lambda _: True),  # how the cloud of the row behaves
+    }
+
+
+def _settings(row: Input) -> Settings:
+    bounds = {}
+    if "max_cores" in row:
+        bounds["cpu"] = Bounds(0, row["max_cores"])
+    if "max_memory_bytes" in row:
+        bounds["memory"] = Bounds(0, row["max_memory_bytes"])
+    priorities = Priorities()
+    if "choice" in row:
+        priorities = Priorities({1: (re.compile(f"^{re.escape(row['choice'].partition(':')[0])}$"),)})
+    return Settings(
+        ownership=Ownership(listed=dict.fromkeys(_group_ids(row)), prefix="autoprovisioned"),
+        expanders=("priority", "most-pods"),
+        priorities=priorities,
+        bounds=bounds,
+        max_nodes_total=row.get("max_nodes_total", UNLIMITED),
+        estimates=EstimateRules(
+            likeness=Likeness(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
+            balance_similar=row.get("balance_similar", False),
+            all_or_nothing=row.get("all_or_nothing", False),
+        ),
+        enforces_min_size="pending" not in row and "choice" not in row,
+    )
+
+
+def _situation(row: Input) -> Situation:
+    nodes = [
+        NodeFacts(each["name"], _labels(row, each["group"]), {}, (), _amounts(each), _amounts(each))
+        for each in _nodes(row)
+    ]
+    # No row has room on nodes that are there for what is pending.
+    taken = [(position, PodFacts(requests=node.allocatable)) for position, node in enumerate(nodes)]
+    states = [_state(row, group) for group in _group_ids(row)]
+    if row.get("autoprovisioning"):
+        machines = {name: _template(name, _facts(each, {})) for name, each in row["machine_types"].items()}
+        rules = AutoprovisioningRules(enabled=True, prefix="autoprovisioned")
+        states += [
+            GroupState(
+                Group(f"autoprovisioned-theory-{spec.machine_type}", 0, 1000, 0),
+                _template(f"autoprovisioned-theory-{spec.machine_type}", machines[spec.machine_type].node),
+                spec=spec,
+            )
+            for spec in candidates.specs(_pending(row), machines, rules)
+        ]
+    return Situation(
+        cluster.of_facts(nodes, taken), _pending(row), states, len(nodes), tuple(_quotas(row, nodes)), new_groups=1
+    )
+
+
+def _group_ids(row: Input) -> list[str]:
+    found = {*row.get("groups", {}), *row.get("initial", {}), *(each["group"] for each in row.get("nodes", ()))}
+    return sorted(found - {""})
+
+
+def _nodes(row: Input) -> list[Input]:
+    if "nodes" in row:
+        return list(row["nodes"])
+    sizes = row.get("initial") or {name: each.get("size", 0) for name, each in row.get("groups", {}).items()}
+    shape = row.get("node") or {"cpu": row.get("node_cpu", NODE["cpu"]), "mem": row.get("node_mem", NODE["mem"])}
+    return [
+        {"name": f"{group}-{number}", "group": group, "cpu_milli": shape["cpu"], "memory": shape["mem"]}
+        for group, size in sizes.items()
+        for number in range(size)
+    ]
+
+
+def _state(row: Input, group: str) -> GroupState:
+    given = row.get("groups", {}).get(group, {})
+    members = [each for each in _nodes(row) if each["group"] == group]
+    shape = given.get("template") or members[0]
+    size = given.get("size", len(members))
+    return GroupState(
+        Group(group, given.get("min", 0), given.get("max", MOST), size),
+        _template(group, _facts(shape, _labels(row, group))),
+        zero_or_max=row.get("zero_or_max", False),
+    )
+
+
+def _facts(given: Input, labels: Mapping[str, str]) -> NodeFacts:
+    return NodeFacts("new", labels, {}, (), _amounts(given), _amounts(given))
+
+
+def _template(group: str, node: NodeFacts) -> NodeTemplate:
+    return NodeTemplate(group, node)
+
+
+def _amounts(given: Input) -> dict[str, int]:
+    amounts = {"cpu": given.get("cpu_milli", given.get("cpu", 0)), "memory": given.get("memory", given.get("mem", 0))}
+    return {**amounts, PODS: 100, **({NVIDIA_GPU: given["gpu"]} if given.get("gpu") else {})}
+
+
+def _pending(row: Input) -> list[PendingClass]:
+    given = row.get("pending", ())
+    if "choice" in row and not given:  # as many pods as make the row's choice, one a node
+        given = [{"cpu": row["node"]["cpu"]}] * int(row["choice"].partition(":+")[2])
+    return [
+        PendingClass(
+            PodFacts(
+                requests={
+                    name: each[key]
+                    for name, key in (("cpu", "cpu"), ("memory", "mem"), (NVIDIA_GPU, "gpu"))
+                    if each.get(key)
+                }
+            ),
+            (each.get("name", f"pod-{number}"),),
+        )
+        for number, each in enumerate(given)
+    ]
+
+
+def _given_quotas(row: Input) -> list[Input]:
+    return [*row.get("quotas", ()), *([{"id": "quota", **row["quota"]}] if "quota" in row else [])]
+
+
+def _label(quota: Input) -> str:
+    """What marks the nodes that a quota holds for; else groups are all alike."""
+    return f"quota/{quota['id']}"
+
+
+def _labels(row: Input, group: str) -> dict[str, str]:
+    return {_label(each): "yes" for each in _given_quotas(row) if group in each.get("groups", (group,))}
+
+
+def _quotas(row: Input, nodes: list[NodeFacts]) -> list[Quota]:
+    found = []
+    for each in _given_quotas(row):
+        bounds: dict[str, Bounds] = {name: Bounds(0, each[name]) for name in ("cpu", "memory", "nodes") if name in each}
+        selected = [usage_of(node.capacity) for node in nodes if _label(each) in node.labels]
+        found.append(Quota(each["id"], cluster_wide(bounds, selected).left, {_label(each): "yes"}))
+    return found
+
+
+def _created(spec: GroupSpec, extras: int) -> Created:
+    name = f"autoprovisioned-{spec.machine_type}"
+    made = [
+        Group(name if number == 0 else f"{name}-{number}", 0, 1000, 0, autoprovisioned=True)
+        for number in range(extras + 1)
+    ]
+    return Created(made[0], tuple(made[1:]))
+
+
+def nap(row: Input) -> object:
+    if "machine_types" not in row:
+        given = [Group(each["id"], 0, MOST, each["target"], each["autoprovisioned"]) for each in row["groups"]]
+        instances = {each["id"]: each["nodes"] for each in row["groups"]}
+        return {"deleted": removal.unneeded(given, instances, Ownership(prefix="ng"))}
+    created = row["autoprovisioned_groups"]
+    known = [Group(name, 0, MOST, 1, name in created) for name in {*row["groups"], *created}]
+    rules = AutoprovisioningRules(enabled=row["enabled"], most_autoprovisioned=row["max_autoprovisioned"])
+    machines = {name: _template(name, _facts({"cpu": 4000, "mem": 1 << 30}, {})) for name in row["machine_types"]}
+    pending = [PendingClass(PodFacts(requests={"cpu": 100}), (f"p{number}",)) for number in range(row["pending"])]
+    found = candidates.specs(pending, machines, rules) if candidates.groups_left(known, rules) else []
+    count = len(known) + len(found)
+    return {"node_groups": count, "node_infos": count}
+
+
+def seed_nap_limits(row: Input) -> object:
+    given: Input = row["groups"]
+    listed = {name for name, each in given.items() if each.get("autoscaled")}
+    ownership = Ownership(listed=dict.fromkeys(listed))
+    usages = [{"cpu": each["cpu"]} for each in given.values() for _ in range(each["count"])]
+    quota = cluster_wide({"cpu": Bounds(0, row["max_cpu"])}, usages)
+    room = Headroom((quota,))
+
+    def growth(name: str, each: Input) -> int:
+        state = GroupState(
+            Group(name, each.get("min", 0), each.get("max", 1000), each["count"]),
+            _template(name, _facts({"cpu": each["cpu"] * MILLI_PER_CORE}, {})),
+        )
+        return groups.growth(state, room, Usage(), ownership)
+
+    by_machine = {
+        each["machine"]: (each["count"], growth(name, each)) for name, each in given.items() if name != "main"
+    }
+    new = growth("nodeautoprovisioning-new", {"cpu": 1, "count": 0})
+    highmem_now, highmem = by_machine["n1-highmem-4"]
+    listed_now, listed_more = by_machine["n1-standard-16"]
+    claims = [
+        f"+{highmem} in the n1-highmem-4 group",
+        f"or a new group with up to {new} n1-standard-1",
+        f'+{listed_more} in "as" (its max {listed_now + listed_more})',
+        f"highmem-4 group may grow to {highmem_now + highmem} nodes ({highmem_now}+{highmem})",
+        *(["other new groups"] if new else []),
+    ]
+    return {
+        "room_cpu": quota.left["cpu"],
+        "allowed": Holds(lambda _: not (growth("main", given["main"]) or highmem or listed_more or new)),
+        "options": Holds(lambda options: isinstance(options, list) and set(options) <= set(claims)),
+    }
+
+
+ADAPTERS: dict[str, Callable[[Any], object]] = {
+    "scale_up": scaled_up,
+    "nap": nap,
+    "seed_nap_limits": seed_nap_limits,
+}

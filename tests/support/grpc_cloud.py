@@ -1,0 +1,75 @@
+"""A cloud behind a real gRPC server: `python -m tests.support.grpc_cloud FOLDER`.
+
+FOLDER/script.json says how it answers, and is read at every call: `answers` by method (and by group id where the
+method names one), `errors` ({method: [code, text]}), `hangs` ({method: seconds}), `raw` ({method: hex}). With
+server.crt, server.key and ca.crt there, it speaks TLS and wants a client's certificate. What it was asked stands in
+FOLDER/calls, one JSON a line; its port in FOLDER/port.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from tests.support.grpc_messages import CLASSES, METHODS
+
+SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
+
+
+class Cloud(grpc.GenericRpcHandler):
+    """Answers what the script says."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        service, _, method = str(details.method).lstrip("/").partition("/")
+        if service != SERVICE or method not in METHODS:
+            return None
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: self._answer(method, request, context))
+
+    def _answer(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        takes, gives = METHODS[method]
+        asked = json_format.MessageToDict(CLASSES[takes].FromString(request))
+        with (self._folder / "calls").open("a") as calls:
+            calls.write(json.dumps({"method": method, "asked": asked}) + "\n")
+        script: dict[str, Any] = json.loads((self._folder / "script.json").read_text())
+        time.sleep(script.get("hangs", {}).get(method, 0))
+        if method in script.get("errors", {}):
+            code, text = script["errors"][method]
+            context.abort(grpc.StatusCode[code], text)
+        if method in script.get("raw", {}):
+            return bytes.fromhex(script["raw"][method])
+        answer = script.get("answers", {}).get(method)
+        if answer is None and gives != "Empty":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is optional")
+        if isinstance(answer, dict) and asked.get("id") in answer:
+            answer = answer[asked["id"]]
+        return bytes(json_format.ParseDict(answer or {}, CLASSES[gives]()).SerializeToString())
+
+
+def main(folder: Path) -> None:
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[Cloud(folder)])
+    certificate, key, authority = (folder / name for name in ("server.crt", "server.key", "ca.crt"))
+    if certificate.exists():
+        pair = [(key.read_bytes(), certificate.read_bytes())]
+        credentials = grpc.ssl_server_credentials(pair, authority.read_bytes(), require_client_auth=True)
+        port = server.add_secure_port("localhost:0", credentials)
+    else:
+        port = server.add_insecure_port("localhost:0")
+    server.start()
+    waiting = folder / "port.new"
+    waiting.write_text(str(port))
+    waiting.rename(folder / "port")
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""A cloud in memory, which says and does what a test wants."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    InstanceState,
+    NodeRef,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import ProviderError, Unsupported
+from manager.autoscaler.pricing.model import PricingModel
+from shared.api.core import Node, NodeStatus
+
+NODE = Node(status=NodeStatus(capacity={"cpu": "4", "memory": "8Gi"}, allocatable={"cpu": "3900m", "memory": "7Gi"}))
+
+
+class MemoryCloud:
+    """Does as it is told at once. `hang` is waited for in every refresh, `trouble` is called in every write: before it
+    happens or, with `too_late`, after it.
+    """
+
+    name = "memory"
+
+    def __init__(self, *groups: Group) -> None:
+        self.listed = list(groups)
+        self.members: dict[str, list[Instance]] = {group.id: [] for group in groups}
+        self.trouble: Callable[[], None] = lambda: None
+        self.too_late = False
+        self.hang: threading.Event | None = None
+        self.written: list[str] = []  # the groups that were written to
+        self.given_options = GroupOptions()
+        self.given_template = NODE
+        self.given_created: Created | None = None
+        self.given_groups_of_nodes: dict[str, str] | None = {}
+        self.model: PricingModel | None = None
+
+    def refresh(self) -> None:
+        if self.hang is not None:
+            self.hang.wait(30)
+
+    def groups(self) -> Sequence[Group]:
+        return list(self.listed)
+
+    def instances(self, group: str) -> Sequence[Instance]:
+        return list(self.members[group])
+
+    def group_of(self, node: NodeRef) -> str | None:
+        if self.given_groups_of_nodes is None:
+            raise Unsupported(self.name, "", "no")
+        return self.given_groups_of_nodes.get(node.name)
+
+    def template(self, group: str) -> Node:
+        return self.given_template
+
+    def options(self, group: str) -> GroupOptions:
+        return self.given_options
+
+    def gpus(self) -> Gpus:
+        return Gpus()
+
+    def pricing(self) -> PricingModel | None:
+        return self.model
+
+    def increase(self, group: str, delta: int) -> None:
+        with self._write(group):
+            self._resize(group, delta)
+            self.members[group] += [
+                Instance(f"{group}/{len(self.written)}/{number}", InstanceState.CREATING) for number in range(delta)
+            ]
+
+    def decrease_target(self, group: str, delta: int) -> None:
+        with self._write(group):
+            self._resize(group, -delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        with self._write(group):
+            self._resize(group, -len(nodes))
+            leaving = {node.provider_id for node in nodes}
+            self.members[group] = [each for each in self.members[group] if each.provider_id not in leaving]
+
+    def machine_types(self) -> Sequence[str]:
+        return ("m",)
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        return Theoretical(spec, "theory", 10, self.given_template)
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        name = f"{spec.prefix}-new{'' if not self.written else len(self.written)}"
+        created = self.given_created or Created(Group(name, 0, 10, 0, autoprovisioned=True))
+        with self._write(created.main.id):
+            for group in (created.main, *created.extras):
+                self.listed.append(group)
+                self.members[group.id] = []
+        return created
+
+    def delete_group(self, group: str) -> None:
+        with self._write(group):
+            self.listed = [each for each in self.listed if each.id != group]
+
+    def cleanup(self) -> None:
+        pass
+
+    def target(self, group: str) -> int:
+        return next(each.target_size for each in self.listed if each.id == group)
+
+    def fail(self, error: ProviderError | None, *, too_late: bool = False) -> None:
+        """From now on every write; or none."""
+
+        def trouble() -> None:
+            if error is not None:
+                raise error
+
+        self.trouble, self.too_late = trouble, too_late
+
+    @contextlib.contextmanager
+    def _write(self, group: str) -> Iterator[None]:
+        if not self.too_late:
+            self.trouble()
+        self.written.append(group)
+        yield
+        if self.too_late:
+            self.trouble()
+
+    def _resize(self, group: str, delta: int) -> None:
+        self.listed = [
+            replace(each, target_size=each.target_size + delta) if each.id == group else each for each in self.listed
+        ]

@@ -1,0 +1,347 @@
+"""Estimates by counting agree with the rule pod by pod, and nothing is placed where it does not fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manager.autoscaler import cluster, estimator, podclasses, problem
+from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.estimator import Estimate, Permissions
+from manager.autoscaler.packing import Packing
+from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.problem import Problem
+from shared.api.core import Node, Pod
+from tests.unit.manager import plain_scheduler
+from tests.unit.manager.plain_scheduler import PlainNode
+
+ZONE = "topology.kubernetes.io/zone"
+RACK = "rack"
+APPS = ("a", "b")
+KEYS = (LABEL_HOSTNAME, ZONE, RACK)
+
+
+def terms(key: str, app: str) -> dict[str, Any]:
+    return {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+        ]
+    }
+
+
+def pod(name: str, owner: str, spec: dict[str, Any], app: str = "a") -> Pod:
+    owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+    meta = {"name": name, "namespace": "default", "labels": {"app": app}, "ownerReferences": owners}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+
+
+def node(
+    name: str, labels: dict[str, str], amounts: dict[str, str], taints: list[dict[str, str]] | None = None
+) -> Node:
+    labels = {LABEL_HOSTNAME: name, **labels}
+    status = {"capacity": amounts, "allocatable": amounts}
+    return msgspec.convert(
+        {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints or []}, "status": status}, Node
+    )
+
+
+@dataclass
+class Case:
+    """A cluster with pods on it, pending pods of several owners, and a template."""
+
+    nodes: list[Node]
+    placed: list[Pod]
+    groups: list[list[Pod]]
+    template: Node
+    daemons: list[Pod]
+    most: int
+
+    def problem(self, pending: Sequence[Pod] | None = None) -> tuple[Problem, NodeTemplate]:
+        surroundings = Surroundings()
+        found = podclasses.classify(
+            [each for group in self.groups for each in group] if pending is None else pending, surroundings
+        )
+        assert not found.refused
+        daemons = tuple(each.facts for each in podclasses.classify(self.daemons, surroundings).classes)
+        template = NodeTemplate("g", cluster.node_facts(self.template, NodeState.READY), daemons)
+        taken = cluster.snapshot([(each, NodeState.READY) for each in self.nodes], self.placed)
+        assert not taken.refused
+        return problem.problem(taken, found.classes, [template]), template
+
+    def plain(self) -> list[PlainNode]:
+        found = [plain_node(each) for each in sorted(self.nodes, key=lambda each: each.metadata.name)]
+        for each in self.placed:
+            next(node for node in found if node.name == each.spec.node_name).pods.append(each)
+        return found
+
+    def fresh(self, index: int) -> PlainNode:
+        found = plain_node(self.template)
+        found.name = f"{found.name}-e-{index}"
+        found.labels[LABEL_HOSTNAME] = found.name
+        found.pods = list(self.daemons)
+        return found
+
+
+def plain_node(given: Node) -> PlainNode:
+    facts = cluster.node_facts(given, NodeState.READY)
+    return PlainNode(facts.name, dict(facts.labels), dict(facts.allocatable), facts.taints)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    requests = {"cpu": f"{draw(st.integers(0, 12))}00m", "memory": f"{draw(st.integers(0, 8))}Mi"}
+    if draw(st.integers(0, 5)) == 0:
+        requests["example.com/gpu"] = "1"
+    container: dict[str, Any] = {"name": "c", "resources": {"requests": requests}}
+    if draw(st.integers(0, 5)) == 0:
+        address = draw(st.sampled_from(["", "127.0.0.1", "127.0.0.2"]))
+        container["ports"] = [{"hostPort": draw(st.integers(80, 81)), "hostIP": address}]
+    spec: dict[str, Any] = {"containers": [container], "affinity": {}}
+    if draw(st.integers(0, 4)) == 0:
+        spec["nodeSelector"] = {"pool": draw(st.sampled_from(["x", "y"]))}
+    if draw(st.integers(0, 2)) == 0:
+        spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    if draw(st.integers(0, 5)) == 0:
+        operator, values = draw(
+            st.sampled_from([("In", ["z1"]), ("NotIn", ["z1"]), ("Exists", None), ("DoesNotExist", None)])
+        )
+        expression = {"key": ZONE, "operator": operator, "values": values}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        spec["affinity"]["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    for name in ("podAffinity", "podAntiAffinity"):
+        if draw(st.integers(0, 4)) == 0:
+            spec["affinity"][name] = terms(draw(st.sampled_from(KEYS)), draw(st.sampled_from(APPS)))
+    if draw(st.integers(0, 3)) == 0:
+        spec["topologySpreadConstraints"] = [
+            {
+                "topologyKey": key,
+                "maxSkew": draw(st.integers(1, 2)),
+                "minDomains": draw(st.sampled_from([None, 2, 3])),
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": draw(st.sampled_from(APPS))}},
+                "nodeAffinityPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
+                "nodeTaintsPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
+            }
+            for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True))
+        ]
+    return spec
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    labels = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                ZONE: st.sampled_from(["z1", "z2"]),
+                RACK: st.sampled_from(["r1", "r2"]),
+                "pool": st.sampled_from(["x", "y"]),
+            },
+        )
+    )
+    taints = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}] if draw(st.integers(0, 3)) == 0 else []
+    amounts = {
+        "cpu": str(draw(st.integers(1, 4))),
+        "memory": f"{draw(st.integers(4, 40))}Mi",
+        "pods": str(draw(st.integers(1, 8))),
+        "example.com/gpu": str(draw(st.integers(0, 2))),
+    }
+    return node(name, labels, amounts, taints)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    existing = [draw(nodes(f"n{index}")) for index in range(draw(st.integers(0, 3)))]
+    placed: list[Pod] = []
+    for index in range(draw(st.integers(0, 4)) if existing else 0):
+        spec = draw(specs())
+        spec["nodeName"] = draw(st.sampled_from(existing)).metadata.name
+        placed.append(pod(f"placed-{index}", f"old-{index}", spec, draw(st.sampled_from(APPS))))
+    groups = []
+    for index in range(draw(st.integers(1, 4))):
+        spec, app = draw(specs()), draw(st.sampled_from(APPS))
+        groups.append([pod(f"g{index}-{n:03d}", f"g{index}", spec, app) for n in range(draw(st.integers(1, 12)))])
+    template = draw(nodes("new"))
+    daemons = []
+    if draw(st.booleans()):
+        asked = {"name": "c", "resources": {"requests": {"cpu": "100m"}}, "ports": [{"hostPort": 80}]}
+        daemons.append(pod("daemon", "ds", {"containers": [asked]}, draw(st.sampled_from(APPS))))
+    return Case(existing, placed, groups, template, daemons, draw(st.sampled_from([0, 1, 2, 5, -1])))
+
+
+def estimated(case: Case, asked: Problem, template: NodeTemplate, **options: Any) -> Estimate:
+    return estimator.estimate(asked, template, range(len(asked.classes)), Permissions(case.most), **options)
+
+
+def by_owner(asked: Problem, counts: dict[int, int]) -> dict[str, int]:
+    return {asked.classes[position].controller: count for position, count in counts.items() if count}
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
+    asked, template = case.problem()
+    found = estimated(case, asked, template)
+    order = estimator.in_order(asked, template, range(len(asked.classes)))
+    names = [asked.classes[position].controller for position in order]
+    groups = [next(group for group in case.groups if group[0].metadata.name.startswith(name)) for name in names]
+    plain = plain_scheduler.estimate(case.plain(), case.fresh, groups, case.most)
+    assert by_owner(asked, dict(found.placed)) == {
+        name: count for name, count in zip(names, plain.placed, strict=True) if count
+    }
+    assert (found.node_count, found.existing_used) == (plain.new_nodes, plain.existing_used)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(), st.randoms())
+def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: Any) -> None:
+    asked, template = case.problem()
+    there = estimator.schedulable(asked)
+    found = estimated(case, asked, template, after=there)
+    plain = case.plain()
+    groups = {group[0].metadata.owner_references[0].uid: list(group) for group in case.groups}  # type: ignore[index]
+    for placement in (*there.placements, *found.placements):
+        waiting = groups[asked.classes[placement.position].controller]
+        # pods of one class at once need not fit in the order of nodes, but do in some; so try the others first
+        where = [index for index, count in zip(placement.nodes, placement.counts, strict=True) for _ in range(count)]
+        while where:
+            for index in where:
+                while index >= len(plain):
+                    plain.append(case.fresh(len(plain) - len(case.nodes)))
+                if not plain_scheduler.refusal(waiting[0], plain[index], plain):
+                    plain[index].pods.append(waiting.pop(0))
+                    where.remove(index)
+                    break
+            else:
+                pytest.fail(f"{waiting[0].metadata.name} does not fit on any of {where}")
+    assert found.node_count <= len(plain) - len(case.nodes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.randoms(use_true_random=False))
+def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: Any) -> None:
+    asked, template = case.problem()
+    first = estimated(case, asked, template)
+    pending = [each for group in case.groups for each in group]
+    for mixed in (pending, case.nodes, case.placed):
+        chance.shuffle(mixed)
+    asked, template = case.problem(pending)
+    again = estimated(case, asked, template)
+    assert (first.node_count, first.placed, first.reasons) == (again.node_count, again.placed, again.reasons)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_there_are_never_more_new_nodes_than_permitted_nor_more_pods_than_pending(case: Case) -> None:
+    asked, template = case.problem()
+    found = estimated(case, asked, template)
+    if case.most:
+        assert found.node_count <= max(0, case.most)
+    for position, each in enumerate(asked.classes):
+        placed = found.placed.get(position, 0)
+        assert placed <= len(each.pods)
+        assert (placed < len(each.pods)) == bool(found.reasons.get(position))
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_a_class_fits_a_template_exactly_when_its_first_pod_would_go_to_the_first_new_node(case: Case) -> None:
+    asked, template = case.problem()
+    fit = estimator.fitting(asked, template)
+    for position, each in enumerate(asked.classes):
+        plain = [*case.plain(), case.fresh(0)]
+        first = next(group[0] for group in case.groups if group[0].metadata.name.startswith(each.controller))
+        fits = not plain_scheduler.refusal(first, plain[-1], plain)
+        assert bool(fit.flags[position]) == fits
+        assert bool(fit.reasons(position)) != fits
+
+
+def test_nodes_of_ports_and_of_a_hostname_anti_affinity_are_counted_one_pod_each() -> None:
+    spec = {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}
+    apart = {"containers": [{"name": "c"}], "affinity": {"podAntiAffinity": terms(LABEL_HOSTNAME, "b")}}
+    groups = [
+        [pod(f"p{n}", "p", spec) for n in range(300)],
+        [pod(f"q{n}", "q", apart, "b") for n in range(200)],
+    ]
+    case = Case([], [], groups, node("new", {}, {"cpu": "4", "memory": "8Gi", "pods": "110"}), [], 0)
+    asked, template = case.problem()
+    found = estimated(case, asked, template)
+    assert (found.node_count, found.pod_count) == (300, 500)
+
+
+def test_a_group_that_is_empty_or_full_gets_all_its_nodes_or_none() -> None:
+    assert estimator.zero_or_max(Estimate("g", 0), 10) == 0
+    assert estimator.zero_or_max(Estimate("g", 3), 10) == 10
+    assert estimator.zero_or_max(Estimate("g", 11), 10) == 10
+    assert estimator.zero_or_max(Estimate("g", 11), 10, all_or_nothing=True) == 0
+
+
+def test_time_that_is_up_ends_an_estimate_with_what_it_has() -> None:
+    answers = iter([False, False, True])
+    permissions = Permissions(0, lambda: next(answers))
+    assert [permissions.take(2), permissions.take(3), permissions.take(4)] == [2, 3, 0]
+    assert permissions.nodes == 5
+
+
+def test_pods_of_a_higher_priority_get_the_place_that_is_there() -> None:
+    specs_by_owner = {
+        "low": {"priority": 1, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        "urgent": {"priority": 9, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+    }
+    groups = [[pod(f"{owner}-{n}", owner, spec) for n in range(3)] for owner, spec in specs_by_owner.items()]
+    there = [node("n", {}, {"cpu": "4", "memory": "1Gi", "pods": "10"})]
+    asked, _ = Case(there, [], groups, there[0], [], 0).problem()
+    left = estimator.schedulable(asked).pending
+    assert by_owner(asked, dict(enumerate(left.tolist()))) == {"low": 2}
+
+
+@pytest.mark.parametrize("state", [NodeState.UNREADY, NodeState.CORDONED, NodeState.TO_BE_DELETED])
+def test_nothing_is_put_on_a_node_that_is_neither_ready_nor_upcoming(state: NodeState) -> None:
+    amounts = {"cpu": 4000, "pods": 10}
+    classes = podclasses.classify([pod("p", "o", {"containers": [{"name": "c"}]})], Surroundings()).classes
+    for taken, left in ((state, 1), (NodeState.READY, 0), (NodeState.UPCOMING, 0)):
+        taking = cluster.of_facts([NodeFacts("n", {}, {}, (), amounts, amounts, taken)])
+        assert estimator.schedulable(problem.problem(taking, classes)).pending.tolist() == [left]
+
+
+def test_the_class_that_counting_helps_most_comes_last_on_the_fast_path() -> None:
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}
+    small = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    groups = [[pod(f"big{n}", "big", spec) for n in range(9)], [pod(f"small{n}", "small", small) for n in range(4)]]
+    case = Case([], [], groups, node("new", {}, {"cpu": "4", "memory": "1Gi", "pods": "10"}), [], 0)
+    asked, template = case.problem()
+    assert estimated(case, asked, template).node_count == 9
+    assert estimated(case, asked, template, fast_path=True).node_count == 10
+
+
+def test_new_nodes_have_room_beyond_what_was_laid_out_first() -> None:
+    apart = {"containers": [{"name": "c"}], "affinity": {"podAntiAffinity": terms(LABEL_HOSTNAME, "a")}}
+    spread = {
+        "containers": [{"name": "c"}],
+        "topologySpreadConstraints": [
+            {"topologyKey": LABEL_HOSTNAME, "maxSkew": 1, "labelSelector": {"matchLabels": {"app": "b"}}}
+        ],
+    }
+    groups = [[pod(f"p{n}", "p", apart) for n in range(150)], [pod(f"q{n}", "q", spread, "b") for n in range(400)]]
+    case = Case([], [], groups, node("new", {}, {"cpu": "4", "memory": "8Gi", "pods": "110"}), [], 0)
+    asked, template = case.problem()
+    found = estimated(case, asked, template)
+    on_node = np.zeros(found.node_count, np.int64)
+    for placement in found.placements:
+        np.add.at(on_node, placement.nodes, placement.counts)
+    assert found.pod_count == 550
+    assert found.node_count == 150
+    assert set(on_node.tolist()) == {3, 4}
+
+
+def test_an_empty_problem_needs_nothing() -> None:
+    asked = problem.problem(cluster.of_facts([]), [])
+    template = NodeTemplate("g", NodeFacts("n"))
+    assert Packing(asked).size == 0
+    assert estimator.estimate(asked, template, [], Permissions()).node_count == 0
+    assert estimator.fitting(asked, template).positions.tolist() == []

@@ -1,0 +1,375 @@
+"""Between us and a cloud that lies, hangs, fails half-way, or has groups that are not ours."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    InstanceState,
+    NodeRef,
+)
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
+from manager.autoscaler.pricing.model import Machine, Unpriced
+from manager.autoscaler.pricing.price_file import FilePricing
+from shared.api.core import Node, NodeStatus
+from shared.errors import InvalidInput
+from shared.quantity import Amounts
+from tests.support import eventually
+from tests.unit.manager.clouds import MemoryCloud
+
+WEB = Group("web", 0, 10, 2)
+OURS = Ownership({"web": None})
+NEW = f"{DEFAULT_PREFIX}-new"
+SPEC = GroupSpec("m", DEFAULT_PREFIX)
+
+
+def ref(provider_id: str) -> NodeRef:
+    return NodeRef(f"node of {provider_id}", provider_id)
+
+
+def running(*ids: str) -> list[Instance]:
+    return [Instance(each) for each in ids]
+
+
+def two_nodes() -> MemoryCloud:
+    cloud = MemoryCloud(WEB)
+    cloud.members["web"] = running("a", "b")
+    return cloud
+
+
+def observed_by(cloud: MemoryCloud, ownership: Ownership = OURS) -> Guard:
+    guard = Guard(cloud, ownership)
+    guard.observe()
+    return guard
+
+
+@pytest.mark.parametrize(
+    ("groups", "members", "field"),
+    [
+        ([replace(WEB, target_size=-1)], {}, "target_size"),
+        ([replace(WEB, min_size=-1)], {}, "min_size"),
+        ([replace(WEB, max_size=-1)], {}, "max_size"),
+        ([replace(WEB, min_size=11)], {}, "min_size"),
+        ([WEB, WEB], {}, "id"),
+        ([replace(WEB, target_size=11)], {"web": running("a")}, "target_size"),
+        ([WEB], {"web": running("a", "a")}, "instances[1].provider_id"),
+        ([WEB], {"web": running("")}, "instances[0].provider_id"),
+    ],
+)
+def test_a_lie_costs_the_group_it_is_about(groups: list[Group], members: Any, field: str) -> None:
+    other = Group("other", 0, 5, 1)
+    cloud = MemoryCloud(*groups, other)
+    cloud.members |= {**members, "other": running("z")}
+    guard = observed_by(cloud, Ownership({"web": None, "other": None}))
+    assert guard.observed.groups.keys() == {"other"}
+    error = guard.observed.refused["web"]
+    assert isinstance(error, InvalidAnswer)
+    assert (error.provider, error.group, error.field) == ("memory", "web", field)
+    assert "memory: group web: " in str(error)
+    with pytest.raises(Refused, match="not believed"):
+        guard.increase("web", 1)
+    assert cloud.written == []
+    guard.increase("other", 1)
+
+
+def test_an_instance_in_two_groups_costs_both() -> None:
+    cloud = MemoryCloud(WEB, replace(WEB, id="other"))
+    cloud.members = {"web": running("a"), "other": running("b", "a")}
+    guard = observed_by(cloud, Ownership({"web": None, "other": None}))
+    assert guard.observed.refused.keys() == {"web", "other"}
+
+
+def test_a_target_above_a_lowered_maximum_is_believed_for_the_instances_that_are_there() -> None:
+    cloud = MemoryCloud(replace(WEB, max_size=2, target_size=3))
+    cloud.members["web"] = running("a", "b", "c")
+    guard = observed_by(cloud)
+    assert guard.observed.groups["web"].group.target_size == 3
+    with pytest.raises(Refused, match="above the maximum of 2"):
+        guard.increase("web", 1)
+
+
+def test_a_group_without_a_name_costs_the_round() -> None:
+    with pytest.raises(InvalidAnswer, match=r"groups\.id"):
+        observed_by(MemoryCloud(WEB, Group("", 0, 1, 0)))
+
+
+def test_a_listed_group_that_is_not_there_is_said() -> None:
+    guard = observed_by(MemoryCloud(WEB), Ownership({"web": None, "gone": None}))
+    assert "not there" in str(guard.observed.refused["gone"])
+
+
+def test_an_unknown_group_of_a_node_is_said_and_changes_nothing() -> None:
+    cloud = MemoryCloud(WEB)
+    cloud.given_groups_of_nodes = {"n": "ghost"}
+    found = Guard(cloud, OURS).observe([NodeRef("n", "id")])
+    assert found.groups.keys() == {"web"}
+    assert found.group_of_node == {}
+    assert "there is no such group" in str(found.refused["ghost"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GroupOptions(scale_down_utilization_threshold=1.5),
+        GroupOptions(scale_down_unneeded_seconds=-1),
+        GroupOptions(max_node_provision_seconds=float("nan")),
+    ],
+)
+def test_options_that_cannot_be_cost_the_group(options: GroupOptions) -> None:
+    cloud = MemoryCloud(WEB)
+    cloud.given_options = options
+    assert "options." in str(observed_by(cloud).observed.refused["web"])
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        (NodeStatus(), "template.capacity[cpu]"),
+        (NodeStatus(capacity={"cpu": "1", "memory": "1Gi"}, allocatable={"cpu": "1"}), "template.allocatable[memory]"),
+        (NodeStatus(capacity={"cpu": "much", "memory": "1Gi"}), "template.capacity[cpu]"),
+        (NodeStatus(capacity={"cpu": "1", "memory": "1", "gpu": "-1"}), "template.capacity[gpu]"),
+    ],
+)
+def test_a_template_that_cannot_be_is_refused_by_field(status: NodeStatus, field: str) -> None:
+    cloud = MemoryCloud(WEB)
+    cloud.given_template = Node(status=status)
+    with pytest.raises(InvalidAnswer) as caught:
+        observed_by(cloud).template("web")
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("main", "problem"),
+    [
+        (Group("elsewhere", 0, 1, 0, autoprovisioned=True), "begins with"),
+        (Group(f"{DEFAULT_PREFIX}-old", 0, 1, 0, autoprovisioned=True), "there before"),
+        (Group(NEW, 0, 1, 1, autoprovisioned=True), "is empty"),
+        (Group(NEW, 0, 1, 0), "autoprovisioned"),
+        (Group(NEW, 2, 1, 0, autoprovisioned=True), "above max_size"),
+    ],
+)
+def test_a_created_group_that_is_not_as_agreed_is_refused(main: Group, problem: str) -> None:
+    cloud = MemoryCloud(Group(f"{DEFAULT_PREFIX}-old", 0, 1, 0, autoprovisioned=True))
+    guard = observed_by(cloud, Ownership())
+    cloud.given_created = Created(main)
+    with pytest.raises(InvalidAnswer, match=problem):
+        guard.create_group(SPEC)
+    assert NEW not in guard.observed.groups
+
+
+def test_a_created_group_is_ours_at_once_and_can_be_deleted_when_it_is_empty() -> None:
+    cloud = MemoryCloud()
+    guard = observed_by(cloud, Ownership())
+    assert guard.create_group(SPEC).main.id == NEW
+    guard.increase(NEW, 1)
+    with pytest.raises(Refused, match="not empty"):
+        guard.delete_group(NEW)
+    guard.observe()
+    guard.delete_nodes(NEW, [ref(each.provider_id) for each in cloud.members[NEW]])
+    guard.observe()
+    guard.delete_group(NEW)
+    assert NEW not in guard.observed.groups
+    assert cloud.listed == []
+
+
+def test_after_a_creation_of_unknown_end_nothing_is_created_before_the_next_round() -> None:
+    cloud = MemoryCloud()
+    guard = observed_by(cloud, Ownership())
+    cloud.fail(Unavailable("memory", "", "lost"), too_late=True)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            guard.create_group(SPEC)
+    assert [group.id for group in cloud.listed] == [NEW]
+    assert guard.observe().groups.keys() == {NEW}
+
+
+def test_a_group_that_we_did_not_make_is_not_deleted() -> None:
+    cloud = MemoryCloud(replace(WEB, target_size=0))
+    with pytest.raises(Refused, match="not autoprovisioned"):
+        observed_by(cloud).delete_group("web")
+
+
+def test_without_a_prefix_no_group_is_made() -> None:
+    cloud = MemoryCloud()
+    for prefix in ("", "other"):
+        with pytest.raises(Refused, match="would not be ours"):
+            observed_by(cloud, Ownership(prefix=prefix)).create_group(SPEC)
+    assert cloud.listed == []
+
+
+def test_sizes_stay_within_the_bounds_and_no_instance_is_dropped() -> None:
+    cloud = two_nodes()
+    guard = observed_by(cloud, Ownership({"web": SizeBounds(2, 3)}))
+    attempts: list[Callable[[], None]] = [
+        lambda: guard.increase("web", 0),
+        lambda: guard.increase("web", 2),
+        lambda: guard.decrease_target("web", 1),
+        lambda: guard.decrease_target("web", -1),
+        lambda: guard.delete_nodes("web", [ref("a")]),
+        lambda: guard.delete_nodes("web", []),
+        lambda: guard.delete_nodes("web", [ref("a"), ref("a")]),
+        lambda: guard.delete_nodes("web", [ref("stranger")], below_min=True),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Refused):
+            attempt()
+    assert cloud.written == []
+    guard.delete_nodes("web", [ref("a")], below_min=True)
+    assert [each.state for each in guard.observed.groups["web"].instances] == [
+        InstanceState.DELETING,
+        InstanceState.RUNNING,
+    ]
+    with pytest.raises(Refused, match="already"):
+        guard.delete_nodes("web", [ref("a")], below_min=True)
+
+
+def test_a_cloud_that_hangs_costs_one_deadline_and_is_asked_again_when_it_is_back() -> None:
+    cloud = two_nodes()
+    guard = Guard(cloud, OURS, deadline_seconds=0.2)
+    guard.observe()
+    cloud.hang = threading.Event()
+    with pytest.raises(Unavailable, match=r"no answer within 0.2 s"):
+        guard.observe()
+    with pytest.raises(Unavailable, match="not asked, as observe has not ended"):
+        guard.observe()
+    with pytest.raises(Unavailable, match="not observed"):
+        guard.increase("web", 1)
+    cloud.hang.set()
+
+    def is_back() -> bool:
+        try:
+            guard.observe()
+        except Unavailable:
+            return False
+        return True
+
+    eventually(is_back)
+    assert cloud.written == []
+
+
+def test_a_provider_that_breaks_down_is_unavailable() -> None:
+    cloud = two_nodes()
+    guard = observed_by(cloud)
+    cloud.trouble = lambda: [][0]
+    with pytest.raises(Unavailable, match=r"memory: group web: increase: IndexError"):
+        guard.increase("web", 1)
+
+
+def test_prices_that_are_none_leave_things_unpriced() -> None:
+    class Odd(FilePricing):
+        def pod_price(self, requests: Amounts) -> float:
+            return float(requests.get("price", 0)) or float("nan")
+
+        def node_price(self, machine: Machine) -> float:
+            raise Unavailable("memory", "", "no prices today")
+
+    cloud = MemoryCloud(WEB)
+    assert observed_by(cloud).pricing() is None
+    cloud.model = Odd()
+    model = observed_by(cloud).pricing()
+    assert model is not None
+    assert model.pod_price({"price": 2}) == 2
+    for requests in ({}, {"price": -1}):
+        with pytest.raises(Unpriced, match="is no price"):
+            model.pod_price(requests)
+    with pytest.raises(Unpriced, match="no prices today"):
+        model.node_price(Machine({}))
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "bounds"),
+    [
+        ("0:5:web", "web", SizeBounds(0, 5)),
+        ("3:3:Kind/ns/name", "Kind/ns/name", SizeBounds(3, 3)),
+        ("1:2:arn:aws:web", "arn:aws:web", SizeBounds(1, 2)),
+    ],
+)
+def test_nodes_flags_are_read(text: str, group: str, bounds: SizeBounds) -> None:
+    assert parse_nodes([text]) == {group: bounds}
+
+
+@pytest.mark.parametrize(
+    "texts", [[""], ["web"], ["1:2"], ["1:2:"], ["a:2:web"], ["-1:2:web"], ["3:2:web"], ["1:²:web"], ["0:1:a", "0:2:a"]]
+)
+def test_nodes_flags_that_mean_nothing_are_refused(texts: list[str]) -> None:
+    with pytest.raises(InvalidInput, match=rf"--nodes: nodes\[{len(texts) - 1}\]"):
+        parse_nodes(texts)
+
+
+@pytest.mark.parametrize(
+    ("group", "is_ours"),
+    [
+        ("web", True),
+        ("web2", False),
+        (f"{DEFAULT_PREFIX}-n1", True),
+        (f"MachineDeployment/default/{DEFAULT_PREFIX}-n1", True),
+        (f"{DEFAULT_PREFIX}/main", False),
+        (f"my-{DEFAULT_PREFIX}", False),
+    ],
+)
+def test_a_group_is_ours_by_list_or_by_the_prefix_of_its_name(group: str, is_ours: bool) -> None:
+    assert OURS.owns(group) is is_ours
+    assert not Ownership(prefix="").owns(group)
+
+
+OLD = f"{DEFAULT_PREFIX}-old"
+IDS = ["web", "main", "other", OLD, "a/b"]
+writes = st.lists(
+    st.tuples(
+        st.sampled_from(["increase", "decrease", "delete", "delete group", "create", "observe"]),
+        st.sampled_from(IDS),
+        st.integers(-2, 4),
+        st.sampled_from([None, "before", "after"]),
+    ),
+    max_size=12,
+)
+
+
+@given(st.sets(st.sampled_from(IDS)), st.sets(st.sampled_from(IDS)), st.integers(0, 3), writes)
+def test_whatever_is_asked_groups_of_others_stay_and_books_agree(
+    there: set[str], listed: set[str], size: int, asked: Sequence[tuple[str, str, int, str | None]]
+) -> None:
+    cloud = MemoryCloud(*(Group(each, 0, 5, size, autoprovisioned=each == OLD) for each in sorted(there)))
+    for each in there:
+        cloud.members[each] = running(*(f"{each}/{number}" for number in range(size)))
+    before = {group.id: group for group in cloud.listed}
+    ownership = Ownership(dict.fromkeys(listed))
+    guard = observed_by(cloud, ownership)
+    for what, group, amount, failure in asked:
+        cloud.fail(Unavailable("memory", group, "lost") if failure else None, too_late=failure == "after")
+        nodes = [ref(each.provider_id) for each in cloud.members.get(group, [])[: max(0, amount)]]
+        with contextlib.suppress(ProviderError):
+            match what:
+                case "increase":
+                    guard.increase(group, amount)
+                case "decrease":
+                    guard.decrease_target(group, amount)
+                case "delete":
+                    guard.delete_nodes(group, nodes)
+                case "delete group":
+                    guard.delete_group(group)
+                case "create":
+                    guard.create_group(SPEC)
+                case _:
+                    guard.observe()
+    foreign = {group.id: group for group in cloud.listed if not ownership.owns(group.id)}
+    assert foreign == {name: group for name, group in before.items() if not ownership.owns(name)}
+    assert all(ownership.owns(group) for group in cloud.written)
+    if any(failure for *_, failure in asked):
+        guard.observe()  # until then, what became of a lost write is not known
+    assert guard.observed.groups.keys() == {group.id for group in cloud.listed if ownership.owns(group.id)}
+    for name, seen in guard.observed.groups.items():
+        assert seen.group.target_size == cloud.target(name) <= seen.group.max_size

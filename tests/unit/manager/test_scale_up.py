@@ -1,0 +1,552 @@
+"""What scale-up decides: which group, how many nodes, at what cost, and why not the others."""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manager.autoscaler import cluster, execution, groups, podclasses, reclaim, scale_up
+from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
+from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.decisions import Considered, Decision, Increase, Outcome, Plan
+from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
+from manager.autoscaler.groups import GroupState
+from manager.autoscaler.limits import Bounds, Quota, usage_of
+from manager.autoscaler.options import EstimateRules, TimeLimits
+from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.podfacts import PodFacts, Surroundings
+from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
+from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.scale_up import Settings, Situation
+from shared.api.core import Pod
+from shared.names import MID_CPU
+from tests.unit.manager import plain_scheduler
+from tests.unit.manager.plain_scheduler import PlainNode
+from tests.unit.manager.test_estimator import node, nodes, pod, specs
+
+GIB = 1 << 30
+PREFIX = "nodeautoprovisioning"
+
+
+def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> NodeFacts:
+    amounts = {"cpu": round(cores * 1000), "memory": memory_gib * GIB, PODS: 110}
+    amounts |= {NVIDIA_GPU: gpus} if gpus else {}
+    return NodeFacts("machine", labels or {}, capacity=amounts, allocatable=amounts)
+
+
+def group(name: str, node: NodeFacts, target: int = 0, most: int = 100, **more: Any) -> GroupState:
+    least = more.pop("least", 0)
+    return GroupState(Group(name, least, most, target), NodeTemplate(name, node), **more)
+
+
+def pending(cores: float, count: int = 1, name: str = "pod", memory_gib: float = 0, **more: int) -> PendingClass:
+    requests = {"cpu": round(cores * 1000), **more}
+    if memory_gib:
+        requests["memory"] = round(memory_gib * GIB)
+    return PendingClass(PodFacts("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
+
+
+def rules(states: Sequence[GroupState], **more: Any) -> Settings:
+    chosen = Settings(Ownership({state.id: None for state in states}), FilePricing())
+    return replace(chosen, **more)
+
+
+def decided(
+    states: Sequence[GroupState],
+    classes: Sequence[PendingClass],
+    snapshot: Snapshot | None = None,
+    situation: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Decision:
+    taken = cluster.of_facts([]) if snapshot is None else snapshot
+    seen = Situation(taken, classes, states, len(taken.nodes), **(situation or {}))
+    return scale_up.decide(seen, rules(states, **more), random.Random(7))
+
+
+def grown(decision: Decision) -> dict[str, int]:
+    return {each.group: each.to_size for each in decision.increases}
+
+
+def test_nothing_is_bought_for_pods_that_fit_on_nodes_there_are_or_on_upcoming_ones() -> None:
+    states = [group("a", machine(4))]
+    upcoming = replace(machine(4), name="upcoming-0", state=NodeState.UPCOMING)
+    decision = decided(states, [pending(2, 2)], cluster.of_facts([upcoming]))
+    assert (decision.outcome, decision.increases, decision.demands[0].schedulable) == (Outcome.NOT_NEEDED, (), 2)
+    decision = decided(states, [pending(2, 3)], cluster.of_facts([upcoming]))
+    assert grown(decision) == {"a": 1}
+    assert decision.triggered == ("ns/pod-0002",)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        ({"healthy": False}, groups.NOT_READY),
+        ({"backed_off": True}, groups.BACKED_OFF),
+        ({"template": None}, groups.NO_TEMPLATE),
+        ({"group": Group("a", 0, 3, 3)}, groups.AT_MAXIMUM),
+        ({"group": Group("a", 0, 3, 4)}, groups.AT_MAXIMUM),
+        ({"zero_or_max": True, "group": Group("a", 0, 6, 0)}, groups.ATOMIC_BEYOND_NODES),
+        ({"group": Group("of another", 0, 3, 0)}, groups.NOT_OURS),
+    ],
+)
+def test_a_group_that_cannot_grow_says_why(spoilt: dict[str, Any], reason: str) -> None:
+    state = replace(group("a", machine(4)), **spoilt)
+    ours = Ownership({"a": None})
+    decision = decided([state], [pending(1)], ownership=ours, max_nodes_total=5)
+    assert decision.outcome is Outcome.NO_OPTIONS
+    assert [(each.group, each.reason) for each in decision.skipped] == [(state.id, reason)]
+    assert decision.reasons(decision.left[0]) == {state.id: (reason,)}
+
+
+def test_a_group_whose_next_node_a_quota_forbids_is_not_looked_at() -> None:
+    decision = decided([group("a", machine(4))], [pending(1)], bounds={"cpu": Bounds(0, 3), "memory": Bounds(0, GIB)})
+    assert decision.skipped[0].reason == 'exceeded quota: "cluster-wide", resources: cpu, memory'
+
+
+def test_a_quota_takes_off_nodes_and_the_pods_count_as_triggered_all_the_same() -> None:
+    decision = decided([group("a", machine(2))], [pending(2, 3)], bounds={"cpu": Bounds(0, 4)})
+    assert grown(decision) == {"a": 2}
+    assert len(decision.triggered) == 3
+    assert [(cap.wanted, cap.allowed, cap.limit) for cap in decision.caps] == [
+        (3, 2, 'exceeded quota: "cluster-wide", resources: cpu')
+    ]
+    assert decision.comparison is not None
+    assert decision.comparison.single.pod_count == 2
+
+
+def test_there_are_never_more_nodes_than_the_cluster_may_have() -> None:
+    there = cluster.of_facts([machine(0.1), replace(machine(0.1), name="other", state=NodeState.UPCOMING)])
+    states = [group("a", machine(2))]
+    decision = decided(states, [pending(2, 5)], there, max_nodes_total=4)
+    assert (grown(decision), decision.considered[0].node_count, decision.caps) == ({"a": 2}, 2, ())
+    full = decided(states, [pending(2, 5)], there, max_nodes_total=2)
+    assert (full.outcome, full.increases) == (Outcome.ALL_NODES, ())
+
+
+def test_a_group_of_all_or_nothing_gets_all_its_nodes() -> None:
+    atomic = group("a", machine(4), most=5, zero_or_max=True)
+    assert grown(decided([atomic], [pending(1)])) == {"a": 5}
+
+
+def test_gpus_count_against_their_quota_by_type_while_drivers_are_not_ready_too() -> None:
+    label = "cloud.google.com/gke-accelerator"
+    ready = machine(4, gpus=2, labels={label: "t4"})
+    starting = replace(machine(4, labels={label: "t4"}), name="starting")
+    states = [group("a", ready)]
+    estimates = EstimateRules(gpu_label=label)
+    classes = [PendingClass(PodFacts("ns", requests={NVIDIA_GPU: 2}), ("ns/a", "ns/b", "ns/c"))]
+    there = cluster.of_facts([starting])
+    seen = {"templates_of_nodes": {"starting": ready}}
+    for most, nodes_left in ((6, 2), (5, 1), (3, 0)):
+        found = decided(states, classes, there, seen, estimates=estimates, bounds={"t4": Bounds(0, most)})
+        assert sum(each.nodes for each in found.increases) == nodes_left
+
+
+def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
+    classes = [pending(1), pending(8, name="large")]
+    only = EstimateRules(all_or_nothing=True)
+    decision = decided([group("a", machine(4))], classes, estimates=only)
+    assert (decision.outcome, decision.skipped[0].reason) == (Outcome.NO_OPTIONS, groups.NOT_ALL_FIT)
+    assert grown(decided([group("a", machine(8))], classes, estimates=only)) == {"a": 2}
+    capped = decided([group("a", machine(8))], classes, estimates=only, bounds={"cpu": Bounds(0, 8)})
+    assert (capped.outcome, capped.increases) == (Outcome.NO_OPTIONS, ())
+
+
+def test_similar_groups_share_the_nodes_and_a_quota_is_not_made_up_for_elsewhere() -> None:
+    states = [group("a", machine(2), 1), group("b", machine(2), 3), group("c", machine(2), 2, most=2)]
+    balanced = EstimateRules(balance_similar=True)
+    assert grown(decided(states, [pending(2, 4)], estimates=balanced)) == {"a": 4, "b": 4}
+    marked = [replace(states[0], template=NodeTemplate("a", machine(2, labels={"kubernetes.io/hostname": "x"})))]
+    quota = Quota("of a", {"nodes": 1}, {"kubernetes.io/hostname": "x"})
+    decision = decided(
+        [*marked, states[1]],
+        [pending(2, 4)],
+        situation={"quotas": (quota,)},
+        estimates=balanced,
+        expanders=("priority",),
+        priorities=Priorities({1: (re.compile("b"),)}),
+    )
+    assert grown(decision) == {"a": 2, "b": 4}
+
+
+def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
+    states = [
+        group("small", machine(2, 8)),
+        group("large", machine(8, 30)),
+        group("gpu", machine(2, 8, gpus=1)),
+    ]
+    full = cluster.of_facts([replace(machine(0.01), name=f"n{each}") for each in range(50)])
+    decision = decided(states, [pending(1.5)], full)
+    ranks = {each.group: each.ranked.rank for each in decision.considered}
+    assert decision.chosen is not None
+    assert decision.chosen.group == min(ranks, key=lambda name: ranks[name].rank if ranks[name] else 9e9) == "large"  # type: ignore[union-attr]
+    assert ranks["small"] is not None
+    assert ranks["small"].unfitness == 4
+    assert decision.steps[0].groups == ("large",)
+
+
+def test_what_has_no_price_is_not_bought_by_price() -> None:
+    decision = decided([group("a", machine(4))], [pending(1)], pricing=None)
+    assert decision.outcome is Outcome.NO_OPTIONS
+    assert decision.reasons(decision.left[0]) == {"a": (groups.NOT_CONSIDERED,)}
+    assert grown(decided([group("a", machine(4))], [pending(1)], pricing=None, expanders=("most-pods",))) == {"a": 1}
+
+
+def test_a_group_that_does_not_exist_yet_costs_twice_under_the_preset() -> None:
+    spec = GroupSpec("m", PREFIX)
+    states = [group("there", machine(1.4)), group(f"{PREFIX}-new", machine(1.2), spec=spec)]
+    decision = decided(states, [pending(1)])
+    assert [(each.group, each.nodes) for each in decision.creations] == [(f"{PREFIX}-new", 1)]
+    assert decision.increases == ()
+    assert grown(decided(states, [pending(1)], preset=CLUSTER_AUTOSCALER)) == {"there": 1}
+
+
+def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the_quota() -> None:
+    state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
+    chosen = rules([], estimates=EstimateRules(balance_similar=True), bounds={"cpu": Bounds(0, 6)})
+    taken = Situation(cluster.of_facts([]), [pending(2, 4), pending(9, name="vast")], [state])
+    decision = scale_up.decide(taken, chosen, random.Random(1))
+    made = Created(Group(f"{PREFIX}-1", 0, 9, 0, True), (Group(f"{PREFIX}-2", 0, 9, 0, True),))
+    shapes = {each.id: NodeTemplate(each.id, machine(2)) for each in (made.main, *made.extras)}
+    after = scale_up.after_creation(decision, decision.creations[0], made, shapes, chosen)
+    assert grown(after) == {f"{PREFIX}-1": 2, f"{PREFIX}-2": 1}
+    assert after.creations == ()
+    vast = next(left for left in after.left if left.pods == ("ns/vast-0000",))
+    assert (list(after.reasons(vast)), vast.awaiting) == ([f"{PREFIX}-1"], False)
+
+
+def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -> None:
+    state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
+    chosen = rules([], estimates=EstimateRules(balance_similar=True))
+    zone = Quota("of zone b", {"nodes": 0}, {"zone": "b"})
+    taken = Situation(cluster.of_facts([]), [pending(2, 4)], [state], quotas=(zone,))
+    decision = scale_up.decide(taken, chosen, random.Random(1))
+    made = Created(Group(f"{PREFIX}-a", 0, 9, 0, True), (Group(f"{PREFIX}-b", 0, 9, 0, True),))
+    shapes = {f"{PREFIX}-{each}": NodeTemplate("", machine(2, labels={"zone": each})) for each in "ab"}
+    after = scale_up.after_creation(decision, decision.creations[0], made, shapes, chosen)
+    assert grown(after) == {f"{PREFIX}-a": 4}
+
+
+def test_groups_below_their_minimum_are_brought_up_to_it_as_far_as_quotas_allow() -> None:
+    states = [group("a", machine(2), 1, least=3), group("b", machine(2), 2, least=2)]
+    assert decided(states, []).increases == ()
+    assert grown(decided(states, [], enforces_min_size=True)) == {"a": 3}
+    capped = decided(states, [], enforces_min_size=True, bounds={"cpu": Bounds(0, 2)})
+    assert (grown(capped), len(capped.caps)) == ({"a": 2}, 1)
+
+
+def test_estimates_end_with_their_time() -> None:
+    ticks = iter(range(1000))
+    late = EstimateRules(time=TimeLimits(lambda: float(next(ticks)), all_seconds=2, group_seconds=100))
+    states = [group("a", machine(2)), group("b", machine(2)), group("c", machine(2))]
+    decision = decided(states, [pending(1)], estimates=late)
+    assert {each.reason for each in decision.skipped} == {groups.OUT_OF_TIME}
+    assert decision.outcome is Outcome.GROW
+
+
+def test_several_groups_are_taken_where_they_cost_less_than_one() -> None:
+    classes = [pending(1, 8, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
+    states = [group("whole", machine(16, 64)), group("small", machine(1, 8)), group("wide", machine(8, 8))]
+    decision = decided(states, classes, expanders=("price",))
+    comparison = decision.comparison
+    assert comparison is not None
+    assert comparison.minimum is not None
+    assert comparison.several is not None
+    assert comparison.uses_several
+    assert comparison.single.cost is not None
+    assert comparison.several.nodes == {"small": 1, "wide": 1}
+    cost = comparison.several.cost
+    assert cost == pytest.approx(9 * 0.033174 + 16 * 0.004446)
+    assert cost is not None
+    assert comparison.minimum < cost < comparison.single.cost
+    assert {each.group: each.nodes for each in decision.increases} == dict(comparison.several.nodes)
+    alone = decided(states, classes, uses_mix=False)
+    assert alone.comparison is not None
+    assert not alone.comparison.uses_several
+    assert {each.group: each.nodes for each in alone.increases} == dict(comparison.single.nodes)
+
+
+def test_several_groups_together_keep_to_each_ones_maximum_and_to_the_number_of_new_groups() -> None:
+    classes = [pending(1, 32, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
+    small, wide = group("small", machine(1, 8)), group("wide", machine(8, 8), most=2)
+    decision = decided([small, wide], classes)
+    assert grown(decision) == {"small": 17, "wide": 2}
+    spec = GroupSpec("m", PREFIX)
+    new = [
+        replace(group(f"{PREFIX}-{each.id}", each.template.node), spec=spec) for each in (small, wide) if each.template
+    ]
+    two = decided([*new, group("whole", machine(16, 30))], classes, situation={"new_groups": 2})
+    assert {each.group: each.nodes for each in two.creations} == {f"{PREFIX}-small": 1, f"{PREFIX}-wide": 4}
+    assert [each.headroom.nodes for each in two.creations] == [None, None]
+    counted = decided([*new, group("whole", machine(16, 30))], classes, situation={"new_groups": 2}, max_nodes_total=40)
+    assert [each.headroom.nodes for each in counted.creations] == [40 - 4, 40 - 1]
+    assert counted.remaining.nodes == 40 - 5
+    one = decided([*new, group("whole", machine(16, 30))], classes, situation={"new_groups": 1})
+    assert len(one.creations) == 1
+
+
+def test_a_group_of_all_or_nothing_is_no_part_of_several() -> None:
+    classes = [pending(1, 24, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
+    atomic = group("atomic", machine(8, 30), most=4, zero_or_max=True)
+    states = [atomic, group("wide", machine(4, 4)), group("odd", machine(1, 8))]
+    decision = decided(states, classes, expanders=("least-nodes",))
+    assert decision.chosen is not None
+    assert decision.chosen.group == "atomic"
+    assert decision.comparison is not None
+    assert decision.comparison.several is not None
+    assert decision.comparison.several.nodes.keys() == {"odd", "wide"}
+
+
+def test_nothing_is_bought_for_what_reclaiming_gives_within_a_reporting_interval() -> None:
+    there = replace(machine(4), name="n", allocatable={**machine(4).allocatable, MID_CPU: 1000})
+    classes = [PendingClass(PodFacts("ns", requests={MID_CPU: 1000}), tuple(f"ns/mid-{each}" for each in range(3)))]
+    states = [group("a", machine(4))]
+    assert decided(states, classes, cluster.of_facts([there])).outcome is Outcome.NO_OPTIONS
+    soon = decided(
+        states, classes, cluster.of_facts([there]), {"expected": {"n": {MID_CPU: 1000}, "gone": {MID_CPU: 9}}}
+    )
+    assert (soon.demands[0].schedulable, soon.demands[0].reclaimed) == (1, 1)
+    assert soon.left[0].pods == ("ns/mid-2",)
+    enough = decided(states, classes, cluster.of_facts([there]), {"expected": {"n": {MID_CPU: 2000, "cpu": 9}}})
+    assert (enough.outcome, enough.demands[0].reclaimed) == (Outcome.NOT_NEEDED, 2)
+
+
+def test_what_is_expected_of_other_resources_than_reclaimed_ones_is_not_believed() -> None:
+    there = cluster.of_facts([replace(machine(1), name="n")])
+    decision = decided([group("a", machine(4))], [pending(2)], there, {"expected": {"n": {"cpu": 9000}}})
+    assert grown(decision) == {"a": 1}
+
+
+def test_a_new_node_brings_the_mid_it_will_offer() -> None:
+    state = group("a", machine(4))
+    assert state.template is not None
+    state = replace(state, template=reclaim.offering(state.template, {MID_CPU: 1500, "cpu": 1}))
+    classes = [PendingClass(PodFacts("ns", requests={MID_CPU: 700}), ("ns/a", "ns/b", "ns/c"))]
+    assert grown(decided([state], classes)) == {"a": 2}
+    assert state.template is not None
+    assert reclaim.without_reclaimed(state.template).node.capacity == machine(4).capacity
+
+
+def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does() -> None:
+    wanted = [Increase("a", 0, 1, 9), Increase("b", 0, 2, 9), Increase("c", 1, 2, 9)]
+    errors = {"a": Refused("cloud", "a", "no"), "b": Unavailable("cloud", "b", 'timed "out"')}
+    asked: list[tuple[str, int]] = []
+
+    def increase(name: str, delta: int) -> None:
+        asked.append((name, delta))
+        if name in errors:
+            raise errors[name]
+
+    results = execution.carry_out(wanted, increase)
+    assert (asked, [each.error for each in results]) == ([("a", 1)], [errors["a"]])
+    asked.clear()
+    results = execution.carry_out(wanted, increase, parallel=True)
+    assert (sorted(asked), [each.increase.group for each in results]) == (
+        [("a", 1), ("b", 2), ("c", 1)],
+        ["a", "b", "c"],
+    )
+    combined = 'cloud: group a: no ...and other errors: ["cloud: group b: timed \\"out\\""]'
+    assert execution.combined(results) == combined
+    assert execution.combined([execution.Result(wanted[0], errors["a"])] * 2) == "cloud: group a: no"
+    assert execution.combined([]) == ""
+
+
+# What holds of every decision.
+
+
+@st.composite
+def situations(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> tuple[list[Pod], Situation, Settings]:
+    """Half of them with nothing but amounts, so that much is possible, and half with all that pods can demand."""
+    is_plain = plain or draw(st.booleans())
+    pods: list[Pod] = []
+    for index in range(draw(st.integers(1, 4))):
+        spec = draw(plain_specs() if is_plain else specs())
+        pods += [pod(f"g{index}-{n:03d}", f"g{index}", spec) for n in range(draw(st.integers(1, most_pods)))]
+    states = [draw(group_states(index, is_plain)) for index in range(draw(st.integers(1, 5)))]
+    owned: dict[str, None] = {state.id: None for state in states if state.exists and draw(st.integers(0, 5))}
+    bounds = {"cpu": Bounds(0, draw(st.integers(1, 30))), "memory": Bounds(0, draw(st.integers(1, 200)) << 20)}
+    prices = {f"m{index}": draw(st.floats(0.01, 1.0)) for index in range(len(states))}
+    chosen = Settings(
+        Ownership(owned),
+        FilePricing(prices if draw(st.booleans()) else {}),
+        bounds=draw(st.sampled_from([{}, {}, bounds])),
+        max_nodes_total=draw(st.sampled_from([0, 0, 2, 4])),
+        estimates=EstimateRules(
+            balance_similar=draw(st.booleans()),
+            all_or_nothing=not is_plain and draw(st.integers(0, 3)) == 0,
+            most_nodes=draw(st.sampled_from([1000, 3])),
+        ),
+        enforces_min_size=draw(st.booleans()),
+    )
+    classes = podclasses.classify(pods, Surroundings()).classes
+    size, new = draw(st.integers(0, 90)), draw(st.integers(0, 2))
+    return pods, Situation(cluster.of_facts([]), classes, states, size, new_groups=new), chosen
+
+
+@st.composite
+def plain_specs(draw: st.DrawFn) -> dict[str, Any]:
+    requests = {"cpu": f"{draw(st.integers(1, 20))}00m", "memory": f"{draw(st.integers(1, 20))}Mi"}
+    return {"containers": [{"name": "c", "resources": {"requests": requests}}]}
+
+
+@st.composite
+def group_states(draw: st.DrawFn, index: int, is_plain: bool) -> GroupState:
+    is_new = draw(st.integers(0, 3)) == 0
+    name = f"{PREFIX}-{index}" if is_new else f"group-{index}"
+    if is_plain:
+        amounts = {"cpu": str(draw(st.integers(1, 8))), "memory": f"{draw(st.integers(4, 60))}Mi", "pods": "9"}
+        shape = node(name, {}, amounts)
+    else:
+        shape = draw(nodes(name))
+    labels = {**(shape.metadata.labels or {}), LABELS_INSTANCE_TYPE[0]: f"m{index}"}
+    shape = msgspec.structs.replace(shape, metadata=msgspec.structs.replace(shape.metadata, labels=labels))
+    low, size, high = sorted(draw(st.tuples(*[st.integers(0, 12)] * 3)))
+    return GroupState(
+        Group(name, low, high + 8 * is_plain, 0 if is_new else size),
+        NodeTemplate(name, cluster.node_facts(shape, NodeState.READY)),
+        backed_off=not is_plain and draw(st.integers(0, 9)) == 0,
+        zero_or_max=not is_plain and draw(st.integers(0, 5)) == 0,
+        spec=GroupSpec(f"m{index}", PREFIX) if is_new else None,
+    )
+
+
+def changed(decision: Decision) -> list[tuple[str, int]]:
+    """All that grows, and by how many nodes."""
+    increases = [(each.group, each.nodes) for each in decision.increases]
+    return increases + [(each.group, each.nodes) for each in decision.creations]
+
+
+@settings(max_examples=400, deadline=None)
+@given(situations() | situations(plain=True, most_pods=30))
+def test_a_plan_never_exceeds_any_limit(given_case: tuple[list[Pod], Situation, Settings]) -> None:
+    _, situation, chosen = given_case
+    decision = scale_up.decide(situation, chosen, random.Random(1))
+    bought = changed(decision)
+    check_limits(bought, situation, chosen)
+    atomic = {state.id for state in situation.groups if state.zero_or_max}
+    if decision.outcome is Outcome.GROW and not atomic & {name for name, _ in bought}:
+        assert sum(count for _, count in bought) <= chosen.estimates.most_nodes
+    several = decision.comparison.several if decision.comparison else None
+    if several is not None:  # also where it is not what is done
+        check_limits(list(several.nodes.items()), situation, chosen)
+        assert len(several.nodes) > 1
+
+
+def check_limits(bought: Sequence[tuple[str, int]], situation: Situation, chosen: Settings) -> None:
+    states = {state.id: state for state in situation.groups}
+    used: dict[str, int] = {}
+    for name, count in bought:
+        template = states[name].template
+        assert template is not None
+        assert count > 0
+        assert states[name].group.target_size + count <= states[name].group.max_size
+        assert not states[name].zero_or_max or count == states[name].room
+        for resource, amount in usage_of(template.node.capacity).items():
+            used[resource] = used.get(resource, 0) + amount * count
+    assert len({name for name, _ in bought}) == len(bought)
+    assert all(used.get(name, 0) <= (bound.high or 0) for name, bound in chosen.bounds.items())
+    assert not chosen.max_nodes_total or used.get("nodes", 0) <= chosen.max_nodes_total
+    assert sum(not states[name].exists for name, _ in bought) <= situation.new_groups
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_a_group_neither_listed_nor_prefixed_is_never_changed(
+    given_case: tuple[list[Pod], Situation, Settings],
+) -> None:
+    _, situation, chosen = given_case
+    decision = scale_up.decide(situation, chosen, random.Random(1))
+    for name, _ in changed(decision):
+        assert name in chosen.ownership.listed or name.startswith(PREFIX)
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_the_chosen_option_has_the_best_rank_of_all_that_are_valid(
+    given_case: tuple[list[Pod], Situation, Settings],
+) -> None:
+    _, situation, chosen = given_case
+    decision = scale_up.decide(situation, chosen, random.Random(1))
+
+    def rank(each: Considered) -> float:
+        assert each.ranked.rank is not None
+        return each.ranked.rank.rank
+
+    if decision.chosen is not None:
+        assert rank(decision.chosen) == min(map(rank, decision.considered))
+
+
+@settings(max_examples=150, deadline=None)
+@given(situations(), st.randoms(use_true_random=False))
+def test_no_decision_depends_on_the_order_of_the_input(
+    given_case: tuple[list[Pod], Situation, Settings], chance: random.Random
+) -> None:
+    pods, situation, chosen = given_case
+    first = scale_up.decide(situation, chosen, random.Random(1))
+    states = list(situation.groups)
+    for mixed in (pods, states):
+        chance.shuffle(mixed)
+    classes = list(podclasses.classify(pods, Surroundings()).classes)
+    chance.shuffle(classes)
+    again = scale_up.decide(replace(situation, classes=classes, groups=states), chosen, random.Random(1))
+    assert again == first
+    assert list(map(again.reasons, again.left)) == list(map(first.reasons, first.left))
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations() | situations(plain=True, most_pods=30))
+def test_every_pod_reported_as_placed_fits(given_case: tuple[list[Pod], Situation, Settings]) -> None:
+    pods, situation, chosen = given_case
+    decision = scale_up.decide(situation, chosen, random.Random(1))
+    comparison = decision.comparison
+    if decision.outcome is not Outcome.GROW or comparison is None:
+        return
+    for plan in (comparison.single, comparison.several):
+        if plan is not None:
+            check_places(plan, pods, decision, situation)
+
+
+def check_places(plan: Plan, pods: Sequence[Pod], decision: Decision, situation: Situation) -> None:
+    by_name = {each.metadata.key: each for each in pods}
+    waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
+    machines = place(plan, waiting, {state.id: state for state in situation.groups})
+    left = {position: len(each.pods) - len(waiting[position]) for position, each in enumerate(decision.demands)}
+    assert {position: count for position, count in left.items() if count} == dict(plan.pods)
+    assert machines <= sum(plan.nodes.values())
+
+
+def place(plan: Plan, waiting: dict[int, list[Pod]], states: Mapping[str, GroupState]) -> int:
+    """Puts pods where a plan has them; how many nodes that takes. Fails where one does not fit."""
+    there: dict[tuple[int, int], PlainNode] = {}
+    for number, estimate in enumerate(plan.estimates):
+        template = states[estimate.group].template
+        assert template is not None
+        for placement in estimate.placements:
+            where = [int(n) for n, count in zip(placement.nodes, placement.counts, strict=True) for _ in range(count)]
+            for index in where:
+                if (number, index) not in there:
+                    name = f"{estimate.group}-{number}-{index}"
+                    labels = {**template.node.labels, plain_scheduler.HOSTNAME: name}
+                    there[number, index] = PlainNode(
+                        name, labels, dict(template.node.allocatable), template.node.taints
+                    )
+            while where:  # pods of one class need not fit in the order of nodes, but do in some
+                for index in where:
+                    each = waiting[placement.position][0]
+                    if not plain_scheduler.refusal(each, there[number, index], list(there.values())):
+                        there[number, index].pods.append(waiting[placement.position].pop(0))
+                        where.remove(index)
+                        break
+                else:
+                    pytest.fail(f"{waiting[placement.position][0].metadata.name} does not fit on any of {where}")
+    return len(there)

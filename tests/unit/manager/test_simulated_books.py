@@ -1,0 +1,231 @@
+"""The simulated cloud's books, its file, and Google's rules for its machines."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler.cloudprovider import build, gke
+from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
+from manager.autoscaler.cloudprovider.simulated import books, config, fake_nodes
+from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry
+from manager.autoscaler.cloudprovider.simulated.config import Faults, GroupConfig, SimulatedCloud
+from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
+from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
+from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
+from shared.api.core import Taint
+from shared.clock import ManualClock
+from shared.errors import InvalidInput
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from shared.quantity import milli, whole
+from shared.telemetry import Loops
+
+GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4"}
+NOBODY = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
+
+
+def provider(folder: Path, **file: Any) -> SimulatedProvider:
+    path = folder / "cloud.yaml"
+    path.write_text(yaml.safe_dump(file))
+    return SimulatedProvider(path, NOBODY, "default", ManualClock(), random.Random(0))
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["increase", "decrease", "delete", "register", "lose"]), st.integers(1, 4)), max_size=20
+)
+faults = st.builds(
+    Faults,
+    stock=st.none() | st.integers(0, 5),
+    fulfil=st.none() | st.integers(0, 3),
+    fail_every=st.integers(0, 3),
+    never_register=st.booleans(),
+)
+
+
+@given(faults, steps, st.randoms(use_true_random=False))
+def test_books_owe_no_fewer_than_are_there_and_survive_their_own_form(
+    wrong: Faults, asked: list[tuple[str, int]], chance: random.Random
+) -> None:
+    group = GroupConfig(name="web", machine_type="n1-standard-1", faults=wrong)
+    entry, expected, count = GroupEntry(), 0, 0
+
+    def name() -> str:
+        nonlocal count
+        count += 1
+        return f"n{count}"
+
+    for what, amount in asked:
+        staying = [each for each in entry.instances if each.phase != books.DELETING]
+        picked = {each.name for each in chance.sample(staying, min(amount, len(staying)))}
+        match what:
+            case "increase":
+                entry, expected = books.increased(entry, group, amount, 0.0, name), expected + amount
+            case "decrease" if entry.target - amount >= entry.staying:
+                entry, expected = msgspec.structs.replace(entry, target=entry.target - amount), expected - amount
+            case "delete":
+                entry, expected = books.deleted(entry, picked, 0.0), expected - len(picked)
+            case "register":
+                entry = books.registered(entry, picked, 0.0)
+            case "lose":
+                entry, expected = books.gone(entry, picked), expected - len(picked)
+        assert entry.target == expected >= entry.staying
+        assert len({each.name for each in entry.instances}) == len(entry.instances)
+        kept = Books({"web": entry})
+        assert msgspec.json.decode(msgspec.json.encode(kept), type=Books) == kept
+    leaving = {each.name for each in entry.instances if each.phase == books.DELETING}
+    assert books.gone(entry, leaving).target == entry.target
+
+
+@pytest.mark.parametrize(
+    ("file", "field"),
+    [
+        ({"group": []}, "(document)"),
+        ({"groups": [{"name": "web"}]}, "groups[0]"),
+        ({"groups": [GROUP, GROUP]}, "groups[1].name"),
+        ({"groups": [GROUP | {"name": "Web_1"}]}, "groups[0].name"),
+        ({"groups": [GROUP | {"machine_type": "abacus"}]}, "groups[0].machine_type"),
+        ({"groups": [GROUP | {"min": 3, "max": 2}]}, "groups[0].min"),
+        ({"groups": [GROUP | {"min": -3}]}, "groups[0].min"),
+        ({"groups": [GROUP | {"max": 2, "size": 3}]}, "groups[0].size"),
+        ({"groups": [GROUP | {"boot_seconds": -1}]}, "groups[0].boot_seconds"),
+        ({"groups": [GROUP | {"price": float("nan")}]}, "groups[0].price"),
+        ({"groups": [GROUP | {"faults": {"stocks": 1}}]}, "groups[0].faults"),
+        ({"groups": [GROUP | {"autoprovisioned": True}]}, "groups[0].autoprovisioned"),
+        ({"groups": [GROUP | {"taints": [{"key": "", "effect": "NoSchedule"}]}]}, "groups[0].taints[0].key"),
+        ({"groups": [GROUP | {"taints": [{"key": "a", "effect": "Never"}]}]}, "groups[0].taints[0].effect"),
+        ({"groups": [GROUP | {"labels": {"kubernetes.io/os": "windows"}}]}, "groups[0].labels[kubernetes.io/os]"),
+        ({"machine_types": [{"name": "m", "capacity": {"cpu": "1"}}]}, "machine_types[0].capacity.memory"),
+        ({"machine_types": [{"name": "m", "capacity": {"cpu": "x"}}]}, "machine_types[0].capacity.cpu"),
+        ({"autoprovisioning": {"zones": []}}, "autoprovisioning.zones"),
+        ({"autoprovisioning": {"machine_types": ["abacus"]}}, "autoprovisioning.machine_types[0]"),
+    ],
+)
+def test_a_file_that_means_nothing_is_refused_by_field(tmp_path: Path, file: Any, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        provider(tmp_path, **file)
+    assert (caught.value.source, caught.value.field) == (str(tmp_path / "cloud.yaml"), field)
+
+
+def test_a_file_that_is_spoilt_later_changes_nothing(tmp_path: Path) -> None:
+    cloud = provider(tmp_path, groups=[GROUP])
+    (tmp_path / "cloud.yaml").write_text("groups: 1")
+    with pytest.raises(Exception, match="Connection refused"):
+        cloud.refresh()
+    assert cloud.template("web").status.capacity
+
+
+def test_the_documented_file_is_one(tmp_path: Path) -> None:
+    assert config.__doc__ is not None
+    _, _, text = config.__doc__.partition("\n\n")
+    (tmp_path / "cloud.yaml").write_text(text.partition("\n\nFaults")[0])
+    cloud = config.load(tmp_path / "cloud.yaml")
+    assert cloud.groups[0].faults.stock == 1
+    assert cloud.offered == ("n1-standard-1", "n1-standard-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "memory_mib"),
+    [("n1-standard-16", 16, 61_440), ("n1-highcpu-2", 2, 1_843), ("n1-highmem-4", 4, 26_624)],
+)
+def test_googles_machines_have_their_sizes(name: str, cores: int, memory_mib: int) -> None:
+    assert gke.MACHINE_TYPES[name] == {"cpu": cores * 1000, "memory": memory_mib << 20, "pods": 110}
+
+
+@given(st.integers(0, 10**6), st.integers(0, 1 << 42))
+def test_what_the_system_keeps_is_never_more_than_there_is_and_grows_with_it(cpu_milli: int, memory: int) -> None:
+    left = gke.allocatable({"cpu": cpu_milli, "memory": memory, "pods": 110})
+    assert 0 <= left["cpu"] <= cpu_milli
+    assert 0 <= left["memory"] <= memory
+    assert left["pods"] == 110
+    assert gke.reserved_cpu_milli(cpu_milli) <= gke.reserved_cpu_milli(cpu_milli + 1)
+    mib = memory >> 20
+    assert mib < 1000 or gke.reserved_memory_mib(mib) <= gke.reserved_memory_mib(mib + 1)
+
+
+def test_labels_and_taints_that_are_asked_for_are_on_the_theoretical_node(tmp_path: Path) -> None:
+    cloud = provider(tmp_path, autoprovisioning={"zones": ["us-west1-b"]})
+    taint = Taint("dedicated", "batch", "NoSchedule")
+    spec = GroupSpec("n1-standard-2", DEFAULT_PREFIX, {"team": "batch"}, (taint,))
+    theory = cloud.theoretical(spec)
+    assert (theory.template.metadata.labels or {}).items() >= {
+        ("team", "batch"),
+        ("topology.kubernetes.io/zone", "us-west1-b"),
+        ("topology.kubernetes.io/region", "us-west1"),
+        ("node.kubernetes.io/instance-type", "n1-standard-2"),
+    }
+    assert theory.template.spec.taints == (taint,)
+    assert theory.max_size == 1000
+    assert theory == cloud.theoretical(spec)
+    assert theory.id != cloud.theoretical(GroupSpec("n1-standard-2", DEFAULT_PREFIX)).id
+
+
+def test_gpus_are_rounded_up_labelled_and_tainted(tmp_path: Path) -> None:
+    cloud = provider(tmp_path, autoprovisioning={"zones": ["us-west1-b"]})
+    labels = {LABEL_ACCELERATOR: "nvidia-tesla-k80"}
+    theory = cloud.theoretical(GroupSpec("n1-standard-8", DEFAULT_PREFIX, labels, (), {NVIDIA_GPU: 3}))
+    assert "-n1-standard-8-gpu-" in theory.id
+    assert (theory.template.status.allocatable or {})[NVIDIA_GPU] == "4"
+    assert theory.template.spec.taints == (gke.GPU_TAINT,)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        GroupSpec("abacus", DEFAULT_PREFIX),
+        GroupSpec("n1-standard-2", DEFAULT_PREFIX, {"kubernetes.io/arch": "arm64"}),
+        GroupSpec("n1-standard-2", DEFAULT_PREFIX, {}, (), {NVIDIA_GPU: 1}),
+        GroupSpec("n1-standard-2", DEFAULT_PREFIX, {LABEL_ACCELERATOR: "nvidia-tesla-k80"}, (), {NVIDIA_GPU: 9}),
+        GroupSpec("n1-standard-2", "x" * 60),
+    ],
+)
+def test_a_group_that_cannot_be_is_refused(tmp_path: Path, spec: GroupSpec) -> None:
+    cloud = provider(tmp_path, autoprovisioning={"zones": ["us-west1-b"]})
+    for ask in (cloud.theoretical, cloud.create_group):
+        with pytest.raises(Refused):
+            ask(spec)
+
+
+def test_without_autoprovisioning_there_are_no_machine_types(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported):
+        provider(tmp_path).machine_types()
+
+
+def test_prices_are_the_groups_then_the_machine_types_then_by_the_unit(tmp_path: Path) -> None:
+    assert provider(tmp_path, groups=[GROUP]).pricing() is None
+    types = [{"name": "big", "capacity": {"cpu": "64", "memory": "256Gi"}, "price": 2.5}]
+    cheap = {"name": "cheap", "machine_type": "big", "price": 0.5}
+    cloud = provider(tmp_path, groups=[GROUP, cheap, cheap | {"name": "dear", "price": None}], machine_types=types)
+    model = cloud.pricing()
+    assert model is not None
+
+    def price(group: str) -> float:
+        node = cloud.template(group)
+        capacity = {
+            resource: milli(text) if resource == "cpu" else whole(text)
+            for resource, text in (node.status.capacity or {}).items()
+        }
+        return model.node_price(Machine(capacity, node.metadata.labels or {}, node.metadata.annotations or {}))
+
+    assert [price("cheap"), price("dear")] == [0.5, 2.5]
+    assert price("web") == pytest.approx(4 * 0.033174 + 15 * 0.004446)
+
+
+def test_a_running_node_says_whose_it_is() -> None:
+    template = fake_nodes.node("n", GroupConfig(**GROUP), SimulatedCloud())
+    assert fake_nodes.belongs_to(template) == "web"
+    assert fake_nodes.belongs_to(msgspec.structs.replace(template, metadata=type(template.metadata)(name="n"))) is None
+
+
+@pytest.mark.parametrize(("name", "file"), [("gce", "x"), ("simulated", ""), ("simulated", "missing.yaml")])
+def test_an_unknown_provider_or_no_file_is_refused_at_the_start(tmp_path: Path, name: str, file: str) -> None:
+    path = str(tmp_path / file) if file else ""
+    with pytest.raises(InvalidInput):
+        build.build(name, path, client=NOBODY, namespace="default", clock=ManualClock(), loops=Loops())

@@ -1,0 +1,157 @@
+"""What a new node of a group is expected to be, and which groups are as good as the same."""
+
+from typing import Any
+
+import msgspec
+
+from manager.autoscaler import similar, templates
+from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.podfacts import PodFacts, Surroundings
+from manager.autoscaler.similar import Likeness
+from manager.autoscaler.templates import Daemon, LiveNode, Templates
+from shared.api.core import DaemonSet, Node, Pod
+
+NOW = 1_000_000.0
+
+
+def node(name: str = "n", cpu: str = "4", taints: tuple[str, ...] = (), **labels: str) -> Node:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints], "unschedulable": False}
+    meta = {"name": name, "labels": {LABEL_HOSTNAME: name, **labels}}
+    return msgspec.convert(
+        {"metadata": meta, "spec": spec, "status": {"capacity": amounts, "allocatable": amounts}}, Node
+    )
+
+
+def daemon_set(name: str, cpu: str = "100m", **spec: Any) -> DaemonSet:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    made = {"spec": {"containers": [container], **spec}}
+    return msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": {"template": made}}, DaemonSet)
+
+
+def daemons(*daemon_sets: DaemonSet) -> tuple[Daemon, ...]:
+    found, refused = templates.read_daemons(daemon_sets, Surroundings())
+    assert not refused
+    return found
+
+
+def pod(name: str, owner: str = "", kind: str = "DaemonSet", cpu: str = "100m", **meta: Any) -> Pod:
+    owners = [{"kind": kind, "uid": owner, "controller": True}] if owner else []
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "ownerReferences": owners, **meta},
+            "spec": {"containers": [container]},
+            "status": {"phase": "Running"},
+        },
+        Pod,
+    )
+
+
+def of_group(
+    live: list[LiveNode], provided: Node | None = None, known: tuple[Daemon, ...] = (), keeper: Templates | None = None
+) -> NodeTemplate:
+    found = (keeper or Templates()).of_group("g", live, lambda: provided, known, NOW)
+    assert found is not None
+    return found
+
+
+def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
+    own = (
+        TAINT_TO_BE_DELETED,
+        templates.TAINT_DELETION_CANDIDATE,
+        "node.kubernetes.io/not-ready",
+        "startup-taint.cluster-autoscaler.kubernetes.io/x",
+        "status-taint.cluster-autoscaler.kubernetes.io/x",
+        "ignore-taint.cluster-autoscaler.kubernetes.io/x",
+        "ours",
+    )
+    rules = templates.TaintRules(startup=frozenset({"ours"}))
+    found = of_group([LiveNode(node("n", taints=(*own, "team")), NodeState.READY)], keeper=Templates(rules)).node
+    assert [taint.key for taint in found.taints] == ["team"]
+    assert found.name == found.labels[LABEL_HOSTNAME] == "template-node-for-g"
+    assert found.labels[templates.LABEL_TEMPLATE] == "true"
+
+
+def test_only_daemons_and_mirror_pods_stay_and_those_on_their_way_out_go() -> None:
+    on_node = (
+        pod("ds", "agent"),
+        pod("mirror", annotations={templates.ANNOTATION_MIRROR: "x"}, cpu="250m"),
+        pod("web", "rs", "ReplicaSet"),
+        pod("old", "gone", deletionTimestamp="2024-01-01T00:00:00Z"),
+    )
+    found = of_group([LiveNode(node(), NodeState.READY, on_node)])
+    assert found.overhead == {"cpu": 350, PODS: 2}
+
+
+def test_a_daemon_that_does_not_run_counts_only_when_it_is_node_critical_or_forced() -> None:
+    known = daemons(
+        daemon_set("agent"), daemon_set("slow"), daemon_set("critical", priorityClassName="system-node-critical")
+    )
+    live = [LiveNode(node(), NodeState.READY, (pod("ds", "agent"),))]
+    assert of_group(live, known=known).overhead == {"cpu": 200, PODS: 2}
+    assert of_group(live, known=known, keeper=Templates(force_daemons=True)).overhead == {"cpu": 300, PODS: 3}
+
+
+def test_a_group_without_nodes_is_as_remembered_and_else_as_its_provider_says() -> None:
+    keeper = Templates()
+    known = daemons(daemon_set("everywhere"), daemon_set("elsewhere", nodeSelector={"zone": "b"}))
+    assert of_group([], node("given", "2"), known, keeper).node.allocatable["cpu"] == 2000
+    assert of_group([], node("given", "2"), known, keeper).overhead == {"cpu": 100, PODS: 1}
+    of_group([LiveNode(node("n", "8"), NodeState.READY)], keeper=keeper)
+    assert of_group([], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 8000
+    keeper.forget(["g"])
+    assert of_group([], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 2000
+    assert Templates().of_group("g", [], lambda: None, (), NOW) is None
+
+
+def test_a_node_that_is_not_good_is_the_last_resort() -> None:
+    for live in (LiveNode(node("n", "8"), NodeState.UNREADY), LiveNode(node("n", "8"), NodeState.READY, (), NOW - 30)):
+        assert of_group([live], node("given", "2")).node.allocatable["cpu"] == 2000
+        assert of_group([live]).node.allocatable["cpu"] == 8000
+
+
+def test_a_daemon_set_tolerates_what_its_controller_adds_and_a_bad_one_is_refused_alone() -> None:
+    found, refused = templates.read_daemons([daemon_set("a"), daemon_set("bad", cpu="lots")], Surroundings())
+    assert [each.uid for each in found] == ["a"]
+    assert list(refused) == ["bad"]
+    keys = {toleration.key for toleration in found[0].facts.demands.tolerations}
+    assert {"node.kubernetes.io/not-ready", "node.kubernetes.io/unschedulable"} <= keys
+
+
+def template(
+    daemon: PodFacts | None = None,
+    labels: dict[str, str] | None = None,
+    cpu: int = 4000,
+    memory: int = 1000,
+    gpus: int = 0,
+) -> NodeTemplate:
+    capacity = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": gpus} if gpus else {})
+    found = NodeFacts("n", labels or {}, capacity=capacity, allocatable=capacity)
+    return NodeTemplate("g", found, (daemon,) if daemon else ())
+
+
+def test_groups_differ_by_any_resource_or_label_that_is_not_ignored() -> None:
+    likeness = Likeness()
+    assert likeness.are_similar(template(), template(memory=985))
+    assert not likeness.are_similar(template(), template(memory=984))
+    assert not likeness.are_similar(template(), template(cpu=4001))
+    assert not likeness.are_similar(template(), template(gpus=1))
+    assert not likeness.are_similar(template(), template(PodFacts(requests={"cpu": 500})))
+    assert likeness.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template())
+    assert not likeness.are_similar(template(labels={"pool": "a"}), template())
+
+
+def test_with_labels_to_compare_nothing_else_counts() -> None:
+    likeness = Likeness(compared_labels=frozenset({"pool"}))
+    assert likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1))
+    assert not likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}))
+    assert not likeness.are_similar(template(), template())
+
+
+def test_a_similar_group_shares_an_option_only_when_it_takes_all_its_classes() -> None:
+    takers = {"all": {1, 2, 3}, "some": {1}, "none": set[int]()}
+    assert similar.for_option({1, 2}, takers) == ["all"]
+    assert similar.for_option(set[int](), takers) == []
+    assert similar.for_option({1}, takers, balance_similar=False) == []
+    assert similar.for_option({1}, takers, is_zero_or_max=True) == []

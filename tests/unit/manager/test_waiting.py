@@ -1,0 +1,90 @@
+"""Which pending pods a round of the autoscaler is about."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from manager.autoscaler import waiting
+from manager.autoscaler.waiting import PendingRules
+from shared import durations
+from shared.api.core import Pod
+
+NOW = 1_700_000_000.0
+
+
+def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
+    meta = {"name": name, "namespace": "ns", "creationTimestamp": durations.timestamp(NOW - age)}
+    meta |= more.pop("metadata", {})
+    condition = {"type": "PodScheduled", "status": "False", "reason": more.pop("reason", "Unschedulable")}
+    status = {"conditions": [condition], **more.pop("status", {})}
+    spec = {"containers": [{"name": "c", "resources": {"requests": more.pop("requests", {})}}], **more}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("given", "rules", "reason"),
+    [
+        (pod(), PendingRules(), None),
+        (pod(reason="SchedulerError"), PendingRules(), waiting.NOT_JUDGED),
+        (pod(reason="", schedulerName="mine"), PendingRules(bypassed=frozenset({"mine"})), None),
+        (
+            pod(schedulerName="other"),
+            PendingRules(schedulers=frozenset({"default-scheduler"})),
+            waiting.OTHER_SCHEDULER,
+        ),
+        (pod(priority=-10), PendingRules(), None),
+        (pod(priority=-11), PendingRules(), waiting.EXPENDABLE),
+        (
+            pod(metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}),
+            PendingRules(),
+            waiting.DAEMON,
+        ),
+        (
+            pod(schedulingGates=[{"name": "quota"}], reason="SchedulingGated"),
+            PendingRules(),
+            "waiting for scheduling gates: [quota]",
+        ),
+        (pod(age=30), PendingRules(delay_seconds=30), waiting.TOO_YOUNG),
+        (pod(age=31), PendingRules(delay_seconds=30), None),
+        (pod(metadata={"annotations": {waiting.ANNOTATION_DELAY: "2m"}}), PendingRules(), waiting.TOO_YOUNG),
+        (
+            pod(age=20, metadata={"annotations": {waiting.ANNOTATION_DELAY: "1s"}}),
+            PendingRules(delay_seconds=30),
+            waiting.TOO_YOUNG,
+        ),
+        (pod(metadata={"annotations": {waiting.ANNOTATION_DELAY: "soon"}}), PendingRules(), None),
+    ],
+)
+def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingRules, reason: str | None) -> None:
+    found = waiting.sort_out([given], rules, NOW)
+    assert found.aside == ({} if reason is None else {"ns/p": reason})
+    assert found.pods == ((given,) if reason is None else ())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pod(nodeName="n"),
+        pod(status={"nominatedNodeName": "n"}),
+        pod(status={"phase": "Succeeded"}),
+        pod(metadata={"deletionTimestamp": durations.timestamp(NOW)}),
+    ],
+)
+def test_a_pod_that_needs_no_node_is_not_spoken_of(given: Pod) -> None:
+    assert waiting.sort_out([given], PendingRules(), NOW) == waiting.Waiting(())
+
+
+@pytest.mark.parametrize(
+    ("given", "settles"),
+    [
+        ([], False),
+        ([pod(age=1)], True),
+        ([pod(age=1), pod("older", age=2)], False),
+        ([pod(age=10, requests={"nvidia.com/gpu": "1"})], True),
+        ([pod(age=10, requests={"nvidia.com/gpu": "1"}), pod("old", age=90)], True),
+        ([pod(age=30, requests={"nvidia.com/gpu": "1"})], False),
+    ],
+)
+def test_a_round_waits_while_all_pods_are_new(given: list[Pod], settles: bool) -> None:
+    assert waiting.sort_out(given, PendingRules(), NOW).settles is settles
