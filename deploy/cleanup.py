@@ -1,35 +1,43 @@
 """`headroom cleanup`: takes off the cluster what the manager put there and nobody else would ever remove.
 
-Those are the Mid resources in every Node's status (a kubelet keeps what it does not know), the NodeMetrics that the
-manager created, and its Lease. No pod that runs needs any of it. Removing what is not there is no error, so that the
-command can be repeated at will.
+Those are the resources of the tiers it offered in every Node's status (a kubelet keeps what it does not know), its
+annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that it created, and its Lease.
+No pod that runs needs any of it. Removing what is not there is no error, so that the command can be repeated at will.
 """
 
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from manager.eviction import condition
 from manager.main import LEASE_NAME
-from manager.noderesource.writing import MID_RESOURCES
+from manager.noderesource import topology
 from shared import names
 from shared.api.core import Node
 from shared.api.nodemetric import NodeMetric
+from shared.api.topology import NodeResourceTopology
 from shared.errors import HeadroomError
 from shared.kube import config
-from shared.kube.client import Client, Listing
+from shared.kube.client import Client, Listing, Patch
 from shared.kube.errors import ApiError, Conflict, NotFound
-from shared.kube.resources import LEASES, NODEMETRICS, NODES
+from shared.kube.resources import LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
 from shared.kube.retry import Retry
+from shared.names import Tier
 
 # More than a leader needs to see a Node without its Mid, and to write it again.
 SETTLE_SECONDS = 2.0
 ROUNDS = 3
 RETRY = Retry(deadline_seconds=60.0)
+
+ALL_TIERS = tuple(Tier)
+
+# What stands on a Node beside a tier's resources, in another one's domain.
+_ANNOTATIONS = {Tier.BATCH: names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE}
 
 _OWN = re.compile(r"([a-z0-9.-]+\.)?headroom\.io/")
 
@@ -56,16 +64,19 @@ class Step:
     act: Callable[[], object]
 
 
-def removal(node: Node) -> Removal | None:
-    """What the product left on the Node; None when there is nothing.
+def removal(node: Node, tiers: Collection[Tier] = ALL_TIERS) -> Removal | None:
+    """What the product left on the Node when it offered these tiers; None when there is nothing.
 
     Metadata goes with the status in one patch, which the status subresource of Nodes allows. The mark of a simulated
     Node stays: it says what the Node is, and was set by whoever made the Node.
     """
     meta, status = node.metadata, node.status
     parts = {
-        "metadata": {"labels": _own(meta.labels), "annotations": _own(meta.annotations)},
-        "status": {"capacity": _mid(status.capacity), "allocatable": _mid(status.allocatable)},
+        "metadata": {"labels": _own(meta.labels), "annotations": _own(meta.annotations, tiers)},
+        "status": {
+            "capacity": _offered(status.capacity, tiers),
+            "allocatable": _offered(status.allocatable, tiers),
+        },
     }
     patch = {
         part: {field: dict.fromkeys(keys) for field, keys in fields.items() if keys}
@@ -76,37 +87,61 @@ def removal(node: Node) -> Removal | None:
     return Removal(patch, tuple(removed)) if patch else None
 
 
-def run(*, kubeconfig: Path | None, namespace: str, dry_run: bool, say: Callable[[str], None]) -> None:
-    """The command. Raises InvalidInput, Unfinished, and what the API server answers."""
+def run(
+    *,
+    kubeconfig: Path | None,
+    namespace: str,
+    dry_run: bool,
+    say: Callable[[str], None],
+    tiers: Collection[Tier] = ALL_TIERS,
+) -> None:
+    """The command, for a manager that offered `tiers`.
+
+    Raises InvalidInput, Unfinished, and what the API server answers.
+    """
     client = Client(config.discover(str(kubeconfig) if kubeconfig else None), "headroom-cleanup", retry=RETRY)
     try:
-        clean(client, namespace=namespace, dry_run=dry_run, say=say)
+        clean(client, namespace=namespace, dry_run=dry_run, say=say, tiers=tiers)
     finally:
         client.close()
 
 
-def clean(client: Client, *, namespace: str, dry_run: bool, say: Callable[[str], None]) -> None:
+def clean(
+    client: Client,
+    *,
+    namespace: str,
+    dry_run: bool,
+    say: Callable[[str], None],
+    tiers: Collection[Tier] = ALL_TIERS,
+) -> None:
     """Removes everything, and looks again until it stays away; `say` gets a line for each object.
 
     Raises Unfinished, and what the API server answers.
     """
-    steps = list(due(client, namespace))
+    steps = list(due(client, namespace, tiers))
     if dry_run:
         for step in steps:
             say(f"would remove {step.what}")
     elif steps:
-        _remove(client, namespace, steps, say)
+        _remove(client, namespace, tiers, steps, say)
     if not steps:
         say("nothing to remove")
 
 
-def due(client: Client, namespace: str) -> Iterator[Step]:
+def due(client: Client, namespace: str, tiers: Collection[Tier] = ALL_TIERS) -> Iterator[Step]:
     """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
     for node in _readable(client.list(NODES, into=Node)):
-        if found := removal(node):
+        if found := removal(node, tiers):
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield Step(f"from node {name}: {', '.join(found.removed)}", patch)
+        if said := [condition.TYPES[tier] for tier in tiers if condition.on(node, tier)]:
+            name, gone = node.metadata.name, [{"type": type_, "$patch": "delete"} for type_ in said]
+            body = {"status": {"conditions": gone}}
+            patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)
+            yield Step(f"from node {name}: {', '.join(said)}", patch)
+    if Tier.BATCH in tiers:
+        yield from _zones(client)
     for metric in _own_metrics(client):
         name, uid = metric.metadata.name, metric.metadata.uid
         yield Step(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
@@ -115,13 +150,15 @@ def due(client: Client, namespace: str) -> Iterator[Step]:
         yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
 
 
-def _remove(client: Client, namespace: str, steps: list[Step], say: Callable[[str], None]) -> None:
+def _remove(
+    client: Client, namespace: str, tiers: Collection[Tier], steps: list[Step], say: Callable[[str], None]
+) -> None:
     for _ in range(ROUNDS):
         failed = [step for step in steps if not _done(step, say)]
         if failed:
             raise Unfinished(f"{len(failed)} of {len(steps)} could not be removed: {failed[0].what}, ...")
         client.clock.wait(threading.Event(), SETTLE_SECONDS)
-        steps = list(due(client, namespace))
+        steps = list(due(client, namespace, tiers))
         if not steps:
             return
     raise Unfinished(
@@ -142,6 +179,15 @@ def _done(step: Step, say: Callable[[str], None]) -> bool:
     return True
 
 
+def _zones(client: Client) -> Iterator[Step]:
+    """Batch in the zones of nodes; none when there are no such zones in the cluster."""
+    with contextlib.suppress(NotFound):
+        for found in map(topology.read, _readable(client.list(NODERESOURCETOPOLOGIES, into=NodeResourceTopology))):
+            if write := topology.plan(found, None, threshold=0, overdue=True):
+                patch = partial(client.patch, NODERESOURCETOPOLOGIES, found.name, write.patch, kind=Patch.JSON)
+                yield Step(f"from the zones of node {found.name}: {', '.join(names.TIER_RESOURCES[Tier.BATCH])}", patch)
+
+
 def _own_metrics(client: Client) -> list[NodeMetric]:
     """The NodeMetrics that the manager created, and not those it found; none when the kind itself is gone."""
     try:
@@ -158,10 +204,11 @@ def _readable(listing: Listing[T]) -> list[T]:
     return listing.items
 
 
-def _mid(listed: Mapping[str, object] | None) -> list[str]:
-    return [name for name in MID_RESOURCES if name in (listed or {})]
+def _offered(listed: Mapping[str, object] | None, tiers: Collection[Tier]) -> list[str]:
+    return [name for tier in tiers for name in names.TIER_RESOURCES[tier] if name in (listed or {})]
 
 
-def _own(keys: Mapping[str, str] | None) -> list[str]:
-    """Those of the labels or annotations that are in the product's domain."""
-    return [key for key in keys or {} if _OWN.match(key) and key != names.LABEL_SIMULATED]
+def _own(keys: Mapping[str, str] | None, tiers: Collection[Tier] = ()) -> list[str]:
+    """Those of the labels or annotations that are in the product's domain, or come with one of the tiers."""
+    with_tiers = {_ANNOTATIONS[tier] for tier in tiers if tier in _ANNOTATIONS}
+    return [key for key in keys or {} if key in with_tiers or (_OWN.match(key) and key != names.LABEL_SIMULATED)]

@@ -141,7 +141,7 @@ def explain_node(
     output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live cluster.")] = None,
 ) -> int:
-    """Show every term of what NODE offers to Mid, and which one decided."""
+    """Show every term of what NODE offers to Mid and Batch, and which one decided."""
     from deploy import explain as command
 
     print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value))
@@ -152,12 +152,17 @@ def explain_node(
 def cleanup(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
     namespace: Annotated[str, typer.Option(help="Namespace the manager ran in.")] = names.INSTALL_NAMESPACE,
+    offers: Annotated[
+        list[names.Tier] | None, typer.Option(help="What the manager offered, where that was not all (repeatable).")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> int:
-    """Remove what the manager left in a cluster: Mid resources on Nodes, NodeMetrics it created, its Lease."""
+    """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, its Lease."""
     from deploy import cleanup as command
 
-    command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print)
+    command.run(
+        kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, tiers=offers or command.ALL_TIERS
+    )
     return OK
 
 

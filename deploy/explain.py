@@ -1,6 +1,6 @@
-"""`headroom explain node`: every term of a node's Mid, from a live cluster or from what kubectl printed.
+"""`headroom explain node`: every term of what a node offers, from a live cluster or from what kubectl printed.
 
-Both ways end in the manager's own pure function. A file is as true as the moment it was written, so files are
+Both ways end in the manager's own pure functions. A file is as true as the moment it was written, so files are
 explained as of the newest instant that stands in them.
 """
 
@@ -16,15 +16,21 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from manager import configuration
+from manager import answers, configuration
+from manager.answers import Explained
 from manager.configuration import Configuration
-from manager.noderesource import explain
+from manager.decisions import NodeState, Pending
+from manager.eviction import shortfall
+from manager.eviction.tracker import Tracked
+from manager.noderesource import explain, report, writing
+from manager.noderesource.explain import Known
+from manager.noderesource.writing import Rule, WriteRule
+from manager.pods import PodLedger, record
 from shared import durations, explanation, names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.errors import InvalidInput
-from shared.explanation import Explanation, ResourceExplanation
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
@@ -65,14 +71,7 @@ def node(name: str, *, files: Sequence[Path], kubeconfig: Path | None, style: st
     if found is None:
         known = ", ".join(sorted(objects.nodes)) or "none"
         raise InvalidInput(source=objects.source, field="Node", value=name, problem=f"not there (nodes: {known})")
-    explained = explain.explain(
-        found,
-        objects.metrics.get(name),
-        [pod for pod in objects.pods if pod.spec.node_name == name],
-        _strategy(objects, found),
-        objects.now,
-    )
-    return _rendered(name, explained, style)
+    return _rendered(answers.explained(_state(objects, found)), style)
 
 
 def from_cluster(name: str, kubeconfig: Path | None) -> Objects:
@@ -154,6 +153,28 @@ def _at(document: object, path: str) -> object:
     return document
 
 
+def _state(objects: Objects, found: Node) -> NodeState:
+    """What a manager that has just started would make of the node."""
+    name = found.metadata.name
+    metric, strategy = objects.metrics.get(name), _strategy(objects, found)
+    ledger = PodLedger()
+    for pod in objects.pods:
+        ledger.replace(None, record(pod))
+    pods = ledger.on(name)
+    known = Known.of(ledger.requested(name), pods)
+    decision = explain.decide(found, None if metric is None else report.read(metric), known, strategy, objects.now)
+    rule = Rule.of(strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now)
+    outcome = writing.plan(found, decision.offers, rule, annotations=explain.annotations(found, decision))
+    pending = None if outcome is None else Pending(outcome.why)
+    shortfalls = {
+        tier: Tracked(name, tier, each, decision, 0.0, None, strategy.strategy.eviction_seconds(tier))
+        for tier, each in shortfall.find(decision, pods).items()
+    }
+    return NodeState(
+        found, known.requested, decision, last_write=None, pending=pending, strategy=strategy, shortfalls=shortfalls
+    )
+
+
 def _strategy(objects: Objects, found: Node) -> NodeStrategy:
     source = f"ConfigMap {names.CONFIG_MAP}"
     current = configuration.after(Configuration(), objects.config_map, source=source)
@@ -164,32 +185,37 @@ def _strategy(objects: Objects, found: Node) -> NodeStrategy:
     return strategy
 
 
-def _rendered(name: str, explained: Explanation, style: str) -> str:
+def _rendered(explained: Explained, style: str) -> str:
     if style == "table":
-        return _table(name, explained)
-    resources = {"cpu": _resource(explained.cpu), "memory": _resource(explained.memory)}
-    answer = {"node": name, "resources": resources, "last_write": None}
+        return _table(explained)
+    answer = msgspec.to_builtins(explained)
     if style == "yaml":
         return yaml.safe_dump(answer, sort_keys=False).rstrip()
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 
-def _resource(of: ResourceExplanation) -> dict[str, object]:
-    terms = [
-        {"name": term.name, "value": term.value, "unit": term.unit, "source": term.source, "time": term.time}
-        for term in of.terms
-    ]
-    return {"terms": terms, "bound": of.bound, "result": of.result}
-
-
-def _table(name: str, explained: Explanation) -> str:
-    lines = [("", "TERM", "VALUE", "SOURCE")]
-    for resource, unit, of in (("cpu", "milli", explained.cpu), ("memory", "bytes", explained.memory)):
-        lines += [
-            ("*" if term.name == of.bound else "", term.name, explanation.amount(term.value, term.unit), term.source)
-            for term in of.terms
-        ]
-        lines.append(("=", f"Mid {resource} (by {of.bound})", explanation.amount(of.result, unit), ""))
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+def _table(explained: Explained) -> str:
+    lines = [("", "TERM", "VALUE", "TIME", "SOURCE")]
+    said = [f"Node {explained.node}"]
+    for tier, of in explained.tiers.items():
+        said.append(f"{tier.title()}: {of.reason}")
+        if of.shortfall is not None:
+            said.append(f"{tier.title()} is short: {of.shortfall.reason}")
+        for resource, unit, row in (("cpu", "milli", of.cpu), ("memory", "bytes", of.memory)):
+            deciding = re.split(r" [+-] ", row.bound)
+            lines += [
+                (
+                    "*" if term.name in deciding else "",
+                    term.name,
+                    explanation.amount(term.value, term.unit),
+                    term.time,
+                    term.source,
+                )
+                for term in row.terms
+            ]
+            result = explanation.amount(row.result, unit)
+            lines.append(("=", f"{tier.title()} {resource} (by {row.bound})", result, "", ""))
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
     rows = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([f"Node {name}: {explained.reason}", *rows])
+    pending = [] if explained.pending is None else [f"Not on the Node: {explained.pending.reason}"]
+    return "\n".join([*said, *rows, *pending])

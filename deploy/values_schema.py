@@ -1,8 +1,8 @@
 """The parts of the chart's values.schema.json that follow from the code: `python -m deploy.values_schema`.
 
-Definitions with a capital letter are written here, from the settings structs and the colocation strategy, so that
-the chart knows every setting, and refuses every other key, from the day the code has it. The rest of the file is
-written by hand.
+Definitions with a capital letter are written here, from the settings structs, the colocation strategy and the
+arguments of the load-aware scheduling, so that the chart knows every setting, and refuses every other key, from the day
+the code has it. The rest of the file is written by hand.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from agent.settings import AgentSettings
+from manager.scheduling.args import LoadAwareArgs
 from manager.settings import ManagerSettings
 from shared import settings
 from shared.api.colocation import NODE_CONFIGS, ColocationStrategy
@@ -26,7 +27,11 @@ SECONDS = "_seconds"
 # What the chart itself decides: where the process is, whom it talks to, where its files are.
 AGENT_CHOSEN = frozenset({"node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"})
 MANAGER_CHOSEN = frozenset(
-    {"kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"}
+    {
+        *("kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"),
+        *("webhook_listen", "webhook_certificates", "webhook_certificate_directory", "webhook_secret"),
+        *("webhook_configuration", "webhook_hosts", "load_aware_args"),
+    }
 )
 
 _DURATION = {
@@ -43,8 +48,8 @@ def completed(document: Schema) -> Schema:
 
 def generated() -> dict[str, Schema]:
     """Definitions by name."""
-    (_, selector), parts = msgspec.json.schema_components(
-        (ColocationStrategy, LabelSelector), schema_hook=_anything, ref_template="#/definitions/{name}"
+    (_, selector, _), parts = msgspec.json.schema_components(
+        (ColocationStrategy, LabelSelector, LoadAwareArgs), schema_hook=_anything, ref_template="#/definitions/{name}"
     )
     parts = {name: _undocumented(part) for name, part in parts.items()}
     strategy = parts.pop(ColocationStrategy.__name__)

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from manager.configuration import Configuration
-from manager.controller import LastWrite, NodeState
+from manager.decisions import LastWrite, NodeState, Pending
+from manager.eviction.tracker import Tracked
 from manager.noderesource import writing
+from manager.noderesource.explain import Decision, Offer
 from shared import durations, names
+from shared.api import colocation
 from shared.explanation import ResourceExplanation
+from shared.names import Tier
 from shared.quantity import QuantityError, Resources
-
-_UNDECIDED = ResourceExplanation((), "undecided", 0)
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node. `mid` is what its status offers now, `reason` why; an amount nobody knows is null."""
+    """One node. `mid` and `batch` are what its status offers now, `reason` why; an amount nobody knows is null."""
 
     name: str
     simulated: bool
@@ -32,6 +34,7 @@ class NodeRow:
     predicted_peak: Amount | None
     reclaimable: Amount | None
     mid: Amount
+    batch: Amount
     reason: str
 
 
@@ -42,13 +45,16 @@ class Nodes:
 
 @dataclass(frozen=True)
 class TermRow:
-    """One term; `unit` is "milli", "bytes" or "percent", `time` when the source said so (RFC 3339)."""
+    """One term; `unit` is "milli", "bytes" or "percent", `time` when its source said so (RFC 3339).
+
+    A source that is not dated is dated by the decision that read it.
+    """
 
     name: str
     value: int
     unit: str
     source: str
-    time: str | None
+    time: str
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,9 @@ class ResourceRow:
     result: int
 
 
+_UNDECIDED = ResourceRow([], "undecided", 0)
+
+
 @dataclass(frozen=True)
 class BothResources:
     cpu: ResourceRow
@@ -67,20 +76,81 @@ class BothResources:
 
 
 @dataclass(frozen=True)
+class PodRow:
+    """A pod ("namespace/name"), and what it holds of its tier."""
+
+    pod: str
+    priority: int
+    held: Amount
+
+
+@dataclass(frozen=True)
+class ShortfallRow:
+    """Pods hold more of a tier than there is (null: nobody knows); `pods` would have to go, in this order.
+
+    `reason` is all of it on one line, `since` when it began, so far as that is known (RFC 3339). Pods go
+    `evicts_after_seconds` later (null: they stay).
+    """
+
+    cause: str
+    held: Amount
+    there_is: Amount | None
+    missing: Amount
+    since: str | None
+    evicts_after_seconds: int | None
+    pods: list[PodRow]
+    reason: str
+
+
+@dataclass(frozen=True)
+class TierRow:
+    """One tier: how what is decided came about, why, and what the Node's status offers now (null: nothing).
+
+    `shortfall` is null while there is what the tier's pods hold.
+    """
+
+    cpu: ResourceRow
+    memory: ResourceRow
+    reason: str
+    on_offer: Amount | None
+    shortfall: ShortfallRow | None
+
+
+@dataclass(frozen=True)
 class LastWriteRow:
-    """What this manager last wrote to the Node; null amounts when it took Mid away."""
+    """What this manager last wrote to the Node, and what called for it; null amounts when it took a tier away.
+
+    `cpu_milli` and `memory_bytes` are Mid's, `offers` has all tiers.
+    """
 
     time: str
     reason: str
+    why: str
     cpu_milli: int | None
     memory_bytes: int | None
+    offers: dict[str, Amount | None]
+
+
+@dataclass(frozen=True)
+class PendingRow:
+    """Why what is decided is not on the Node yet; `until` when time alone ends that (RFC 3339)."""
+
+    reason: str
+    until: str | None
 
 
 @dataclass(frozen=True)
 class Explained:
+    """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
+
+    `pending` is null while the Node says what is decided.
+    """
+
     node: str
     resources: BothResources
+    tiers: dict[str, TierRow]
     last_write: LastWriteRow | None
+    pending: PendingRow | None
 
 
 @dataclass(frozen=True)
@@ -104,6 +174,7 @@ def row(state: NodeState) -> NodeRow:
     """One line of the table."""
     node, decision = state.node, state.decision
     seen = None if decision is None else decision.observed
+    report = None if seen is None else seen.report
     try:
         allocatable: Resources | None = node.allocatable
     except QuantityError:
@@ -113,20 +184,31 @@ def row(state: NodeState) -> NodeRow:
         simulated=node.metadata.label(names.LABEL_SIMULATED) == "true",
         allocatable=_amount(allocatable),
         requested=Amount(*state.requested.total),
-        used=_amount(seen.usage if seen else None),
-        predicted_peak=_amount(seen.peak if seen else None),
-        reclaimable=_amount(seen.reclaimable if seen else None),
-        mid=Amount(*(writing.on_offer(node) or Resources())),
-        reason=decision.explanation.reason if decision else "not decided yet",
+        used=_amount(report.usage if report else None),
+        predicted_peak=_amount(report.peak if report else None),
+        reclaimable=_amount(report.reclaimable if report else None),
+        mid=Amount(*(writing.on_offer(node, Tier.MID) or Resources())),
+        batch=Amount(*(writing.on_offer(node, Tier.BATCH) or Resources())),
+        reason=_reason(decision),
     )
 
 
 def explained(state: NodeState) -> Explained:
-    """Every term of one node's offer."""
-    explanation = state.decision.explanation if state.decision else None
-    cpu, memory = (explanation.cpu, explanation.memory) if explanation else (_UNDECIDED, _UNDECIDED)
-    last_write = None if state.last_write is None else _last_write(state.last_write)
-    return Explained(state.node.metadata.name, BothResources(_resource(cpu), _resource(memory)), last_write)
+    """Every term of one node's offers."""
+    decision = state.decision
+    tiers = (
+        {}
+        if decision is None
+        else {tier.value: _tier(state, tier, offer, decision.time) for tier, offer in decision.offers.items()}
+    )
+    mid = tiers.get(Tier.MID)
+    return Explained(
+        node=state.node.metadata.name,
+        resources=BothResources(mid.cpu, mid.memory) if mid else BothResources(_UNDECIDED, _UNDECIDED),
+        tiers=tiers,
+        last_write=None if state.last_write is None else _last_write(state.last_write),
+        pending=None if state.pending is None else _pending(state.pending),
+    )
 
 
 def status(
@@ -137,14 +219,72 @@ def status(
     return Status(leader, dry_run, waiting_for, configuration.enabled, config_map, problem)
 
 
-def _resource(of: ResourceExplanation) -> ResourceRow:
-    terms = [TermRow(term.name, term.value, term.unit, term.source, term.time) for term in of.terms]
+def _reason(decision: Decision | None) -> str:
+    """What is said of Mid, where Mid is managed."""
+    if decision is None:
+        return "not decided yet"
+    mid = decision.offers.get(Tier.MID)
+    return decision.reason if mid is None else mid.reason
+
+
+def _tier(state: NodeState, tier: Tier, offer: Offer, time: float) -> TierRow:
+    decided, explanation = durations.timestamp(time), offer.explanation
+    cpu, memory = (_resource(each, state, decided) for each in (explanation.cpu, explanation.memory))
+    short = state.shortfalls.get(tier)
+    return TierRow(
+        cpu=cpu,
+        memory=memory,
+        reason=offer.reason,
+        on_offer=_amount(writing.on_offer(state.node, tier)),
+        shortfall=None if short is None else _shortfall(short),
+    )
+
+
+def _shortfall(of: Tracked) -> ShortfallRow:
+    short = of.shortfall
+    return ShortfallRow(
+        cause=short.cause.value,
+        held=Amount(*short.held),
+        there_is=_amount(short.there_is),
+        missing=Amount(*short.missing),
+        since=None if of.began is None else durations.timestamp(of.began),
+        evicts_after_seconds=of.patience_seconds,
+        pods=[PodRow(pod.key, pod.priority, Amount(*pod.held)) for pod in short.pods],
+        reason=short.reason,
+    )
+
+
+def _resource(of: ResourceExplanation, state: NodeState, decided: str) -> ResourceRow:
+    terms = [
+        TermRow(term.name, term.value, term.unit, _source(term.source, state), term.time or decided)
+        for term in of.terms
+    ]
     return ResourceRow(terms, of.bound, of.result)
 
 
+def _source(source: str, state: NodeState) -> str:
+    """With the node's name; a key of the strategy is followed by the place where its value stands."""
+    key = source.partition(" ")[0]
+    if state.strategy is not None and key in colocation.KEYS:
+        source = f"{source} ({state.strategy.source(key)})"
+    return source.replace("{node}", state.node.metadata.name)
+
+
 def _last_write(last: LastWrite) -> LastWriteRow:
-    cpu_milli, memory_bytes = last.offer or (None, None)
-    return LastWriteRow(durations.timestamp(last.time), last.reason, cpu_milli, memory_bytes)
+    offers = {tier.value: _amount(change.new) for tier, change in last.changes.items()}
+    mid = offers.get(Tier.MID)
+    return LastWriteRow(
+        time=durations.timestamp(last.time),
+        reason=last.reason,
+        why=last.why,
+        cpu_milli=mid.cpu_milli if mid else None,
+        memory_bytes=mid.memory_bytes if mid else None,
+        offers=offers,
+    )
+
+
+def _pending(pending: Pending) -> PendingRow:
+    return PendingRow(pending.reason, None if pending.until is None else durations.timestamp(pending.until))
 
 
 def _amount(of: Resources | None) -> Amount | None:

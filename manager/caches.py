@@ -1,22 +1,28 @@
 """What the manager knows of the cluster, kept current by informers, and who should look when it changes."""
 
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from manager import configuration
 from manager.configuration import Configuration
-from manager.noderesource.requests import RequestSums
-from manager.noderesource.situation import Requested
+from manager.noderesource import report
+from manager.noderesource.report import Report
+from manager.pods import PodLedger, PodRecord, Requested, record
 from manager.settings import ManagerSettings
-from shared.api.core import ConfigMap, Node, Pod
+from shared.api.core import ConfigMap, Node, NodeStatus, Pod
+from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetric
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, Informer, Kept, Kind
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
+
+# Whose annotations and conditions of nodes mean something here: Koordinator's and our own.
+_DOMAINS = re.compile(r"(^|\.)(koordinator\.sh|headroom\.io)/")
 
 
 class Caches:
@@ -38,10 +44,11 @@ class Caches:
         self._changed = changed
         self._configured = configured
         self._config_map_key = settings.config_map_key
-        self._requests = RequestSums()
-        self._nodes = Informer(client, NODES, Node, on_change=self._node)
-        self._metrics = Informer(client, NODEMETRICS, NodeMetric, on_change=self._metric)
-        self._pods = Informer(client, PODS, Pod, on_change=self._pod)
+        self._ledger = PodLedger()
+        self._complete = False
+        self._nodes = Informer(client, NODES, Kept(Node, _slim), on_change=self._node)
+        self._metrics = Informer(client, NODEMETRICS, Kept(NodeMetric, report.read), on_change=self._metric)
+        self._pods = Informer(client, PODS, Kept(Pod, record), on_change=self._pod)
         self._config_maps = Informer(
             client,
             CONFIGMAPS,
@@ -68,8 +75,7 @@ class Caches:
 
     def names(self) -> set[str]:
         """Every name a Node or a NodeMetric has."""
-        named = {node.metadata.name for node in self._nodes.values()}
-        return named | {metric.metadata.name for metric in self._metrics.values()}
+        return {*self._nodes.keys(), *self._metrics.keys()}
 
     def nodes(self) -> list[Node]:
         return self._nodes.values()
@@ -77,34 +83,35 @@ class Caches:
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
-    def metric(self, name: str) -> NodeMetric | None:
+    def report(self, name: str) -> Report | None:
+        """What the node's NodeMetric says."""
         return self._metrics.get(name)
+
+    def pods(self, name: str) -> Collection[PodRecord]:
+        """The pods on the node."""
+        return self._ledger.on(name)
 
     def requested(self, name: str) -> Requested:
         """What the node's pods request."""
-        return self._requests.of(name)
-
-    def forget(self, name: str) -> None:
-        """Lets go of what was summed up for a node that is gone."""
-        self._requests.forget(name)
+        return self._ledger.requested(name)
 
     def _node(self, change: Change[Node]) -> None:
         if change.kind is Kind.SYNCED:
             self._all_changed()
         elif not _is_heartbeat(change):
-            self._changed([change.key])
+            self._some_changed([change.key])
 
-    def _metric(self, change: Change[NodeMetric]) -> None:
+    def _metric(self, change: Change[Report]) -> None:
         if change.kind is Kind.SYNCED:
             self._all_changed()
         else:
-            self._changed([change.key])
+            self._some_changed([change.key])
 
-    def _pod(self, change: Change[Pod]) -> None:
+    def _pod(self, change: Change[PodRecord]) -> None:
         if change.kind is Kind.SYNCED:
             self._all_changed()
         else:
-            self._changed(self._requests.apply(change))
+            self._some_changed(self._ledger.replace(change.old, change.new))
 
     def _config_map(self, change: Change[ConfigMap]) -> None:
         config_map = self._config_maps.get(self._config_map_key)
@@ -115,9 +122,34 @@ class Caches:
         if change.kind is Kind.SYNCED or self.configuration != previous:
             self._all_changed()
 
+    def _some_changed(self, names: Iterable[str]) -> None:
+        # Until all is seen nobody can decide, and then all are looked at.
+        if self._complete or not self.unsynced():
+            self._complete = True
+            self._changed(names)
+
     def _all_changed(self) -> None:
-        if not self.unsynced():
-            self._changed(self.names())
+        self._some_changed(self.names())
+
+
+def _slim(node: Node) -> Node:
+    """The node without what the manager does not read, which is most of it."""
+    meta, spec, status = node.metadata, node.spec, node.status
+    annotations = {name: text for name, text in (meta.annotations or {}).items() if _DOMAINS.search(name)}
+    conditions = tuple(each for each in status.conditions or () if _DOMAINS.search(each.type))
+    return Node(
+        metadata=ObjectMeta(
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+            labels=meta.labels,
+            annotations=annotations or None,
+        ),
+        spec=spec,
+        status=NodeStatus(capacity=status.capacity, allocatable=status.allocatable, conditions=conditions or None),
+    )
 
 
 def _is_heartbeat(change: Change[Node]) -> bool:

@@ -1,4 +1,4 @@
-"""The worker: looks at one node after the other, decides, and writes what is due.
+"""The worker, which looks at one node after the other and decides, and the writers, who write what is due.
 
 Every look is level-based, at the caches as they are now, so a missed, repeated or reordered change does no harm.
 Whoever leads writes; the others decide all the same, and serve what they know.
@@ -10,58 +10,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from manager.caches import Caches
+from manager.decisions import Decisions, Look, NodeState, Pending
+from manager.eviction.condition import Notice
+from manager.eviction.tracker import Tracker
 from manager.metrics import Counters
 from manager.nodemetric import lifecycle, spec
-from manager.noderesource import explain, writing
+from manager.noderesource import explain
 from manager.noderesource.explain import Decision
-from manager.noderesource.situation import Requested
-from manager.noderesource.writing import Write
+from manager.noderesource.report import Report
+from manager.noderesource.topology import ZoneWrite
+from manager.noderesource.writing import Wait, Write
 from manager.reports import Reporter
 from manager.settings import ManagerSettings
+from manager.topologies import Topologies
 from manager.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
-from shared.api.colocation import DEFAULTS, NodeStrategy
+from shared.api.colocation import NodeStrategy
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
-from shared.kube.client import Client
+from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.resources import NODES
-from shared.quantity import Resources
+from shared.kube.resources import NODERESOURCETOPOLOGIES, NODES
 
 logger = logging.getLogger(__name__)
 
 CONFLICT_ATTEMPTS = 4
 WRITE_TIMEOUT_SECONDS = 10.0
+PATIENCE_SECONDS = 1.0  # for which a write waits for nodes to be looked at that may be more urgent
 _IDLE_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class LastWrite:
-    """What this process last wrote to a Node; `offer` is None when it took Mid away."""
-
-    time: float
-    monotonic: float
-    reason: str
-    offer: Resources | None
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """All that is known of one node, for those who read."""
-
-    node: Node
-    requested: Requested
-    decision: Decision | None
-    last_write: LastWrite | None
-
-
-@dataclass(frozen=True)
-class _Due:
-    """A write that is due, with the Node and the decision it rests on."""
-
-    node: Node
-    decision: Decision
-    write: Write
+_SHORTLY_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -69,19 +46,31 @@ class _Plan:
     """What would bring a node to its wanted state."""
 
     step: lifecycle.Step | None
-    due: _Due | None = None
+    look: Look | None = None
+    notice: Notice | None = None
 
     @property
-    def urgency(self) -> Urgency | None:
-        if self.due is not None and self.due.write.shrinks:
-            return Urgency.SHRINK
-        if self.step is not None:
-            return Urgency.LIFECYCLE
-        return None if self.due is None else Urgency.GROW
+    def write(self) -> Write | None:
+        return self.look.outcome if self.look is not None and isinstance(self.look.outcome, Write) else None
+
+    @property
+    def zones(self) -> ZoneWrite | None:
+        return None if self.look is None else self.look.zones
+
+    @property
+    def urgencies(self) -> list[Urgency]:
+        """Of each part, in the order in which they are done."""
+        parts = (
+            (self.write, Urgency.SHRINK if self.write is not None and self.write.shrinks else Urgency.GROW),
+            (self.step, Urgency.LIFECYCLE),
+            (self.notice, Urgency.LIFECYCLE),
+            (self.zones, Urgency.GROW),
+        )
+        return [urgency for part, urgency in parts if part is not None]
 
 
 class Controller:
-    """One worker that drains `queue`, looking at `caches`."""
+    """One worker that drains `queue`, looking at `caches`, and any number of writers."""
 
     def __init__(
         self,
@@ -94,6 +83,8 @@ class Controller:
         reporter: Reporter,
         counters: Counters,
         is_leader: Callable[[], bool],
+        tracker: Tracker,
+        topologies: Topologies | None = None,
     ) -> None:
         self._client = client.single_attempt(WRITE_TIMEOUT_SECONDS)  # the queue has its own idea of when to try again
         self._caches = caches
@@ -103,31 +94,42 @@ class Controller:
         self._reporter = reporter
         self._counters = counters
         self._is_leader = is_leader
-        self._outbox = Outbox()
+        self._tracker = tracker
+        self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
-        self._decisions: dict[str, Decision] = {}
-        self._last_writes: dict[str, LastWrite] = {}
-        self._look_again_at: dict[str, float] = {}  # wall time
-        self._turned_at = clock.monotonic()
+        self._decisions = Decisions(caches, settings, clock, reporter, topologies)
+        self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
+        self._turned_at: dict[str, float] = {}  # by thread
 
     def run(self, stop: threading.Event) -> None:
-        """Works until `stop`. Looking comes first: it is cheap, and finds out what is urgent."""
+        """Looks at nodes until `stop`; for one thread."""
         while not stop.is_set():
-            self._turned_at = self._clock.monotonic()
-            may_write = len(self._outbox) > 0 and self._is_leader()
-            name = self._queue.get(min(_IDLE_SECONDS, self._bucket.delay_seconds()) if may_write else _IDLE_SECONDS)
+            self._turn()
+            name = self._queue.get(_IDLE_SECONDS)
             if name is not None:
                 self._attempt(name, self._look)
-            if may_write and self._bucket.take() and (due := self._outbox.pop()) is not None:
-                self._attempt(due, self._act)
+
+    def write(self, stop: threading.Event) -> None:
+        """Writes what is due until `stop`; for some threads, since a write is mostly waiting for its answer.
+
+        Looking comes first: it is cheap, and finds out what is urgent. Under a load that never lets the queue run
+        empty no write waits for that any longer than its patience.
+        """
+        while not stop.is_set():
+            self._turn()
+            if not self._is_leader():
+                stop.wait(_IDLE_SECONDS)
+            elif self._outbox.wait(_IDLE_SECONDS):
+                may_write = not self._queue.is_filled() or self._outbox.oldest_seconds() > PATIENCE_SECONDS
+                if may_write and self._bucket.take():
+                    self._write_next()
+                else:
+                    stop.wait(_SHORTLY_SECONDS)
 
     def check(self) -> None:
         """Queues the nodes for which time alone changes something: a NodeMetric turns stale, a write falls due."""
-        now = self._clock.now()
-        due = [name for name, at in list(self._look_again_at.items()) if at < now]
-        for name in due:
-            self._look_again_at.pop(name, None)
-        self._queue.add(due)
+        self._queue.add(self._decisions.due())
+        self._queue.add(self._tracker.due())
 
     def look_at_all(self) -> None:
         """Queues every node; to be called when this process starts leading."""
@@ -142,17 +144,70 @@ class Controller:
         node = self._caches.node(name)
         return None if node is None else self._state(node)
 
+    def decision(self, name: str) -> Decision | None:
+        """What was last decided about the node."""
+        memory = self._decisions.of(name)
+        return None if memory is None or memory.look is None else memory.look.decision
+
+    def is_settled(self, name: str) -> bool:
+        """Whether all that is known of the node has been decided on."""
+        return name not in self._queue and not self._caches.unsynced()
+
     def pending(self) -> tuple[int, int]:
         """How many nodes wait to be looked at, and how many to be written."""
         return len(self._queue), len(self._outbox)
 
+    def oldest_seconds(self) -> tuple[float, float]:
+        """For how long the first of them have waited."""
+        return self._queue.oldest_seconds(), self._outbox.oldest_seconds()
+
     def silent_seconds(self) -> float:
-        """Since the worker last came round."""
-        return self._clock.monotonic() - self._turned_at
+        """Since the worker, or the writer that has been away for longest, last came round."""
+        return self._clock.monotonic() - min(self._turned_at.copy().values(), default=self._clock.monotonic())
 
     def _state(self, node: Node) -> NodeState:
         name = node.metadata.name
-        return NodeState(node, self._caches.requested(name), self._decisions.get(name), self._last_writes.get(name))
+        memory, requested = self._decisions.of(name), self._caches.requested(name)
+        look = None if memory is None else memory.look
+        if memory is None or look is None:
+            return NodeState(node, requested, None, None)
+        return NodeState(
+            node,
+            requested,
+            look.decision,
+            memory.last_write,
+            self._why_not_written(look),
+            look.strategy,
+            self._tracker.of(name),
+        )
+
+    def _why_not_written(self, look: Look) -> Pending | None:
+        if look.decision.hold:
+            return Pending(explain.UNDECIDED_REASON)
+        match look.outcome:
+            case None:
+                return None
+            case Wait(why=why, until=until):
+                now = self._clock.now() - self._clock.monotonic()
+                return Pending(why, None if until is None else now + until)
+            case Write(why=why):
+                if self._dry_run:
+                    return Pending(f"dry run: {why}")
+                if not self._is_leader():
+                    return Pending(f"not the leader: {why}")
+                return Pending(f"one of {len(self._outbox)} writes that wait for their turn: {why}")
+
+    def _turn(self) -> None:
+        self._turned_at[threading.current_thread().name] = self._clock.monotonic()
+
+    def _write_next(self) -> None:
+        name = self._outbox.pop()
+        if name is None:
+            return  # another writer was faster
+        try:
+            self._attempt(name, self._act)
+        finally:
+            self._outbox.done(name)
 
     def _attempt(self, name: str, work: Callable[[str], None]) -> None:
         try:
@@ -166,77 +221,87 @@ class Controller:
     def _look(self, name: str) -> None:
         if self._caches.unsynced():
             return  # every name comes again once all is seen
-        plan = self._plan(name)
-        urgency = plan.urgency
+        with self._deciding:
+            plan = self._plan(name)
+        suppressed = self._why_suppressed(plan)
+        if suppressed is not None:
+            self._counters.suppressed.labels(suppressed).inc()
+        urgency = min(plan.urgencies, default=None)
         if urgency is None:
             self._queue.forget(name)
         elif self._dry_run:
-            what = plan.step or (plan.due and plan.due.write.patch)
+            what = plan.step or (plan.write and plan.write.patch) or (plan.zones and plan.zones.patch) or plan.notice
             logger.info("dry run, not written: %s", what, extra={"node": name})
         elif self._is_leader():
             self._outbox.put(name, urgency)
             return
         self._outbox.discard(name)
 
+    def _why_suppressed(self, plan: _Plan) -> str | None:
+        """Why a difference between the decision and the Node is not written."""
+        match plan.look:
+            case Look(outcome=Wait(reason=reason)):
+                return reason
+            case Look(outcome=Write()):
+                return "dry_run" if self._dry_run else None if self._is_leader() else "not_leader"
+        return None
+
     def _act(self, name: str) -> None:
-        """Takes the node's most urgent step, as it is needed now and not when it was queued."""
-        plan = self._plan(name)
-        if plan.due is not None:
-            self._write(plan.due)
+        """Does the first part of what the node needs, as it is needed now and not when it was queued."""
+        with self._deciding:
+            plan = self._plan(name)
+        if plan.write is not None:
+            self._write(plan.look)
+        elif self._is_leader():
             if plan.step is not None:
-                self._outbox.put(name, Urgency.LIFECYCLE)
-        elif plan.step is not None and self._is_leader():
-            lifecycle.perform(self._client, plan.step)
-            self._counters.node_metric_writes.labels(type(plan.step).__name__.lower()).inc()
+                lifecycle.perform(self._client, plan.step)
+                self._counters.node_metric_writes.labels(type(plan.step).__name__.lower()).inc()
+            elif plan.notice is not None:
+                self._say(plan.notice)
+            elif plan.zones is not None:
+                self._write_zones(name, plan.zones)
+        if rest := plan.urgencies[1:]:
+            self._outbox.put(name, min(rest))
         self._queue.forget(name)
 
     def _plan(self, name: str) -> _Plan:
-        node, metric = self._caches.node(name), self._caches.metric(name)
+        node, report = self._caches.node(name), self._caches.report(name)
         if node is None:
-            self._forget(name)
-            return _Plan(None if metric is None else lifecycle.Delete(name, metric.metadata.uid))
-        strategy = self._strategy(node)
-        return _Plan(self._step(name, strategy), self._due(node, strategy))
+            self._decisions.forget(name)
+            self._tracker.forget(name)
+            return _Plan(None if report is None else lifecycle.Delete(name, report.uid))
+        look = self._looked(node)
+        return _Plan(self._step(name, report, look.strategy), look, self._notice(look))
 
-    def _strategy(self, node: Node) -> NodeStrategy | None:
-        strategy = self._caches.configuration.strategy(node)
-        self._reporter.strategy(node, strategy)
-        return strategy
+    def _looked(self, node: Node) -> Look:
+        look = self._decisions.look(node)
+        self._counters.decided(look.decision)
+        return look
 
-    def _step(self, name: str, strategy: NodeStrategy | None) -> lifecycle.Step | None:
+    def _notice(self, look: Look) -> Notice | None:
+        """What is due to be said of pods that hold too much; not to know it must not keep back what shrinks."""
+        name = look.node.metadata.name
+        try:
+            return self._tracker.looked(look.node, look.strategy, look.decision, self._caches.pods(name))
+        except Exception:
+            logger.exception("it could not be told what pods hold beyond what there is", extra={"node": name})
+            return None
+
+    def _step(self, name: str, report: Report | None, strategy: NodeStrategy | None) -> lifecycle.Step | None:
         if strategy is None:
             return None
-        metric = self._caches.metric(name)
-        settled = self._caches.configuration.settled
-        wanted = spec.desired(strategy, settled=settled, old=None if metric is None else metric.spec)
-        return lifecycle.plan(name, metric, wanted)
+        old = None if report is None else report.spec
+        wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old)
+        return lifecycle.plan(name, old, wanted)
 
-    def _due(self, node: Node, strategy: NodeStrategy | None) -> _Due | None:
-        """Decides about the node, notes when time alone may change the answer, and applies the write rule."""
-        name, now = node.metadata.name, self._clock.now()
-        decision = explain.decide(node, self._caches.metric(name), self._caches.requested(name), strategy, now)
-        self._decisions[name] = decision
-        self._counters.decisions.inc()
-        rule, last = strategy.strategy if strategy else DEFAULTS, self._last_writes.get(name)
-        since = None if last is None else self._clock.monotonic() - last.monotonic
-        times = [] if decision.expires_at is None else [decision.expires_at]
-        if since is not None and since <= rule.update_time_threshold_seconds:
-            times.append(now + rule.update_time_threshold_seconds - since)
-        if times:
-            self._look_again_at[name] = min(times)
-        if decision.hold:
-            return None
-        write = writing.plan(node, decision.offer, strategy=rule, since_last_seconds=since)
-        return None if write is None else _Due(node, decision, write)
-
-    def _write(self, due: _Due | None) -> None:
+    def _write(self, look: Look | None) -> None:
         """Patches the Node; on a conflict decides again on the Node as it is now. A node that is gone is no error."""
         conflicts = 0
-        while due is not None and self._is_leader():
-            name = due.node.metadata.name
+        while look is not None and isinstance(look.outcome, Write) and self._is_leader():
+            name = look.node.metadata.name
             try:
-                self._client.patch(NODES, name, due.write.patch, subresource="status")
-                return self._written(due)
+                self._client.patch(NODES, name, look.outcome.patch, subresource="status")
+                return self._written(look.node, look.outcome, look.decision)
             except NotFound:
                 return logger.info("node vanished before its write", extra={"node": name})
             except Conflict:
@@ -245,8 +310,35 @@ class Controller:
                 if conflicts == CONFLICT_ATTEMPTS:
                     raise
             fresh = self._fresh(name)
-            due = None if fresh is None else self._due(fresh, self._strategy(fresh))
+            with self._deciding:
+                look = None if fresh is None else self._looked(fresh)
         return None
+
+    def _say(self, notice: Notice) -> None:
+        """Patches the Node's own conditions, which nobody else writes."""
+        name = notice.node.metadata.name
+        try:
+            patch = notice.patch(self._clock.now())
+            self._client.patch(NODES, name, patch, kind=Patch.STRATEGIC, subresource="status")
+        except NotFound:
+            return logger.info("node vanished before its condition was written", extra={"node": name})
+        with self._deciding:
+            self._tracker.noticed(notice)
+        self._counters.condition_writes.inc()
+        for tier in notice.turned:
+            said = notice.said[tier]
+            self._reporter.node_event(notice.node, said.event_type, said.event_reason(tier), said.message)
+        return None
+
+    def _write_zones(self, name: str, write: ZoneWrite) -> None:
+        """Patches the NodeResourceTopology. Raises Conflict when it has changed, and comes again when that is seen."""
+        try:
+            self._client.patch(NODERESOURCETOPOLOGIES, name, write.patch, kind=Patch.JSON)
+        except NotFound:
+            return logger.info("zones vanished before their write", extra={"node": name})
+        with self._deciding:
+            self._decisions.zones_written(name, write)
+        return self._counters.zone_writes.inc()
 
     def _fresh(self, name: str) -> Node | None:
         try:
@@ -254,14 +346,8 @@ class Controller:
         except NotFound:
             return None
 
-    def _written(self, due: _Due) -> None:
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        self._last_writes[due.node.metadata.name] = LastWrite(now, monotonic, due.write.reason, due.write.new)
-        self._counters.writes.labels(due.write.reason).inc()
-        self._reporter.written(due.node, due.write, due.decision)
-
-    def _forget(self, name: str) -> None:
-        for known in (self._decisions, self._last_writes, self._look_again_at):
-            known.pop(name, None)
-        self._reporter.forget(name)
-        self._caches.forget(name)
+    def _written(self, node: Node, write: Write, decision: Decision) -> None:
+        with self._deciding:
+            self._decisions.written(node.metadata.name, write)
+            self._reporter.written(node, write, decision)
+        self._counters.writes.labels(write.reason).inc()

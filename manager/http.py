@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from manager import answers
 from manager.answers import Explained, Nodes, Status
-from manager.controller import NodeState
+from manager.decisions import NodeState
 from shared import errors, web
 
 # The page loads nothing but its own three files; what a node calls itself can never become a script.

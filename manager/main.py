@@ -1,6 +1,8 @@
 """Wiring and life of the manager process."""
 
+import gc
 import importlib.metadata
+import itertools
 import logging
 import os
 import socket
@@ -8,6 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -15,9 +18,17 @@ from manager import answers, http
 from manager.answers import Status
 from manager.caches import Caches
 from manager.controller import Controller
+from manager.eviction.evictor import Evictor
+from manager.eviction.metrics import Counters as EvictionCounters
+from manager.eviction.metrics import ShortfallCollector
+from manager.eviction.tracker import Tracker
 from manager.metrics import Counters, StateCollector
 from manager.reports import Reporter
+from manager.scheduling import args as scheduling_args
+from manager.scheduling import explained, extender
+from manager.scheduling.advice import Advisor
 from manager.settings import ManagerSettings
+from manager.topologies import Topologies
 from manager.workqueue import WorkQueue
 from shared import settings as settings_module
 from shared import telemetry, termination, web
@@ -27,14 +38,23 @@ from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.events import Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
+from shared.names import Tier
 from shared.telemetry import Loops
+
+if TYPE_CHECKING:
+    from manager.webhook.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "headroom-manager"
 
+# So many writes wait for their answers at a time; of an API server that takes 20 ms each, these are 400 a second.
+WRITERS = 8
+
 # Longer than a write with all its conflicts may take when every answer comes at the last moment.
 MAX_SILENCE_SECONDS = 120.0
+
+EVICTION_INTERVAL_SECONDS = 1.0
 
 
 class Manager:
@@ -48,7 +68,9 @@ class Manager:
         self._recorder = None if settings.dry_run else Recorder(client, "headroom-manager", identity)
         reporter = Reporter(self._recorder)
         queue = WorkQueue(clock)
+        self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
+        tracker = Tracker(clock)
         self._controller = Controller(
             client,
             self._caches,
@@ -58,12 +80,17 @@ class Manager:
             reporter=reporter,
             counters=Counters(registry),
             is_leader=self.is_leader,
+            tracker=tracker,
+            topologies=self._topologies,
         )
+        self._evictor = None if settings.dry_run else self._made_evictor(client, clock, tracker, reporter, registry)
+        registry.register(ShortfallCollector(tracker.all, clock.monotonic))
         registry.register(
             StateCollector(
                 nodes=lambda: [(state.node, state.decision) for state in self._controller.states()],
                 configuration=lambda: self._caches.configuration,
                 pending=self._controller.pending,
+                oldest_seconds=self._controller.oldest_seconds,
                 is_leader=self.is_leader,
                 now=clock.now,
             )
@@ -75,12 +102,22 @@ class Manager:
             unhealthy=self._silent,
             version=importlib.metadata.version("headroom"),
         )
+        load_aware_args = scheduling_args.load(settings.load_aware_args)
+        advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock)
+        app.include_router(extender.router(advisor, registry))
+        app.include_router(explained.router(advisor))
         self._server = web.server(app, settings.listen or _default_listen())
+        self._webhook = self._made_webhook(client, registry)
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the HTTP endpoints."""
         return self._server.address
+
+    @property
+    def webhook_address(self) -> tuple[str, int] | None:
+        """Host and port of the admission webhook."""
+        return None if self._webhook is None else self._webhook.address
 
     def is_leader(self) -> bool:
         """Whether this process may write."""
@@ -92,16 +129,57 @@ class Manager:
         if self._recorder is not None:
             self._loops.start("events", self._recorder.run)
         self._caches.start(self._loops)
+        if self._topologies is not None:
+            self._loops.start("informer-noderesourcetopologies", self._topologies.run)
         self._loops.start("worker", self._controller.run)
+        for number in range(WRITERS):
+            self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
+        if self._evictor is not None:
+            self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evictor.round)
         if self._elector is not None:
             self._loops.start("election", self._elect)
+        if self._webhook is not None:
+            self._webhook.start(self._loops)
         logger.info("manager started", extra={"url": self._server.url})
 
     def close(self) -> None:
         """Stops working, gives the lease up, stops serving."""
         self._loops.close()
+        if self._webhook is not None:
+            self._webhook.close()
         self._server.close()
+
+    def _made_evictor(
+        self, client: Client, clock: Clock, tracker: Tracker, reporter: Reporter, registry: CollectorRegistry
+    ) -> Evictor:
+        return Evictor(
+            client,
+            tracker,
+            clock,
+            per_minute=self._settings.evictions_per_minute,
+            node=self._caches.node,
+            pods=self._caches.pods,
+            is_settled=self._controller.is_settled,
+            is_leader=self.is_leader,
+            reporter=reporter,
+            counters=EvictionCounters(registry),
+        )
+
+    def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
+        if not self._settings.webhook_listen or self._settings.dry_run:  # a patch of a pod would be a write
+            return None
+        from manager.webhook.webhook import Webhook  # here, as it loads OpenSSL's bindings
+
+        return Webhook(
+            self._settings,
+            client,
+            registry,
+            recorder=self._recorder,
+            nodes=self._caches.nodes,
+            pods=lambda: itertools.chain.from_iterable(map(self._caches.pods, self._caches.names())),
+            is_leader=self.is_leader,
+        )
 
     def _silent(self) -> dict[str, float]:
         """Loops that have not come round for too long, with that time in seconds."""
@@ -123,6 +201,14 @@ class Manager:
         )
 
 
+def collect_seldom() -> None:
+    """Lets the garbage collector rest: millions of objects stay, and next to none of those that go are in cycles.
+
+    With Python's own thresholds, walking over them takes half of a cold start.
+    """
+    gc.set_threshold(50_000, 20, 100)
+
+
 def main(argv: Sequence[str]) -> int:
     """The daemon: 0 after SIGTERM or SIGINT, 2 for settings that mean nothing."""
     try:
@@ -133,6 +219,7 @@ def main(argv: Sequence[str]) -> int:
             argv=argv,
             environment=os.environ,
         )
+        collect_seldom()
         telemetry.configure_logging(level=settings.log_level, style=settings.log_format)
         logger.info("effective settings", extra={"settings": settings_module.shown(settings)})
         clock, registry = SystemClock(), CollectorRegistry()

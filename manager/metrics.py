@@ -11,6 +11,7 @@ from manager.configuration import Configuration
 from manager.noderesource import writing
 from manager.noderesource.explain import Decision
 from shared.api.core import Node
+from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
 
 
@@ -21,11 +22,24 @@ class Counters:
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"headroom_manager_{name}", about, labels, registry=registry)
 
-        self.decisions = counter("decisions", "Nodes decided about")
+        self._decisions = counter("decisions", "Decisions by what bound the tier's cpu", "tier", "bound")
+        self._decided: dict[tuple[Tier, str], Counter] = {}
         self.writes = counter("node_writes", "Node statuses written", "reason")
+        self.suppressed = counter("node_writes_suppressed", "Looks that found a difference and left it", "reason")
         self.node_metric_writes = counter("node_metric_writes", "NodeMetrics created, updated and deleted", "verb")
+        self.zone_writes = counter("zone_writes", "NodeResourceTopologies that got Batch written into their zones")
+        self.condition_writes = counter("node_condition_writes", "Shortfall conditions written to Nodes")
         self.conflicts = counter("node_write_conflicts", "Node writes that met another writer and were decided anew")
         self.failures = counter("failures", "Nodes that could not be brought up to date, and are tried again", "error")
+
+    def decided(self, decision: Decision) -> None:
+        """Counts one decision."""
+        for tier, offer in decision.offers.items():
+            key = (tier, offer.explanation.cpu.bound)
+            counted = self._decided.get(key)
+            if counted is None:
+                counted = self._decided[key] = self._decisions.labels(*key)
+            counted.inc()
 
 
 class StateCollector(Collector):
@@ -37,20 +51,25 @@ class StateCollector(Collector):
         nodes: Callable[[], Iterable[tuple[Node, Decision | None]]],
         configuration: Callable[[], Configuration],
         pending: Callable[[], tuple[int, int]],
+        oldest_seconds: Callable[[], tuple[float, float]],
         is_leader: Callable[[], bool],
         now: Callable[[], float],
     ) -> None:
         self._nodes = nodes
         self._configuration = configuration
         self._pending = pending
+        self._oldest_seconds = oldest_seconds
         self._is_leader = is_leader
         self._now = now
 
     def collect(self) -> Iterator[Metric]:
         looks, writes = self._pending()
+        look_seconds, write_seconds = self._oldest_seconds()
         configuration = self._configuration()
         yield _gauge("queue_length", "Nodes waiting to be looked at", looks)
         yield _gauge("pending_writes", "Nodes waiting to be written", writes)
+        yield _gauge("queue_oldest_seconds", "How long the next node has waited to be looked at", look_seconds)
+        yield _gauge("pending_writes_oldest_seconds", "How long the next node has waited to be written", write_seconds)
         yield _gauge("leader", "1 while this process may write", self._is_leader())
         yield _gauge(
             "config_last_reload_success", "0 while the newest ConfigMap is refused", configuration.problem is None
@@ -65,26 +84,37 @@ class StateCollector(Collector):
         return []
 
     def _of_nodes(self) -> Iterator[Metric]:
-        cpu = _family("node_mid_cpu_cores", "Mid cpu on offer in the Node's status", "node")
-        memory = _family("node_mid_memory_bytes", "Mid memory on offer in the Node's status", "node")
+        offered = {
+            tier: (
+                _family(f"node_{tier}_cpu_cores", f"{tier.title()} cpu on offer in the Node's status", "node"),
+                _family(f"node_{tier}_memory_bytes", f"{tier.title()} memory on offer in the Node's status", "node"),
+            )
+            for tier in Tier
+        }
         age = _family("node_metric_age_seconds", "Since the last report of the node", "node")
-        bounds: Tally[tuple[str, str]] = Tally()
+        bounds: Tally[tuple[str, str, str]] = Tally()
         now = self._now()
         for node, decision in self._nodes():
-            name, offer = node.metadata.name, writing.on_offer(node)
-            if offer is not None:
-                cpu.add_metric([name], offer.cpu_milli / MILLI_PER_CORE)
-                memory.add_metric([name], offer.memory_bytes)
+            name = node.metadata.name
+            for tier, (cpu, memory) in offered.items():
+                offer = writing.on_offer(node, tier)
+                if offer is not None:
+                    cpu.add_metric([name], offer.cpu_milli / MILLI_PER_CORE)
+                    memory.add_metric([name], offer.memory_bytes)
             if decision is None:
                 continue
-            bounds["cpu", decision.explanation.cpu.bound] += 1
-            bounds["memory", decision.explanation.memory.bound] += 1
-            if decision.observed is not None and decision.observed.update_time is not None:
-                age.add_metric([name], now - decision.observed.update_time)
-        by_bound = _family("nodes", "Nodes by what bounds their offer", "resource", "bound")
-        for (resource, bound), count in sorted(bounds.items()):
-            by_bound.add_metric([resource, bound], count)
-        yield from (cpu, memory, age, by_bound)
+            for tier, decided in decision.offers.items():
+                bounds[tier, "cpu", decided.explanation.cpu.bound] += 1
+                bounds[tier, "memory", decided.explanation.memory.bound] += 1
+            report = None if decision.observed is None else decision.observed.report
+            if report is not None and report.update_time is not None:
+                age.add_metric([name], now - report.update_time)
+        by_bound = _family("nodes", "Nodes by what bounds their offer", "tier", "resource", "bound")
+        for labels, many in sorted(bounds.items()):
+            by_bound.add_metric(list(labels), many)
+        for families in offered.values():
+            yield from families
+        yield from (age, by_bound)
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -4,12 +4,15 @@ import logging
 from typing import Literal
 
 from manager.configuration import Configuration
+from manager.noderesource import preparation
 from manager.noderesource.explain import Decision
 from manager.noderesource.writing import Write
+from manager.pods import PodRecord
 from shared import explanation
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node
 from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
+from shared.names import Tier
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
@@ -17,8 +20,8 @@ logger = logging.getLogger(__name__)
 CONFIG_REFUSED = "ColocationCfgUnmarshalFailed"
 CONFIG_PROBLEM = "ColocationCfgInvalid"
 STRATEGY_REFUSED = "ColocationStrategyInvalid"
-MID_CHANGED = "MidResourceChanged"
-MID_WITHDRAWN = "MidResourceReset"
+CHANGED = {Tier.MID: "MidResourceChanged", Tier.BATCH: "BatchResourceChanged"}
+WITHDRAWN = {Tier.MID: "MidResourceReset", Tier.BATCH: "BatchResourceReset"}
 
 _ABSENT = "absent"  # no resourceVersion looks like this
 
@@ -52,25 +55,43 @@ class Reporter:
             self._event(regarding, WARNING, CONFIG_PROBLEM, str(problem))
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
-        """A node's own annotation and labels were read; what is wrong with them concerns that node alone."""
-        problems = () if strategy is None else tuple(map(str, strategy.problems))
-        if problems == self._reported_nodes.get(node.metadata.name, ()):
+        """A node's own annotations and labels were read; what is wrong with them concerns that node alone."""
+        found = (() if strategy is None else strategy.problems) + preparation.problems(node)
+        reported = self._reported_nodes.get(node.metadata.name, ())
+        if not found and not reported:
+            return
+        problems = tuple(map(str, found))
+        if problems == reported:
             return
         self._reported_nodes[node.metadata.name] = problems
         for problem in problems:
-            logger.error("part of the node's own strategy is not in effect: %s", problem)
+            logger.error("part of the node's own annotations and labels is not in effect: %s", problem)
             self._event(_node(node), WARNING, STRATEGY_REFUSED, problem)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:
-        """A Node's offer was written; small and periodic changes are for the log alone."""
-        text = f"{_amount(write.old)} -> {_amount(write.new)}: {decision.explanation.reason}"
-        logger.info("Mid written: %s", text, extra={"node": node.metadata.name, "reason": write.reason})
-        if write.reason != "difference":
-            return
-        if write.new is None:
-            self._event(_node(node), WARNING if decision.is_degraded else NORMAL, MID_WITHDRAWN, text)
-        else:
-            self._event(_node(node), NORMAL, MID_CHANGED, text)
+        """A Node's offers were written; small and periodic changes are for the log alone."""
+        logger.info("Node written: %s", write.why, extra={"node": node.metadata.name, "reason": write.reason.value})
+        for tier, change in write.changes.items():
+            offer = decision.offers[tier]
+            text = f"{tier} {_amount(change.old)} -> {_amount(change.new)}: {offer.reason}"
+            if change.old == change.new:
+                continue
+            logger.info("%s", text, extra={"node": node.metadata.name})
+            if not change.is_large:
+                continue
+            if change.new is None:
+                self._event(_node(node), WARNING if offer.is_degraded else NORMAL, WITHDRAWN[tier], text)
+            else:
+                self._event(_node(node), NORMAL, CHANGED[tier], text)
+
+    def node_event(self, node: Node, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Something happened to a Node."""
+        self._event(_node(node), type_, reason, message)
+
+    def pod_event(self, pod: PodRecord, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Something happened to a pod."""
+        namespace, _, name = pod.key.partition("/")
+        self._event(ObjectRef("v1", "Pod", name, namespace, pod.uid), type_, reason, message)
 
     def forget(self, name: str) -> None:
         """The node is gone."""

@@ -25,6 +25,22 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = 5.0
     writes_per_second: Annotated[float, Meta(gt=0, description="writes to the cluster, on average at most")] = 50.0
     write_burst: Annotated[int, Meta(ge=1, description="writes to the cluster, at once at most")] = 100
+    evictions_per_minute: Annotated[
+        float, Meta(gt=0, description="pods evicted for want of their resource, at most and evenly spread")
+    ] = 30.0
+    offers: Annotated[
+        str,
+        Meta(
+            pattern="^(mid|batch|mid,batch|batch,mid)$", description="which tiers are offered; others stay as they are"
+        ),
+    ] = "mid,batch"
+    write_rule: Annotated[
+        str,
+        Meta(
+            pattern="^(damped|upstream)$",
+            description="damped: shrink at once, grow once it lasts; upstream: Koordinator's threshold and age alone",
+        ),
+    ] = "damped"
     dry_run: Annotated[bool, Meta(description="decide and explain, but write nothing")] = False
 
     leader_elect: Annotated[bool, Meta(description="let only the holder of a Lease write")] = True
@@ -33,8 +49,31 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     renew_deadline_seconds: Annotated[float, Meta(gt=0, description="when a leader that cannot renew gives up")] = 10.0
     retry_period_seconds: Annotated[float, Meta(gt=0, description="between two tries to get or renew the lease")] = 2.0
 
+    webhook_listen: Annotated[str, Meta(description="address of the admission webhook; empty: there is none")] = ""
+    webhook_certificates: Annotated[
+        str, Meta(pattern="^(self|files)$", description="self: made here, kept in the Secret; files: from a directory")
+    ] = "self"
+    webhook_certificate_directory: Annotated[str, Meta(description="where tls.crt and tls.key are, for files")] = ""
+    webhook_secret: Annotated[str, Meta(min_length=1, description="name of the Secret, for self")] = "headroom-webhook"
+    webhook_configuration: Annotated[
+        str, Meta(min_length=1, description="name of the webhook configurations that are told the authority, for self")
+    ] = "headroom"
+    webhook_hosts: Annotated[
+        tuple[str, ...],
+        Meta(description="names and addresses that API servers call, for self; empty: the Service headroom-webhook"),
+    ] = ()
+
+    load_aware_args: Annotated[
+        str, Meta(description="file with LoadAwareSchedulingArgs for the extender; empty: load refuses no node")
+    ] = ""
+
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
     log_format: Annotated[str, Meta(pattern="^(auto|json|text)$", description="auto: text on a terminal")] = "auto"
+
+    @property
+    def tiers(self) -> tuple[names.Tier, ...]:
+        """What `offers` names."""
+        return tuple(tier for tier in names.Tier if tier in self.offers.split(","))
 
     @property
     def config_map_key(self) -> str:

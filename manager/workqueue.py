@@ -1,4 +1,4 @@
-"""What the one worker has to look at, and what it may write: two queues by node name, each name in them once.
+"""What the worker has to look at, and what the writers may write: two queues by node name, each name in them once.
 
 Looking is cheap and comes first. Writing costs a token each, and the most urgent write takes the next one, so that a
 change of the whole fleet is spread over time with the shrinking offers ahead.
@@ -24,7 +24,7 @@ class WorkQueue:
         self._jitter = jitter or Jitter()
         self._filled = threading.Condition()
         self._ready: deque[str] = deque()
-        self._queued: set[str] = set()
+        self._queued: dict[str, float] = {}  # the names in `_ready`, and since when
         self._later: list[tuple[float, str]] = []
         self._delayed: dict[str, float] = {}  # the names in `_later`, and until when
         self._failures: dict[str, int] = {}
@@ -63,12 +63,26 @@ class WorkQueue:
             if not self._ready:
                 return None
             name = self._ready.popleft()
-            self._queued.discard(name)
+            del self._queued[name]
             return name
 
     def __len__(self) -> int:
         with self._filled:
             return len(self._ready) + len(self._later)
+
+    def is_filled(self) -> bool:
+        """Whether a name waits to be looked at now."""
+        with self._filled:
+            return bool(self._ready)
+
+    def __contains__(self, name: str) -> bool:
+        with self._filled:
+            return name in self._queued or name in self._delayed
+
+    def oldest_seconds(self) -> float:
+        """For how long the next name has waited to be looked at."""
+        with self._filled:
+            return self._clock.monotonic() - self._queued[self._ready[0]] if self._ready else 0.0
 
     def _promote(self) -> None:
         now = self._clock.monotonic()
@@ -78,14 +92,15 @@ class WorkQueue:
             self._push([name])
 
     def _push(self, names: Iterable[str]) -> None:
+        now = self._clock.monotonic()
         for name in names:
             if name not in self._queued:
-                self._queued.add(name)
+                self._queued[name] = now
                 self._ready.append(name)
 
 
 class TokenBucket:
-    """At most `per_second` on average and `burst` at once; used by one thread."""
+    """At most `per_second` on average and `burst` at once."""
 
     def __init__(self, clock: Clock, *, per_second: float, burst: float) -> None:
         self._clock = clock
@@ -93,19 +108,22 @@ class TokenBucket:
         self._burst = burst
         self._tokens = burst
         self._refilled_at = clock.monotonic()
+        self._lock = threading.Lock()
 
     def take(self) -> bool:
         """Takes a token if there is one."""
-        self._refill()
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+        with self._lock:
+            self._refill()
+            if self._tokens < 1:
+                return False
+            self._tokens -= 1
+            return True
 
     def delay_seconds(self) -> float:
         """Until there is a token."""
-        self._refill()
-        return max(0.0, (1 - self._tokens) / self._per_second)
+        with self._lock:
+            self._refill()
+            return max(0.0, (1 - self._tokens) / self._per_second)
 
     def _refill(self) -> None:
         now = self._clock.monotonic()
@@ -122,30 +140,63 @@ class Urgency(enum.IntEnum):
 
 
 class Outbox:
-    """The nodes that need a write, most urgent first, then in the order they asked; used by one thread."""
+    """The nodes that need a write, most urgent first, then in the order they asked.
 
-    def __init__(self) -> None:
-        self._lanes: dict[Urgency, dict[str, None]] = {urgency: {} for urgency in Urgency}
+    A name that was popped is not given out again until it is `done`, so that no node is written twice at once.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Condition()
+        self._popped: set[str] = set()
+        self._lanes: dict[Urgency, dict[str, float]] = {urgency: {} for urgency in Urgency}
 
     def put(self, name: str, urgency: Urgency) -> None:
         """Notes that `name` needs a write; one of the same urgency keeps its turn."""
-        for other, lane in self._lanes.items():
-            if other is not urgency:
-                lane.pop(name, None)
-        self._lanes[urgency].setdefault(name)
+        with self._lock:
+            for other, lane in self._lanes.items():
+                if other is not urgency:
+                    lane.pop(name, None)
+            self._lanes[urgency].setdefault(name, self._clock.monotonic())
+            self._lock.notify()
 
     def discard(self, name: str) -> None:
         """`name` needs no write any more."""
-        for lane in self._lanes.values():
-            lane.pop(name, None)
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.pop(name, None)
 
     def pop(self) -> str | None:
         """The name whose turn it is."""
-        for lane in self._lanes.values():
-            for name in lane:
-                del lane[name]
-                return name
+        with self._lock:
+            for lane in self._lanes.values():
+                for name in lane:
+                    if name not in self._popped:
+                        del lane[name]
+                        self._popped.add(name)
+                        return name
         return None
 
+    def done(self, name: str) -> None:
+        """What `pop` gave out has been dealt with."""
+        with self._lock:
+            self._popped.discard(name)
+            self._lock.notify()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Whether there is something for `pop` to give out within the time."""
+        with self._lock:
+            return self._lock.wait_for(self._has_next, timeout_seconds)
+
+    def _has_next(self) -> bool:
+        return any(name not in self._popped for lane in self._lanes.values() for name in lane)
+
+    def oldest_seconds(self) -> float:
+        """For how long the first of each urgency has waited, at most."""
+        with self._lock:
+            since = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
+        return self._clock.monotonic() - min(since) if since else 0.0
+
     def __len__(self) -> int:
-        return sum(len(lane) for lane in self._lanes.values())
+        with self._lock:
+            return sum(len(lane) for lane in self._lanes.values())

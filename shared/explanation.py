@@ -10,7 +10,7 @@ import msgspec
 from shared import quantity
 
 
-class Term(msgspec.Struct, frozen=True, omit_defaults=True):
+class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One quantity that went into a decision.
 
     `unit` is "milli", "bytes" or "percent"; `source` says where the value was read; `time` is the RFC 3339 instant

@@ -17,15 +17,36 @@ BATCH_MEMORY = "kubernetes.io/batch-memory"
 # Labels and annotations on pods
 LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
 LABEL_QOS_CLASS = "koordinator.sh/qosClass"
+LABEL_PRIORITY = "koordinator.sh/priority"
+LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
+ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
+ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+
+# On a ClusterColocationProfile, or on a pod itself: requests stay as they are.
+ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
+
+# On a pod: how load-aware scheduling estimates its usage, where the pod may say so.
+ANNOTATION_ESTIMATED_SCALING_FACTORS = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
+ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 
 # Labels and annotations on nodes
+ANNOTATION_USAGE_THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
 ANNOTATION_COLOCATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
 ANNOTATION_NODE_RESERVATION = "node.koordinator.sh/reservation"
 ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
+ANNOTATION_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
+ANNOTATION_THIRD_PARTY_ALLOCATIONS = "node.koordinator.sh/thirdPartyAllocations"
+ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE = "node.koordinator.sh/originExtendedAllocatable"
 LABEL_CPU_RECLAIM_RATIO = "node.koordinator.sh/cpu-reclaim-ratio"
 LABEL_MEMORY_RECLAIM_RATIO = "node.koordinator.sh/memory-reclaim-ratio"
 LABEL_MID_STATIC_CPU_RESERVED_RATIO = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
 LABEL_MID_STATIC_MEMORY_RESERVED_RATIO = "node.koordinator.sh/mid-static-memory-reserved-ratio"
+
+# Conditions of nodes: pods of a tier hold more than there is.
+CONDITION_MID_SHORTFALL = "headroom.io/MidShortfall"
+CONDITION_BATCH_SHORTFALL = "headroom.io/BatchShortfall"
 
 LABEL_SIMULATED = "headroom.io/simulated"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -41,6 +62,16 @@ class PriorityClass(enum.StrEnum):
     FREE = "koord-free"
     NONE = ""
 
+
+class Tier(enum.StrEnum):
+    """What the manager offers beyond a node's own resources."""
+
+    MID = "mid"
+    BATCH = "batch"
+
+
+# By which names cpu and memory of a tier are offered and asked for.
+TIER_RESOURCES = {Tier.MID: (MID_CPU, MID_MEMORY), Tier.BATCH: (BATCH_CPU, BATCH_MEMORY)}
 
 # Whose unused requests may be lent to Mid.
 LENDING_CLASSES = frozenset({PriorityClass.PROD, PriorityClass.NONE})

@@ -5,6 +5,7 @@ import html
 import ipaddress
 import logging
 import socket
+import ssl
 import threading
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 GRACEFUL_SECONDS = 2
 CLOSE_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 5  # an idle connection stays open
 
 
 class _Sleeper(uvicorn.Server):
@@ -44,19 +46,28 @@ class _Sleeper(uvicorn.Server):
 class Server:
     """One application on one bound socket, served by a thread of its own."""
 
-    def __init__(self, app: "ASGIApp", listener: socket.socket) -> None:
+    def __init__(
+        self,
+        app: "ASGIApp",
+        listener: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        keep_alive_seconds: int = KEEP_ALIVE_SECONDS,
+    ) -> None:
         self._listener = listener
-        self._server = _Sleeper(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=GRACEFUL_SECONDS,
-            )
+        self._scheme = "http" if tls is None else "https"
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=keep_alive_seconds,
+            timeout_graceful_shutdown=GRACEFUL_SECONDS,
         )
+        config.load()
+        config.ssl = tls
+        self._server = _Sleeper(config)
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     @property
@@ -68,7 +79,7 @@ class Server:
     @property
     def url(self) -> str:
         host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def start(self) -> None:
         """Serves from now on; the socket already queues connections, so nobody is refused meanwhile."""
@@ -88,8 +99,14 @@ class Server:
             logger.exception("HTTP server failed", extra={"url": self.url})
 
 
-def server(app: "ASGIApp", listen: str) -> Server:
-    """A server of `app` bound to `listen` ("host:port", port 0 for any free one), not yet started.
+def server(
+    app: "ASGIApp",
+    listen: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    keep_alive_seconds: int = KEEP_ALIVE_SECONDS,
+) -> Server:
+    """A server of `app` bound to `listen` ("host:port", port 0 for any free one), not yet started; `tls` for https.
 
     Raises InvalidInput when `listen` is not an address or the address cannot be bound.
     """
@@ -102,7 +119,7 @@ def server(app: "ASGIApp", listen: str) -> Server:
     except OSError as error:
         listener.close()
         raise _refused(listen, f"cannot listen there: {error.strerror}") from error
-    return Server(app, listener)
+    return Server(app, listener, tls, keep_alive_seconds)
 
 
 def docs_page(title: str) -> str:

@@ -1,7 +1,5 @@
 """Host applications as a file lists them, or a NodeSLO of this node's name in clusters that have that kind."""
 
-import logging
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,19 +9,14 @@ import msgspec
 from agent.states_informer.refusals import Refusals
 from shared.api import nodeslo
 from shared.api.nodeslo import CgroupPath, HostApplication, NodeSLO
-from shared.errors import HeadroomError, InvalidInput
+from shared.errors import InvalidInput
+from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
 from shared.kube.informer import Change, Informer, Kind
 from shared.kube.resources import NODESLOS
-from shared.kube.retry import Backoff, Jitter
 from shared.telemetry import Loops
 
-logger = logging.getLogger(__name__)
-
 KEY = "hostApplications"
-ABSENT_SECONDS = 300.0  # between two looks for a kind that the cluster does not have
-_SLOWLY = Jitter(base_seconds=1.0, cap_seconds=ABSENT_SECONDS)
 
 Listener = Callable[[tuple[HostApplication, ...]], None]
 
@@ -75,14 +68,13 @@ class NodeSLOFollower:
         *,
         on_change: Listener,
     ) -> None:
-        self._client = client.single_attempt()
-        self._clock = client.clock
+        self._client = client
         self._selector = f"metadata.name={node_name}"
         self._refusals = refusals
         self._on_change = on_change
         self._told: tuple[HostApplication, ...] = ()
         self._informer = Informer(
-            client, NODESLOS, NodeSLO, on_change=self._changed, field_selector=self._selector, jitter=_SLOWLY
+            client, NODESLOS, NodeSLO, on_change=self._changed, field_selector=self._selector, jitter=kinds.SLOWLY
         )
 
     def start(self, loops: Loops) -> None:
@@ -90,23 +82,8 @@ class NodeSLOFollower:
 
     def run(self, stop: threading.Event) -> None:
         """Follows the NodeSLO once its kind is there."""
-        if self._wait_for_kind(stop):
+        if kinds.wait_for(self._client, NODESLOS, stop, field_selector=self._selector):
             self._informer.run(stop)
-
-    def _wait_for_kind(self, stop: threading.Event) -> bool:
-        backoff = Backoff(self._clock, _SLOWLY)
-        while not stop.is_set():
-            try:
-                self._client.list(NODESLOS, field_selector=self._selector)
-                return True
-            except NotFound:
-                logger.debug("the cluster has no NodeSLOs")
-                delay = ABSENT_SECONDS * random.uniform(0.5, 1.5)
-            except HeadroomError as error:
-                delay = backoff.delay_seconds(error)
-                logger.warning("NodeSLOs cannot be listed: %s", error)
-            self._clock.wait(stop, delay)
-        return False
 
     def _changed(self, change: Change[NodeSLO]) -> None:
         if change.kind is Kind.SYNCED:

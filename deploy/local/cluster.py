@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from deploy.local import bootstrap, identities, kubeconfig, samples
+from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
 from deploy.local.control_plane import LOOPBACK, ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.home import VARIABLE_CLUSTER, Home
 from deploy.local.kubelet import node
 from deploy.local.profile import Profile
+from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program, Supervisor
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -44,6 +45,7 @@ class Ports:
     api: int
     manager: int
     agent: int
+    webhook: int = 0  # of the manager's admission webhook
 
 
 class ClusterKind(enum.StrEnum):
@@ -128,9 +130,10 @@ class LocalCluster:
         self._supervisor: Supervisor | None = None
 
     def write_files(self) -> None:
-        """The kubeconfig and the agents' settings, which the processes start from."""
+        """The kubeconfig and the settings of agents and scheduler, which the processes start from."""
         kubeconfig.write(self._home.kubeconfig, self._server.server, self._token, self._server.ca_file)
         self._agent_config.write_text(profiles.agent_settings(self._plan.profile))
+        configuration.write(self._scheduler_config, self.manager_url)
 
     def start(self, cancelled: Callable[[], bool]) -> None:
         """Returns once every process was started and the API server serves. Raises StartFailed, MissingBinary."""
@@ -145,8 +148,10 @@ class LocalCluster:
         client = Client(self._connection(), "headroom-up")
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
+        webhook.create_priority_classes(client)
         if self._plan.kind is ClusterKind.APISERVER:
             identities.install_chart(self._home.kubeconfig)
+        webhook.register(client, f"https://{LOOPBACK}:{self._plan.ports.webhook}")
         for program in self._programs(client):
             self._supervisor.add(program)
         bootstrap.create_pods(client, samples.sample_pods(self.node_name, node.host_size()), samples.NAMESPACE)
@@ -202,10 +207,11 @@ class LocalCluster:
                 *self._access(client, identities.MANAGER),
                 *("--listen", f"{LOOPBACK}:{self._plan.ports.manager}"),
                 *("--leader-elect", "false"),
+                *("--webhook-listen", f"{LOOPBACK}:{self._plan.ports.webhook}", "--webhook-hosts", LOOPBACK),
             )),
             Program("node", "deploy.local.node", (
                 *access, *self._cgroup_parent, *self._state("kubelet"), *self._server.kubelet_certificate,
-                *("--schedule", schedule),
+                *("--schedule", schedule, "--scheduler-config", str(self._scheduler_config)),
             )),
             *([simulated] if self._plan.simulated_nodes else []),
         ]  # fmt: skip
@@ -242,6 +248,10 @@ class LocalCluster:
         )
 
     @property
+    def _scheduler_config(self) -> Path:
+        return self._home.directory / "scheduler.yaml"
+
+    @property
     def _cgroup_parent(self) -> tuple[str, str]:
         return ("--cgroup-parent", self._home.cgroup_parent)
 
@@ -258,6 +268,7 @@ def _server(home: Home, plan: Plan, token: str) -> Server:
         token,
         durable=not home.claim.temporary,
         scheduler=plan.scheduler is SchedulerKind.KUBE,
+        manager_url=f"http://{LOOPBACK}:{plan.ports.manager}",
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local import kubeconfig
+from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program
 from shared.errors import HeadroomError
 
@@ -53,7 +54,7 @@ def free_ports(count: int) -> list[int]:
 @dataclass(frozen=True)
 class ControlPlane:
     """One control plane in `directory`. `durable`: etcd waits for the disk, as it has to where state is kept;
-    `scheduler`: kube-scheduler runs as well.
+    `scheduler`: kube-scheduler runs as well, and asks the manager at `manager_url` about nodes, if there is one.
     """
 
     directory: Path
@@ -61,6 +62,7 @@ class ControlPlane:
     admin_token: str
     durable: bool = True
     scheduler: bool = False
+    manager_url: str = ""
     etcd_port: int = field(default_factory=lambda: free_ports(1)[0])
 
     @property
@@ -106,6 +108,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.96.0.0/16",
             "--authorization-mode=Node,RBAC",
             "--endpoint-reconciler-type=none",  # it would publish loopback, which the API refuses
+            "--enable-aggregator-routing",  # webhooks are called at their endpoints: no network carries Services
             "--profiling=false",
         )
         return [_program(ETCD, etcd), _program(APISERVER, apiserver)]
@@ -122,7 +125,7 @@ class ControlPlane:
         )
         programs = [_program(CONTROLLER_MANAGER, controller_manager)]
         if self.scheduler:
-            programs.append(_program(SCHEDULER, self._component(SCHEDULER, scheduler_port)))
+            programs.append(_program(SCHEDULER, self._kube_scheduler(scheduler_port)))
         return programs
 
     def _component(self, name: str, port: int) -> tuple[str, ...]:
@@ -133,6 +136,20 @@ class ControlPlane:
             "--leader-elect=false",
             "--profiling=false",
         )
+
+    def _kube_scheduler(self, port: int) -> tuple[str, ...]:
+        """What can be told it by flags alone is not heeded when there is a file."""
+        if not self.manager_url:
+            return self._component(SCHEDULER, port)
+        file = self.directory / "scheduler.yaml"
+        configuration.write(
+            file,
+            self.manager_url,
+            clientConnection={"kubeconfig": str(self._component_kubeconfig(SCHEDULER))},
+            leaderElection={"leaderElect": False},
+            enableProfiling=False,
+        )
+        return (f"--config={file}", f"--bind-address={LOOPBACK}", f"--secure-port={port}")
 
     @property
     def _certificates(self) -> Path:

@@ -14,11 +14,14 @@ RELEASE = "headroom"
 MANAGER, AGENT = f"{RELEASE}-manager", f"{RELEASE}-agent"
 LIFE_SECONDS = 365 * 86_400  # longer than any local cluster
 
-# The processes run beside the cluster, so the workloads are installed without pods; the policy is written by `up`.
+# The processes run beside the cluster, so the workloads are installed without pods; the policy is written by `up`, and
+# API servers are told of a webhook on this machine.
 _VALUES = (
     "manager.replicas=0",
     f"agent.nodeSelector.{names.LABEL_SIMULATED.replace('.', chr(92) + '.')}=no",
+    "manager.webhook.register=false",
     "colocationConfig.create=false",
+    "rbac.eviction=true",
 )
 
 

@@ -23,7 +23,8 @@ from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, 
 from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
 from deploy.local.kubelet.sources import ApiSources
-from deploy.local.scheduler import scheduler
+from deploy.local.scheduler import configuration, scheduler
+from deploy.local.scheduler.extender import Extenders
 from deploy.local.scheduler.scheduler import Scheduler
 from shared import settings, telemetry, termination
 from shared.clock import SystemClock
@@ -48,6 +49,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
     cgroup_parent: Annotated[str, Meta(description="path below which this node's pods live")] = "headroom"
     schedule: Annotated[bool, Meta(description="run the scheduler as well")] = True
+    scheduler_config: Annotated[
+        str, Meta(description="file with a KubeSchedulerConfiguration, for the scheduler's extenders")
+    ] = ""
     tls_cert_file: Annotated[str, Meta(description="certificate to serve logs with; empty: plain HTTP")] = ""
     tls_private_key_file: Annotated[str, Meta(description="its key")] = ""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
@@ -64,16 +68,18 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             environment=environment,
         )
         connection = config.discover(chosen.kubeconfig or None)
+        scheduling = configuration.load(Path(chosen.scheduler_config)) if chosen.scheduler_config else None
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2
     telemetry.configure_logging(level=chosen.log_level)
     logger.info("starting", extra=settings.shown(chosen))
-    run(chosen, connection, termination.event())
+    extenders = Extenders(scheduling.extenders if scheduling else ())
+    run(chosen, connection, extenders, termination.event())
     return 0
 
 
-def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) -> None:
+def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ended: threading.Event) -> None:
     """The node's life, until `ended`."""
     client = Client(connection, "headroom-node")
     name = chosen.node_name or host_name()
@@ -100,11 +106,12 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
     loops.start("kubelet-events", recorder.run)
     kubelet.start(loops)
     if chosen.schedule:
-        scheduling = Recorder(client, scheduler.NAME, name)
-        loops.start("scheduler-events", scheduling.run)
-        Scheduler(client, scheduling).start(loops)
+        events = Recorder(client, scheduler.NAME, name)
+        loops.start("scheduler-events", events.run)
+        Scheduler(client, events, extenders).start(loops)
     ended.wait()
     loops.close()
+    extenders.close()
     kubelet.shut_down()
     machine.probing.shutdown(wait=False, cancel_futures=True)
     logs.close()

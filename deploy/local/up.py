@@ -177,6 +177,7 @@ def _ports(wanted: Ports) -> Ports:
         api=cluster.free_port(wanted.api),
         manager=cluster.free_port(wanted.manager),
         agent=cluster.free_port(wanted.agent),
+        webhook=cluster.free_port(wanted.webhook),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from manager.nodemetric import spec
 from shared import names
 from shared.api import nodemetric
-from shared.api.nodemetric import NodeMetric, NodeMetricSpec
+from shared.api.nodemetric import NodeMetricSpec
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import NODEMETRICS
@@ -38,11 +38,13 @@ class Delete:
 Step: TypeAlias = Create | Update | Delete
 
 
-def plan(name: str, metric: NodeMetric | None, wanted: NodeMetricSpec) -> Create | Update | None:
-    """What to do about the NodeMetric of a Node that exists, if anything."""
-    if metric is None:
+def plan(name: str, old: NodeMetricSpec | None, wanted: NodeMetricSpec) -> Create | Update | None:
+    """What to do about the NodeMetric of a Node that exists, if anything; `old` is the spec of one that is there."""
+    if old is None:
         return Create(name, wanted)
-    patch = spec.merge_patch(metric.spec, wanted)
+    if old == wanted:
+        return None
+    patch = spec.merge_patch(old, wanted)
     return Update(name, {"spec": patch}) if patch else None
 
 

@@ -1,15 +1,24 @@
-"""The decision about one node: what is on offer to Mid now, and every term of why."""
+"""The decision about one node: what is on offer to each tier now, and every term of why."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 
-from manager.noderesource import mid, situation
-from manager.noderesource.situation import Requested, Situation
-from shared.api.colocation import DEFAULTS, NodeStrategy
-from shared.api.core import Node, Pod
-from shared.api.nodemetric import NodeMetric
+import msgspec
+
+from manager.noderesource import batch, mid, preparation, situation, third_party
+from manager.noderesource.batch import Above
+from manager.noderesource.buffer import Learned
+from manager.noderesource.report import Report
+from manager.noderesource.situation import NOTHING, NodeFacts, Situation
+from manager.pods import PodRecord, Requested
+from shared import names
+from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
+from shared.api.core import Node
 from shared.errors import InvalidInput
 from shared.explanation import Explanation, ResourceExplanation
+from shared.names import Tier
 from shared.quantity import Resources
 
 # What bounds an offer where no formula does.
@@ -17,65 +26,142 @@ DISABLED = "disabled"
 STALE = "stale"
 UNREADABLE = "unreadable"
 UNDECIDED = "undecided"
+FAILED = "failed"
 
 DISABLED_REASON = "node colocation is disabled in Config, reason: DisableInConfig"
-DEGRADED_REASON = "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource"
+DEGRADED_REASONS = {
+    Tier.MID: "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource",
+    Tier.BATCH: "degrade node resource because of abnormal nodeMetric, reason: degradedByBatchResource",
+}
 CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be behind the API server's; no machine is replaced within it
 
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
 
+ALL_TIERS = tuple(Tier)
+NOBODY = Requested()
 
-@dataclass(frozen=True)
-class Decision:
-    """`offer` None takes Mid off the node, unless `hold` says to leave the Node as it is.
 
-    `expires_at` is the Unix time at which the NodeMetric turns stale.
+class Offer(msgspec.Struct, frozen=True):
+    """What one tier may have; `resources` None takes the tier off the node.
+
+    `held_back` is what the buffer keeps of what there is, `margin` what is left alone beside it. `say` makes the
+    sentence that is the `reason`: most decisions are never read by anybody.
     """
 
+    resources: Resources | None
     explanation: Explanation
-    offer: Resources | None = None
+    held_back: Resources = NOTHING
+    say: Callable[[], str] = str
+    margin: Resources = NOTHING
+
+    @property
+    def reason(self) -> str:
+        """Why, on one line."""
+        return self.say()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the tier is withheld because deciding about it failed."""
+        return self.explanation.cpu.bound == FAILED
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the tier is withheld because the node is not known well enough."""
+        return self.explanation.cpu.bound in (STALE, UNREADABLE, FAILED)
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What each tier that is managed may have of a node, as of `time`; with `hold` the Node is left as it is.
+
+    `expires_at` is when the NodeMetric turns stale. Instants are Unix seconds.
+    """
+
+    offers: Mapping[Tier, Offer]
+    time: float
     hold: bool = False
     observed: Situation | None = None
     expires_at: float | None = None
 
     @property
-    def is_degraded(self) -> bool:
-        """Whether Mid is withheld because the node is not known well enough."""
-        return self.explanation.cpu.bound in (STALE, UNREADABLE)
+    def reason(self) -> str:
+        """All reasons on one line, each once."""
+        reasons = {offer.reason: tier for tier, offer in self.offers.items()}
+        if len(reasons) < 2:
+            return next(iter(reasons), "")
+        return "; ".join(f"{tier}: {reason}" for reason, tier in reasons.items())
+
+
+class Known(msgspec.Struct, frozen=True):
+    """All that is known of one node's pods."""
+
+    requested: Requested = NOBODY
+    above_batch: Above = Above.of(())
+
+    @classmethod
+    def of(cls, requested: Requested, pods: Collection[PodRecord]) -> "Known":
+        return cls(requested, Above.of(pods))
 
 
 def decide(
-    node: Node, metric: NodeMetric | None, requested: Requested, strategy: NodeStrategy | None, now: float
+    node: Node,
+    report: Report | None,
+    known: Known,
+    strategy: NodeStrategy | None,
+    now: float,
+    *,
+    tiers: Iterable[Tier] = ALL_TIERS,
+    learned: Learned | None = None,
+    facts: NodeFacts | None = None,
 ) -> Decision:
-    """What Mid may have of `node` at `now`; whatever is unknown, unreadable or stale is not on offer.
+    """What the tiers may have of `node` at `now`; whatever is unknown, unreadable or stale is not on offer.
 
     Without a strategy (no configuration could be read yet) the Node stays as it is until its NodeMetric turns stale.
+    `learned` is what the buffer holds back where it is left to learn that; `facts` are the node's, where they are known
+    already.
     """
     try:
-        observed = situation.observe(node, metric, requested)
+        observed = situation.observe(facts or situation.facts(node), report, known.requested)
     except InvalidInput as problem:
-        return _withheld(UNREADABLE, f"{DEGRADED_REASON}: {problem}")
+        return _degraded(UNREADABLE, str(problem), tiers, now)
     if strategy is not None and not strategy.enabled:
-        return _withheld(DISABLED, DISABLED_REASON, observed)
+        return Decision({tier: _withheld(DISABLED, DISABLED_REASON) for tier in tiers}, now, observed=observed)
+    if report is not None and report.problem is not None:
+        return _degraded(UNREADABLE, str(report.problem), tiers, now, observed)
+    update_time = None if report is None else report.update_time
     degrade_seconds = (strategy.strategy if strategy else DEFAULTS).degrade_seconds
-    stale = why_stale(observed.update_time, degrade_seconds=degrade_seconds, now=now) or _why_foreign(observed)
+    stale = why_stale(update_time, degrade_seconds=degrade_seconds, now=now) or _why_foreign(observed, update_time)
     if stale is not None:
-        return _withheld(STALE, f"{DEGRADED_REASON}: {stale}", observed)
-    expires_at = None if observed.update_time is None else observed.update_time + degrade_seconds
+        return _degraded(STALE, stale, tiers, now, observed)
+    expires_at = None if update_time is None else update_time + degrade_seconds
     if strategy is None:
-        undecided = _explained(UNDECIDED, UNDECIDED_REASON)
-        return Decision(undecided, hold=True, observed=observed, expires_at=expires_at)
-    explained = mid.calculate(strategy.strategy, observed)
-    return Decision(
-        explained, Resources(explained.cpu.result, explained.memory.result), observed=observed, expires_at=expires_at
-    )
+        undecided = {tier: _withheld(UNDECIDED, UNDECIDED_REASON) for tier in tiers}
+        return Decision(undecided, now, hold=True, observed=observed, expires_at=expires_at)
+    formulas: dict[Tier, Callable[[], Offer]] = {
+        Tier.MID: lambda: _mid(strategy.strategy, observed, learned),
+        Tier.BATCH: lambda: _batch(strategy.strategy, observed, known.above_batch, node),
+    }
+    offers = {tier: _guarded(tier, formulas[tier]) for tier in tiers}
+    return Decision(offers, now, observed=observed, expires_at=expires_at)
 
 
-def explain(
-    node: Node, metric: NodeMetric | None, running: Iterable[Pod], strategy: NodeStrategy, now: float
-) -> Explanation:
-    """`decide` for whoever has objects and no caches. Raises InvalidInput for a pod that means nothing."""
-    return decide(node, metric, situation.requested_by_all(running), strategy, now).explanation
+def annotations(node: Node, decision: Decision) -> dict[str, str | None]:
+    """What the Node's annotations should say of the decision; None is for one that should not be there.
+
+    Other allocators read there how much Batch there is before they take theirs. Once they have, they are told of
+    nothing as well.
+    """
+    offer = decision.offers.get(Tier.BATCH)
+    if offer is None:
+        return {}
+    if offer.resources is None and node.metadata.annotation(names.ANNOTATION_THIRD_PARTY_ALLOCATIONS) is None:
+        return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: None}
+    origin = None if offer.resources is None else preparation.origin(offer.explanation)
+    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: third_party.origin(node, origin)}
+
+
+def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
+    """The decision where deciding itself failed: what nobody understands is not on offer, rather than left as it is."""
+    return _degraded(FAILED, _located(error), tiers, now)
 
 
 def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) -> str | None:
@@ -93,18 +179,64 @@ def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) ->
     return None
 
 
-def _why_foreign(observed: Situation) -> str | None:
+def _why_foreign(observed: Situation, update_time: float | None) -> str | None:
     """Why the NodeMetric is of a machine that had the Node's name before; None while it is of this one."""
-    if observed.update_time is None or observed.created_at is None:
+    if update_time is None or observed.created_at is None:
         return None
-    earlier = observed.created_at - observed.update_time
+    earlier = observed.created_at - update_time
     return f"it was reported {earlier:.0f} s before the Node was created" if earlier > CLOCK_SKEW_SECONDS else None
 
 
-def _withheld(bound: str, reason: str, observed: Situation | None = None) -> Decision:
-    return Decision(_explained(bound, reason), observed=observed)
+def _guarded(tier: Tier, formula: Callable[[], Offer]) -> Offer:
+    """The tier's offer; a formula that fails costs its own tier alone."""
+    try:
+        return formula()
+    except Exception as error:
+        return _withheld(FAILED, f"{DEGRADED_REASONS[tier]}: {_located(error)}")
 
 
-def _explained(bound: str, reason: str) -> Explanation:
+def _located(error: Exception) -> str:
+    """The error and the line that raised it, for whoever mends it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _mid(strategy: ColocationStrategy, observed: Situation, learned: Learned | None) -> Offer:
+    explained = mid.calculate(strategy, observed, learned)
+    held_back = Resources(_last(explained.cpu, mid.BUFFER), _last(explained.memory, mid.BUFFER))
+    return Offer(_results(explained), explained, held_back, partial(mid.reason, explained))
+
+
+def _batch(strategy: ColocationStrategy, observed: Situation, above: Above, node: Node) -> Offer:
+    calculated = batch.calculate(strategy, observed, above)
+    prepared = preparation.prepare(calculated, node)
+    margin = Resources(_margin(calculated.cpu), _margin(calculated.memory))
+    return Offer(_results(prepared), prepared, say=partial(batch.reason, calculated), margin=margin)
+
+
+def _results(explained: Explanation) -> Resources:
+    return Resources(explained.cpu.result, explained.memory.result)
+
+
+def _last(explained: ResourceExplanation, name: str) -> int:
+    """The last term, if that is its name."""
+    last = explained.terms[-1]
+    return last.value if last.name == name else 0
+
+
+def _margin(explained: ResourceExplanation) -> int:
+    """Batch's safety margin; where more than all may be reclaimed there is none."""
+    return max(0, next(term.value for term in explained.terms if term.name == batch.MARGIN))
+
+
+def _degraded(
+    bound: str, problem: str, tiers: Iterable[Tier], now: float, observed: Situation | None = None
+) -> Decision:
+    offers = {tier: _withheld(bound, f"{DEGRADED_REASONS[tier]}: {problem}") for tier in tiers}
+    return Decision(offers, now, observed=observed)
+
+
+def _withheld(bound: str, reason: str) -> Offer:
     nothing = ResourceExplanation((), bound, 0)
-    return Explanation(nothing, nothing, reason)
+    return Offer(None, Explanation(nothing, nothing), say=lambda: reason)

@@ -1,22 +1,42 @@
 """The Mid formulas, each term of them explained.
 
 `seed` and `seed-mixed` are "Mid-tier Overcommitment" of Koordinator's proposal "Node Prediction"; `upstream` is what
-Koordinator's manager computes, in its two reclaim modes, with its messages. Percentages are taken as Go does,
-`int(amount * (percent / 100))`, so that the numbers agree to the last unit.
+Koordinator's manager computes, in its two reclaim modes, with its messages.
 """
 
 from typing import NamedTuple
 
+from manager.noderesource.buffer import Learned
+from manager.noderesource.report import Report
+from manager.noderesource.rounding import GIGA, percent, scaled
 from manager.noderesource.situation import Situation
-from shared import explanation, names, quantity
+from shared import explanation, names
 from shared.api.colocation import ColocationStrategy, MidFormula
+from shared.api.nodemetric import NodeMetricSpec
 from shared.explanation import Explanation, ResourceExplanation, Term
+from shared.names import PriorityClass
 
 STATIC = "static"
 RECLAIMABLE = "reclaimable"
 REQUESTED = "prod_requested"
 PEAK = "prod_peak"
-_GIGA = 10**9
+BUFFER = "buffer"
+STATIC_RESERVED = "static_reserved"
+UNALLOCATED_RATIO = "unallocated_ratio"
+_NOT_REPORTED = Report("", "", "", NodeMetricSpec())
+
+# Host applications of these classes take room from Mid; one that names no class counts for nothing.
+_ABOVE_MID = frozenset({PriorityClass.PROD})
+
+
+# Where terms come from; `{node}` stands for the node's name.
+_PODS = "Pods on Node {node} above Mid, spec.containers requests"
+_CAPACITY = "Node {node} status.capacity"
+_ALLOCATABLE = "Node {node} status.allocatable"
+_RECLAIMABLE = "NodeMetric {node} status.prodReclaimableMetric"
+_PEAK = "NodeMetric {node} status.prodPeakMetric"
+_UNUSED = "capacity - NodeMetric {node} status.nodeMetric.nodeUsage"
+_RESERVED = "the larger of what Node {node} reserves and NodeMetric {node} system usage"
 
 
 class _Axis(NamedTuple):
@@ -27,10 +47,14 @@ class _Axis(NamedTuple):
     position: int
     message_name: str
     message_unit: int
+    threshold_key: str
+    static_key: str
 
 
-_CPU = _Axis(names.CPU, "milli", 0, "CPU(milli-core)", 1)
-_MEMORY = _Axis(names.MEMORY, "bytes", 1, "Memory(GB)", _GIGA)
+_CPU = _Axis(names.CPU, "milli", 0, "CPU(milli-core)", 1, "midCPUThresholdPercent", "midStaticCPUReservedPercent")
+_MEMORY = _Axis(
+    names.MEMORY, "bytes", 1, "Memory(GB)", GIGA, "midMemoryThresholdPercent", "midStaticMemoryReservedPercent"
+)
 
 
 class _Inputs(NamedTuple):
@@ -38,33 +62,50 @@ class _Inputs(NamedTuple):
 
     axis: _Axis
     situation: Situation
-    capacity: int
-    allocatable: int
+    report: Report
     reclaimable: int
     threshold_percent: int
     static_percent: int
     unallocated_percent: int
-    buffer_percent: int
+    buffer_permille: int
+    buffer_source: str
 
-    def of(self, name: str, value: int, source: str, unit: str | None = None) -> Term:
-        """A term; those that come from the NodeMetric carry its time."""
-        reported = source.startswith("NodeMetric")
-        return Term(name, value, unit or self.axis.unit, source, self.situation.updated if reported else None)
+    @property
+    def capacity(self) -> int:
+        return self.situation.capacity[self.axis.position]
+
+    @property
+    def allocatable(self) -> int:
+        return self.situation.allocatable[self.axis.position]
+
+    @property
+    def prod_requested(self) -> int:
+        return self.situation.requested.prod[self.axis.position]
 
 
-def calculate(strategy: ColocationStrategy, situation: Situation) -> Explanation:
-    """What Mid is by the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0."""
-    cpu, memory = (_along(axis, strategy, situation) for axis in (_CPU, _MEMORY))
-    if strategy.formula is MidFormula.UPSTREAM:
-        static = strategy.mid_reclaim_mode == STATIC
-        results = [_static(each) if static else _dynamic(each) for each in (cpu, memory)]
-        reason = "; ".join(
-            message(each.axis.resource, result) for each, result in zip((cpu, memory), results, strict=True)
-        )
-        return Explanation(results[0], results[1], reason)
-    mixed = strategy.formula is MidFormula.SEED_MIXED
-    explained = [_seed(each, mixed=mixed) for each in (cpu, memory)]
-    return Explanation(explained[0], explained[1], summary(explained[0], explained[1]))
+def calculate(strategy: ColocationStrategy, situation: Situation, learned: Learned | None = None) -> Explanation:
+    """What Mid is by the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0.
+
+    `learned` is the buffer of this node, for a strategy that leaves it to be learned. See `reason` for the sentence.
+    """
+    cpu_held, memory_held = _held(strategy, learned)
+    cpu, memory = _along(_CPU, strategy, situation, cpu_held), _along(_MEMORY, strategy, situation, memory_held)
+    match strategy.formula:
+        case MidFormula.UPSTREAM if strategy.mid_reclaim_mode == STATIC:
+            return Explanation(_static(cpu), _static(memory))
+        case MidFormula.UPSTREAM:
+            return Explanation(_dynamic(cpu), _dynamic(memory))
+        case MidFormula.SEED_MIXED:
+            return Explanation(_seed(cpu, mixed=True), _seed(memory, mixed=True))
+        case _:
+            return Explanation(_seed(cpu, mixed=False), _seed(memory, mixed=False))
+
+
+def reason(explained: Explanation) -> str:
+    """The result on one line; in Koordinator's words, where it comes of Koordinator's formula."""
+    if any(term.name in (STATIC_RESERVED, UNALLOCATED_RATIO) for term in explained.cpu.terms):
+        return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
+    return summary(explained.cpu, explained.memory)
 
 
 def summary(cpu: ResourceExplanation, memory: ResourceExplanation) -> str:
@@ -84,9 +125,9 @@ def message(resource: str, explained: ResourceExplanation) -> str:
     """Koordinator's message for a result of the `upstream` formula."""
     axis = _CPU if resource == names.CPU else _MEMORY
     value = {term.name: term.value for term in explained.terms}
-    shown = {name: _scaled(amount, axis.message_unit) for name, amount in value.items()}
-    ratio = {name: f"{percent / 100:g}" for name, percent in value.items()}
-    head = f"midAllocatable[{axis.message_name}]:{_scaled(explained.result, axis.message_unit)}"
+    shown = {name: scaled(amount, axis.message_unit) for name, amount in value.items()}
+    ratio = {name: f"{value / 100:g}" for name, value in value.items()}
+    head = f"midAllocatable[{axis.message_name}]:{scaled(explained.result, axis.message_unit)}"
     if "static_reserved" in value:
         return (
             f"{head} = min(nodeCapacity:{shown['capacity']} * staticReservedPercent:{ratio['static_reserved']}, "
@@ -99,41 +140,49 @@ def message(resource: str, explained: ResourceExplanation) -> str:
     )
 
 
-def _along(axis: _Axis, strategy: ColocationStrategy, situation: Situation) -> _Inputs:
+def _held(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
+    """What is held back of cpu and of memory, in thousandths, and by whom."""
+    if isinstance(strategy.mid_buffer, int):
+        fixed = (10 * strategy.mid_buffer, f"midBuffer {strategy.mid_buffer} %")
+        return fixed, fixed
+    if strategy.mid_buffer == "off" or learned is None:
+        return (0, ""), (0, "")
+    cpu, memory = learned
+    return (cpu.permille, cpu.source), (memory.permille, memory.source)
+
+
+def _along(axis: _Axis, strategy: ColocationStrategy, situation: Situation, held: tuple[int, str]) -> _Inputs:
     is_cpu = axis is _CPU
-    reclaimable = situation.reclaimable
+    report = situation.report or _NOT_REPORTED
     return _Inputs(
-        axis=axis,
-        situation=situation,
-        capacity=situation.capacity[axis.position],
-        allocatable=situation.allocatable[axis.position],
-        reclaimable=0 if reclaimable is None else reclaimable[axis.position],
-        threshold_percent=strategy.mid_cpu_threshold_percent if is_cpu else strategy.mid_memory_threshold_percent,
-        static_percent=(
-            strategy.mid_static_cpu_reserved_percent if is_cpu else strategy.mid_static_memory_reserved_percent
-        ),
-        unallocated_percent=strategy.mid_unallocated_percent or 0,
-        buffer_percent=strategy.buffer_percent,
+        axis,
+        situation,
+        report,
+        0 if report.reclaimable is None else report.reclaimable[axis.position],
+        strategy.mid_cpu_threshold_percent if is_cpu else strategy.mid_memory_threshold_percent,
+        strategy.mid_static_cpu_reserved_percent if is_cpu else strategy.mid_static_memory_reserved_percent,
+        strategy.mid_unallocated_percent or 0,
+        *held,
     )
 
 
 def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
     """min(Reclaimable, NodeAllocatable * threshold), and with `mixed` + max(NodeAllocatable - Allocated[Prod], 0)."""
-    cap = _percent(of.allocatable, of.threshold_percent)
+    axis, allocatable, requested = of.axis, of.allocatable, of.prod_requested
+    cap = percent(allocatable, of.threshold_percent)
     offered = max(0, min(of.reclaimable, cap))
     bound = "cap" if of.reclaimable > cap else RECLAIMABLE
-    prod_requested = of.situation.requested.prod[of.axis.position]
     terms = [
-        of.of(REQUESTED, prod_requested, "requests of pods above Mid"),
+        Term(REQUESTED, requested, axis.unit, _PODS),
         *_peak(of),
-        _reclaimable(of),
-        of.of("allocatable", of.allocatable, f"Node {of.situation.node} status.allocatable"),
-        _threshold(of),
-        of.of("cap", cap, "allocatable x threshold"),
+        Term(RECLAIMABLE, of.reclaimable, axis.unit, _RECLAIMABLE, of.report.updated),
+        Term("allocatable", allocatable, axis.unit, _ALLOCATABLE),
+        Term("threshold", of.threshold_percent, "percent", axis.threshold_key),
+        Term("cap", cap, axis.unit, "allocatable x threshold"),
     ]
     if mixed:
-        unallocated = max(0, of.allocatable - prod_requested)
-        terms.append(of.of("unallocated", unallocated, "allocatable - prod_requested"))
+        unallocated = max(0, allocatable - requested)
+        terms.append(Term("unallocated", unallocated, axis.unit, "allocatable - prod_requested"))
         offered += unallocated
         bound += " + unallocated"
     return _buffered(of, terms, bound, offered)
@@ -141,23 +190,21 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
 
 def _dynamic(of: _Inputs) -> ResourceExplanation:
     """min(max0(min(Reclaimable, NodeUnused)) + Unallocated * ratio, NodeCapacity * threshold)."""
-    where, situation = of.axis.position, of.situation
-    unused = 0 if situation.usage is None else of.capacity - situation.usage[where]
-    reserved = max(situation.reserved[where], situation.system_usage[where])
-    prod_requested = situation.requested.prod[where]
-    unallocated = max(0, of.capacity - reserved - prod_requested)
-    uncapped = max(0, min(of.reclaimable, unused)) + _percent(unallocated, of.unallocated_percent)
-    cap = _percent(of.capacity, of.threshold_percent)
+    axis, situation, capacity, requested = of.axis, of.situation, of.capacity, of.prod_requested
+    where, unit, updated = axis.position, axis.unit, of.report.updated
+    unused = 0 if of.report.usage is None else capacity - of.report.usage[where]
+    reserved = max(situation.reserved[where], situation.system_usage(_ABOVE_MID)[where])
+    unallocated = max(0, capacity - reserved - requested)
+    uncapped = max(0, min(of.reclaimable, unused)) + percent(unallocated, of.unallocated_percent)
+    cap = percent(capacity, of.threshold_percent)
     terms = [
-        _reclaimable(of),
-        of.of("node_unused", unused, f"capacity - NodeMetric {situation.node} status.nodeMetric.nodeUsage"),
-        of.of("reserved", reserved, "the larger of the node's reservation and system usage"),
-        of.of(REQUESTED, prod_requested, "requests of pods above Mid"),
-        of.of("unallocated", unallocated, "capacity - reserved - prod_requested"),
-        of.of("unallocated_ratio", of.unallocated_percent, "midUnallocatedPercent", "percent"),
-        _capacity(of),
-        _threshold(of),
-        of.of("cap", cap, "capacity x threshold"),
+        Term(RECLAIMABLE, of.reclaimable, unit, _RECLAIMABLE, updated),
+        Term("node_unused", unused, unit, _UNUSED, updated),
+        Term("reserved", reserved, unit, _RESERVED, updated),
+        Term(REQUESTED, requested, unit, _PODS),
+        Term("unallocated", unallocated, unit, "capacity - reserved - prod_requested"),
+        Term(UNALLOCATED_RATIO, of.unallocated_percent, "percent", "midUnallocatedPercent"),
+        *_cap(of, capacity, cap),
     ]
     if uncapped > cap:
         bound = "cap"
@@ -169,51 +216,31 @@ def _dynamic(of: _Inputs) -> ResourceExplanation:
 
 def _static(of: _Inputs) -> ResourceExplanation:
     """min(NodeCapacity * static share, NodeCapacity * threshold)."""
-    share = _percent(of.capacity, of.static_percent)
-    cap = _percent(of.capacity, of.threshold_percent)
-    terms = [
-        _capacity(of),
-        of.of("static_reserved", of.static_percent, "the strategy's static share", "percent"),
-        _threshold(of),
-        of.of("cap", cap, "capacity x threshold"),
-    ]
-    return _buffered(of, terms, "cap" if share > cap else "static_reserved", min(share, cap))
+    capacity = of.capacity
+    share, cap = percent(capacity, of.static_percent), percent(capacity, of.threshold_percent)
+    terms = [Term(STATIC_RESERVED, of.static_percent, "percent", of.axis.static_key), *_cap(of, capacity, cap)]
+    return _buffered(of, terms, "cap" if share > cap else STATIC_RESERVED, min(share, cap))
+
+
+def _cap(of: _Inputs, capacity: int, cap: int) -> tuple[Term, ...]:
+    """What Koordinator caps Mid by."""
+    return (
+        Term("capacity", capacity, of.axis.unit, _CAPACITY),
+        Term("threshold", of.threshold_percent, "percent", of.axis.threshold_key),
+        Term("cap", cap, of.axis.unit, "capacity x threshold"),
+    )
 
 
 def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> ResourceExplanation:
-    """The offer without the share that midBuffer holds back."""
-    if not of.buffer_percent:
+    """The offer without the share that midBuffer holds back; one that is learned is shown even while it is none."""
+    if not of.buffer_source:
         return ResourceExplanation(tuple(terms), bound, offered)
-    kept = _percent(offered, 100 - of.buffer_percent)
-    buffer = of.of("buffer", offered - kept, f"midBuffer {of.buffer_percent} %")
-    return ResourceExplanation((*terms, buffer), f"{bound} - buffer", kept)
+    kept = offered * (1000 - of.buffer_permille) // 1000
+    terms.append(Term(BUFFER, offered - kept, of.axis.unit, of.buffer_source))
+    return ResourceExplanation(tuple(terms), f"{bound} - {BUFFER}" if kept < offered else bound, kept)
 
 
-def _peak(of: _Inputs) -> list[Term]:
+def _peak(of: _Inputs) -> tuple[Term, ...]:
     """What the agent subtracted from the requests; an agent need not say."""
-    peak = of.situation.peak
-    source = f"NodeMetric {of.situation.node} status.prodPeakMetric"
-    return [] if peak is None else [of.of(PEAK, peak[of.axis.position], source)]
-
-
-def _reclaimable(of: _Inputs) -> Term:
-    return of.of(RECLAIMABLE, of.reclaimable, f"NodeMetric {of.situation.node} status.prodReclaimableMetric")
-
-
-def _capacity(of: _Inputs) -> Term:
-    return of.of("capacity", of.capacity, f"Node {of.situation.node} status.capacity")
-
-
-def _threshold(of: _Inputs) -> Term:
-    key = "midCPUThresholdPercent" if of.axis is _CPU else "midMemoryThresholdPercent"
-    return of.of("threshold", of.threshold_percent, key, "percent")
-
-
-def _percent(amount: int, percent: int) -> int:
-    # A static share has no upper bound, and a product beyond all doubles is no int.
-    return int(min(amount * (percent / 100), quantity.INT64_MAX))
-
-
-def _scaled(amount: int, unit: int) -> int:
-    """In units, rounded away from zero, as Quantity.ScaledValue does."""
-    return -(-amount // unit) if amount >= 0 else amount // unit
+    peak = of.report.peak
+    return () if peak is None else (Term(PEAK, peak[of.axis.position], of.axis.unit, _PEAK, of.report.updated),)

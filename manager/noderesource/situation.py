@@ -1,60 +1,51 @@
-"""What the cluster says of one node, checked and in integers: the input of every formula.
+"""What the cluster says of one node, checked and in integers: the input of every formula."""
 
-Here text becomes numbers, so here a NodeMetric that only looks right is refused.
-"""
-
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container
 from typing import Annotated
 
 import msgspec
 
+from manager.noderesource import amplification
+from manager.noderesource.report import Report
+from manager.pods import Requested
 from shared import durations, names, quantity
-from shared.api import pods
-from shared.api.core import Node, Pod, Quantities
+from shared.api.core import Node, Quantities
 from shared.api.meta import Wire, prepared
-from shared.api.nodemetric import HostApplicationMetricInfo, NodeMetric, ReclaimableMetric, ResourceMap
 from shared.errors import InvalidInput
-from shared.names import PriorityClass
-from shared.quantity import QuantityError, Resources
+from shared.quantity import Resources
 
 NOTHING = Resources()
 
 
-@dataclass(frozen=True)
-class Requested:
-    """Sums of native requests of the pods that hold them: of all, and of those Mid must make way for."""
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What one version of a Node says. `created_at` is in Unix seconds, None where it does not say.
 
-    total: Resources = NOTHING
-    prod: Resources = NOTHING
-
-    def plus(self, other: "Requested") -> "Requested":
-        return Requested(self.total.plus(other.total), self.prod.plus(other.prod))
-
-    def minus(self, other: "Requested") -> "Requested":
-        return Requested(self.total.minus(other.total), self.prod.minus(other.prod))
-
-
-@dataclass(frozen=True)
-class Situation:
-    """One node at one moment. `None` is what nobody has said. Instants are Unix seconds.
-
-    `system_usage` includes host applications of class prod; `reserved` is the larger, per resource, of what the
-    kubelet withholds and what the node's annotation reserves.
+    `allocatable` is what the kubelet says, where what the status says is amplified. `reserved` is the larger, per
+    resource, of what the kubelet withholds and what the node's annotation reserves.
     """
 
     node: str
     capacity: Resources
     allocatable: Resources
     reserved: Resources
-    requested: Requested
     created_at: float | None = None
-    update_time: float | None = None
-    updated: str | None = None
-    usage: Resources | None = None
-    system_usage: Resources = NOTHING
-    peak: Resources | None = None
-    reclaimable: Resources | None = None
+
+
+class Situation(NodeFacts, frozen=True, kw_only=True):
+    """One node at one moment."""
+
+    requested: Requested
+    report: Report | None = None
+
+    def system_usage(self, host_applications: Container[str]) -> Resources:
+        """The usage of the system, and of the host applications of the given priority classes."""
+        if self.report is None:
+            return NOTHING
+        used = self.report.system_usage
+        for application in self.report.host_applications.values():
+            if application.priority_class in host_applications:
+                used = used.plus(application.usage)
+        return used
 
 
 @prepared
@@ -63,52 +54,33 @@ class _Reservation(Wire, frozen=True):
     reserved_cpus: Annotated[str, msgspec.Meta(max_length=4096)] = msgspec.field(default="", name="reservedCPUs")
 
 
-def observe(node: Node, metric: NodeMetric | None, requested: Requested) -> Situation:
-    """The situation of `node`. Raises InvalidInput naming object, field and value."""
-    source = f"Node {node.metadata.name}"
-    capacity = _amount(node.status.capacity, source=source, field="status.capacity") or NOTHING
-    allocatable = _amount(node.status.allocatable, source=source, field="status.allocatable") or NOTHING
+def facts(node: Node) -> NodeFacts:
+    """Raises InvalidInput naming object, field and value of what the Node says wrongly."""
+    capacity = _amount(node, "capacity", node.status.capacity)
+    allocatable = _raw(node) or _amount(node, "allocatable", node.status.allocatable)
     reserved = capacity.minus(allocatable).floored().most(_annotated_reservation(node))
-    created_at = _instant(node.metadata.creation_timestamp, source=source, field="metadata.creationTimestamp")
-    if metric is None:
-        return Situation(node.metadata.name, capacity, allocatable, reserved, requested, created_at)
-    status, source = metric.status, f"NodeMetric {metric.metadata.name}"
-    info = status.node_metric
+    return NodeFacts(node.metadata.name, capacity, allocatable, reserved, _created_at(node))
+
+
+def observe(known: NodeFacts, report: Report | None, requested: Requested) -> Situation:
+    """The situation of a node."""
     return Situation(
-        node=node.metadata.name,
-        capacity=capacity,
-        allocatable=allocatable,
-        reserved=reserved,
+        known.node,
+        known.capacity,
+        known.allocatable,
+        known.reserved,
+        known.created_at,
         requested=requested,
-        created_at=created_at,
-        update_time=_instant(status.update_time, source=source, field="status.updateTime"),
-        updated=status.update_time,
-        usage=_complete(info.node_usage if info else None, source=source, field="status.nodeMetric.nodeUsage"),
-        system_usage=_system_usage(info.system_usage if info else None, status.host_application_metric or (), source),
-        peak=_reported(status.prod_peak_metric, source=source, field="status.prodPeakMetric"),
-        reclaimable=_reported(status.prod_reclaimable_metric, source=source, field="status.prodReclaimableMetric"),
+        report=report,
     )
 
 
-def requested_by(pod: Pod) -> Requested:
-    """What one pod adds. Raises InvalidInput."""
-    if not pods.is_active(pod):
-        return Requested()
+def _raw(node: Node) -> Resources | None:
+    """What is allocatable without amplification; an annotation that means nothing is none."""
     try:
-        amount = pods.native_request(pod)
-    except QuantityError as error:
-        raise InvalidInput(
-            source=f"Pod {pod.metadata.key}", field="spec.containers", value=pod.spec.containers, problem=str(error)
-        ) from error
-    return Requested(amount, amount if pods.is_reclaimable(pod) else NOTHING)
-
-
-def requested_by_all(running: Iterable[Pod]) -> Requested:
-    """What all pods of a node add up to. Raises InvalidInput."""
-    sums = Requested()
-    for pod in running:
-        sums = sums.plus(requested_by(pod))
-    return sums
+        return amplification.raw_allocatable(node)
+    except InvalidInput:
+        return None
 
 
 def reserved_cpu_count(cpu_set: str) -> int:
@@ -134,51 +106,29 @@ def _annotated_reservation(node: Node) -> Resources:
         if reservation.reserved_cpus:
             return amount._replace(cpu_milli=quantity.MILLI_PER_CORE * reserved_cpu_count(reservation.reserved_cpus))
         return amount
-    except ValueError:
+    except (ValueError, RecursionError):
         return NOTHING
 
 
-def _system_usage(
-    system: ResourceMap | None, applications: Iterable[HostApplicationMetricInfo], source: str
-) -> Resources:
-    """System usage and that of the host applications above Mid, of which there is the class prod alone."""
-    used = _listed(system, source=source, field="status.nodeMetric.systemUsage") or NOTHING
-    for application in applications:
-        if application.priority == PriorityClass.PROD:
-            field = f"status.hostApplicationMetric[{application.name}].usage"
-            used = used.plus(_listed(application.usage, source=source, field=field) or NOTHING)
-    return used
-
-
-def _complete(usage: ResourceMap | None, *, source: str, field: str) -> Resources | None:
-    """A usage that lacks one resource is none: half of it is not known."""
-    if usage is None or not {names.CPU, names.MEMORY} <= (usage.resources or {}).keys():
-        return None
-    return _listed(usage, source=source, field=field)
-
-
-def _reported(metric: ReclaimableMetric | None, *, source: str, field: str) -> Resources | None:
-    return None if metric is None else _listed(metric.resource, source=source, field=f"{field}.resource")
-
-
-def _listed(resources: ResourceMap | None, *, source: str, field: str) -> Resources | None:
-    return None if resources is None else _amount(resources.resources or {}, source=source, field=field)
-
-
-def _amount(listed: Mapping[str, str | int | float] | None, *, source: str, field: str) -> Resources | None:
-    if listed is None:
-        return None
+def _amount(node: Node, part: str, listed: Quantities | None) -> Resources:
+    if not listed:
+        return NOTHING
     try:
         return Resources.parse(listed)
     except ValueError as error:  # a QuantityError, or more digits than Python reads
         native = {name: listed[name] for name in (names.CPU, names.MEMORY) if name in listed}
-        raise InvalidInput(source=source, field=field, value=native, problem=str(error)) from error
+        raise InvalidInput(
+            source=f"Node {node.metadata.name}", field=f"status.{part}", value=native, problem=str(error)
+        ) from error
 
 
-def _instant(text: str | None, *, source: str, field: str) -> float | None:
+def _created_at(node: Node) -> float | None:
+    text = node.metadata.creation_timestamp
     if text is None:
         return None
     try:
         return durations.instant(text)
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
+        raise InvalidInput(
+            source=f"Node {node.metadata.name}", field="metadata.creationTimestamp", value=text, problem=str(error)
+        ) from error

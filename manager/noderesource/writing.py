@@ -1,28 +1,167 @@
-"""When a Node's status is rewritten, and the one conditional patch that does it."""
+"""When a Node's status is rewritten, and the one conditional patch that does it for all tiers.
 
+Two rules. Koordinator's (`upstream`) writes what was decided when a quantity moved by more than a threshold, or when
+the last write is too long ago. The product's own (`damped`) adds what makes small steps safe and large ones rare:
+
+- What is on offer beyond what there is goes at once, which is beyond the decision and what the buffer holds back, or
+  Batch's safety margin. A hundredth of the offer is let pass until the next write: no prediction is any better, and a
+  fleet that declines a little with each report must not keep waiting those nodes that decline by much.
+- What grows does so only up to what its decision fell to lately (see `damping`).
+"""
+
+import enum
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import msgspec
+
+from manager.noderesource.damping import Damping
+from manager.noderesource.explain import Offer
 from shared import names, quantity
 from shared.api.colocation import ColocationStrategy
 from shared.api.core import Node
+from shared.names import Tier
 from shared.quantity import QuantityError, Resources
 
 Listed: TypeAlias = Mapping[str, str | int | float]
 
-MID_RESOURCES = (names.MID_CPU, names.MID_MEMORY)
+SAFETY_TOLERANCE = 0.01
 
 
-@dataclass(frozen=True)
-class Write:
-    """`reason` is "difference", "age" or "first"; `shrinks` when a running pod could lose what it counts on."""
+class WriteRule(enum.StrEnum):
+    """When a Node is written."""
 
-    patch: dict[str, object]
-    reason: str
-    shrinks: bool
+    DAMPED = "damped"
+    UPSTREAM = "upstream"
+
+
+class Reason(enum.StrEnum):
+    """Why a Node is written."""
+
+    DIFFERENCE = "difference"  # a quantity moved by more than the threshold, came or went
+    SAFETY = "safety"  # more is on offer than there is
+    AGE = "age"  # a small difference has stood for longer than the update interval
+    FIRST = "first"  # this process has not written the Node yet
+    ANNOTATION = "annotation"  # what others read beside the offers changed
+
+
+class Waiting(enum.StrEnum):
+    """Why what differs is not written."""
+
+    THRESHOLD = "within_threshold"
+    DAMPED = "damped"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What one tier's offer is on the Node, and what it becomes; None is none.
+
+    `is_large` when it comes, goes, or moves by more than the threshold.
+    """
+
     old: Resources | None
     new: Resources | None
+    is_large: bool = True
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether a running pod could lose what it counts on."""
+        return self.old is not None and (self.new is None or min(self.new.minus(self.old)) < 0)
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One patch of a Node's status, and what it does to each tier; `why` names the quantity that called for it."""
+
+    patch: dict[str, object]
+    reason: Reason
+    why: str
+    changes: Mapping[Tier, Change]
+
+    @property
+    def shrinks(self) -> bool:
+        return any(change.shrinks for change in self.changes.values())
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What was decided differs from what the Node says, and is not written; until when, in monotonic seconds."""
+
+    reason: Waiting
+    why: str
+    until: float | None = None
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """The write rule for one node at one moment, in monotonic seconds."""
+
+    kind: WriteRule
+    threshold: float
+    interval_seconds: float
+    now: float
+    last_write: float | None = None
+
+    @classmethod
+    def of(cls, strategy: ColocationStrategy, *, kind: WriteRule, now: float, last_write: float | None) -> "Rule":
+        return cls(kind, strategy.resource_diff_threshold, strategy.update_time_threshold_seconds, now, last_write)
+
+    @property
+    def overdue(self) -> Reason | None:
+        """Whether even a small difference is written."""
+        if self.last_write is None:
+            return Reason.FIRST
+        return Reason.AGE if self.now - self.last_write > self.interval_seconds else None
+
+
+_NO_DAMPING: Mapping[Tier, Damping] = {}
+_NO_ANNOTATIONS: Mapping[str, str | None] = {}
+
+
+def plan(
+    node: Node,
+    offers: Mapping[Tier, Offer],
+    rule: Rule,
+    *,
+    damping: Mapping[Tier, Damping] = _NO_DAMPING,
+    annotations: Mapping[str, str | None] = _NO_ANNOTATIONS,
+) -> Write | Wait | None:
+    """The write that brings the offers to the Node, or what it waits for; None when the Node says all of it already.
+
+    Only the tiers and annotations given are touched; an annotation of None goes.
+    """
+    allocatable, capacity = node.status.allocatable or {}, node.status.capacity or {}
+    if rule.kind is WriteRule.UPSTREAM:
+        new = {name: value for tier, offer in offers.items() for name, value in listed(tier, offer.resources).items()}
+        steps = [_upstream(name, allocatable, new, rule) for tier in offers for name in names.TIER_RESOURCES[tier]]
+    else:
+        steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
+        new = {step.name: str(step.target) for step in steps if step.target is not None}
+    managed = [step.name for step in steps]
+    status = {
+        part: changes
+        for part, before in (("capacity", capacity), ("allocatable", allocatable))
+        if (changes := changed(before, new, managed))
+    }
+    noted = _changed_annotations(node, annotations)
+    cause = _cause(steps, _come_or_gone(node, noted), rule) if status or noted else None
+    if cause is None:
+        return _soonest(step.wait for step in steps)
+    metadata: dict[str, object] = {"resourceVersion": node.metadata.resource_version}
+    if noted:
+        metadata["annotations"] = noted
+    patch: dict[str, object] = {"metadata": metadata}
+    if status:
+        patch["status"] = status
+    large = {step.name for step in steps if step.reason is Reason.DIFFERENCE}
+    changes_by_tier = {
+        tier: Change(on_offer(node, tier), _targets(tier, offer, new), not large.isdisjoint(names.TIER_RESOURCES[tier]))
+        for tier, offer in offers.items()
+    }
+    return Write(patch, cause[0], cause[1], changes_by_tier)
+
+
+def needed(old: Listed, new: Listed, resources: Iterable[str], rule: Rule) -> Reason | None:
+    """Why Koordinator would write, whether or not that changes anything."""
+    cause = _cause([_upstream(name, old, new, rule) for name in resources], None, rule)
+    return None if cause is None else cause[0]
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
@@ -32,47 +171,9 @@ def differs(old: int | None, new: int | None, threshold: float) -> bool:
     return abs(new - old) > old * threshold
 
 
-def needed(
-    old: Listed,
-    new: Listed,
-    *,
-    resources: Iterable[str],
-    strategy: ColocationStrategy,
-    since_last_seconds: float | None,
-) -> str | None:
-    """Why the status should be written: one resource moved, or this process wrote it too long ago or never."""
-    threshold = strategy.resource_diff_threshold
-    if any(differs(_milli(old.get(name)), _milli(new.get(name)), threshold) for name in resources):
-        return "difference"
-    if since_last_seconds is None:
-        return "first"
-    return "age" if since_last_seconds > strategy.update_time_threshold_seconds else None
-
-
-def plan(
-    node: Node, offer: Resources | None, *, strategy: ColocationStrategy, since_last_seconds: float | None
-) -> Write | None:
-    """The write that brings `offer` to the Node; None while the rule says no, or when it would change nothing."""
-    old, new = node.status.allocatable or {}, listed(offer)
-    reason = needed(old, new, resources=MID_RESOURCES, strategy=strategy, since_last_seconds=since_last_seconds)
-    status = {
-        part: changes
-        for part, before in (("capacity", node.status.capacity or {}), ("allocatable", old))
-        if (changes := changed(before, new, MID_RESOURCES))
-    }
-    if not status or reason is None:
-        return None
-    before = on_offer(node)
-    shrinks = before is not None and (offer is None or min(offer.minus(before)) < 0)
-    patch: dict[str, object] = {"metadata": {"resourceVersion": node.metadata.resource_version}, "status": status}
-    return Write(patch, reason, shrinks, before, offer)
-
-
-def listed(offer: Resources | None) -> dict[str, str]:
+def listed(tier: Tier, offer: Resources | None) -> dict[str, str]:
     """The offer as Node status has it; without an offer the keys are absent."""
-    if offer is None:
-        return {}
-    return {names.MID_CPU: str(offer.cpu_milli), names.MID_MEMORY: str(offer.memory_bytes)}
+    return {} if offer is None else dict(zip(names.TIER_RESOURCES[tier], map(str, offer), strict=True))
 
 
 def changed(before: Listed, after: Listed, resources: Iterable[str]) -> dict[str, str | int | float | None]:
@@ -80,14 +181,14 @@ def changed(before: Listed, after: Listed, resources: Iterable[str]) -> dict[str
     return {
         name: after.get(name)
         for name in resources
-        if (name in before) != (name in after) or _milli(before.get(name)) != _milli(after.get(name))
+        if (name in before) != (name in after) or milli(before.get(name)) != milli(after.get(name))
     }
 
 
-def on_offer(node: Node) -> Resources | None:
-    """What the Node's status now gives to Mid; None when it names neither resource."""
+def on_offer(node: Node, tier: Tier) -> Resources | None:
+    """What the Node's status now gives to the tier; None when it names neither resource."""
     allocatable = node.status.allocatable or {}
-    cpu, memory = (allocatable.get(name) for name in MID_RESOURCES)
+    cpu, memory = (allocatable.get(name) for name in names.TIER_RESOURCES[tier])
     if cpu is None and memory is None:
         return None
     try:
@@ -96,9 +197,128 @@ def on_offer(node: Node) -> Resources | None:
         return None
 
 
-def _milli(value: str | int | float | None) -> int | None:
-    """None also for what is no quantity, so that it is overwritten."""
+def milli(value: str | int | float | None) -> int | None:
+    """In thousandths; None also for what is no quantity, so that it is overwritten."""
     try:
         return None if value is None else quantity.milli(value)
+    except QuantityError:
+        return None
+
+
+class _Step(NamedTuple):
+    """One quantity on its way to `target`: why it is written now, or why it is not."""
+
+    name: str
+    old: int | None
+    target: int | None
+    reason: Reason | None = None
+    wait: Wait | None = None
+
+
+def _damped(
+    tier: Tier, offer: Offer, allocatable: Listed, damping: Mapping[Tier, Damping], rule: Rule
+) -> Iterable[_Step]:
+    known = damping.get(tier)
+    for position, name in enumerate(names.TIER_RESOURCES[tier]):
+        old = _whole(allocatable.get(name))
+        if offer.resources is None:
+            yield _Step(name, old, None, Reason.DIFFERENCE if name in allocatable else None)
+            continue
+        new = offer.resources[position]
+        if old is None:
+            yield _Step(name, old, new, Reason.DIFFERENCE)
+        elif new <= old:
+            yield _fallen(name, old, new, new + offer.held_back[position] + offer.margin[position], rule)
+        else:
+            yield _grown(name, old, new, known, position, rule)
+
+
+def _fallen(name: str, old: int, new: int, there_is: int, rule: Rule) -> _Step:
+    if differs(old, new, rule.threshold):
+        return _Step(name, old, new, Reason.DIFFERENCE)
+    if old - there_is > old * SAFETY_TOLERANCE:
+        return _Step(name, old, new, Reason.SAFETY)
+    return _Step(name, old, new, wait=None if new == old else _within(name, old, new, rule))
+
+
+def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: Rule) -> _Step:
+    target = new if damping is None else max(old, min(new, damping.ceiling[position]))
+    if differs(old, target, rule.threshold):
+        return _Step(name, old, target, Reason.DIFFERENCE)
+    if damping is None or target == new or not differs(old, new, rule.threshold):
+        return _Step(name, old, target, wait=_within(name, old, new, rule))
+    why = f"{name} {old} -> {new}: fell to {damping.ceiling[position]} lately, so growth has to last first"
+    return _Step(name, old, target, wait=Wait(Waiting.DAMPED, why, damping.lifted_at(rule.interval_seconds)))
+
+
+def _within(name: str, old: int, new: int, rule: Rule) -> Wait:
+    until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
+    why = f"{name} {old} -> {new}: within {100 * rule.threshold:g} % of what is written"
+    return Wait(Waiting.THRESHOLD, why, until)
+
+
+def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
+    old, new = milli(before.get(name)), milli(after.get(name))
+    step = _Step(name, _whole(before.get(name)), _whole(after.get(name)))
+    if differs(old, new, rule.threshold):
+        return _Step(name, step.old, step.target, Reason.DIFFERENCE)
+    if step.old is None or step.target is None or old == new:
+        return step
+    return _Step(name, step.old, step.target, wait=_within(name, step.old, step.target, rule))
+
+
+def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reason, str] | None:
+    """Why to write now; `noted` is the annotation that came or went."""
+    for step in steps:
+        if step.reason is not None:
+            return step.reason, _said(step, rule)
+    if noted is not None:
+        return Reason.ANNOTATION, noted
+    if (overdue := rule.overdue) is Reason.FIRST:
+        return overdue, "this manager has not written the Node yet"
+    return None if overdue is None else (overdue, f"a difference, and no write for {rule.interval_seconds:g} s")
+
+
+def _soonest(waits: Iterable[Wait | None]) -> Wait | None:
+    known = [wait for wait in waits if wait is not None]
+    return min(known, key=lambda wait: math.inf if wait.until is None else wait.until, default=None)
+
+
+def _said(step: _Step, rule: Rule) -> str:
+    moved = f"{step.name} {_or_absent(step.old)} -> {_or_absent(step.target)}"
+    if step.reason is Reason.SAFETY:
+        return f"{moved}: less than what is on offer"
+    if step.old is None or step.target is None:
+        return moved
+    return f"{moved}: moved by more than {100 * rule.threshold:g} %"
+
+
+def _or_absent(value: int | None) -> str:
+    return "absent" if value is None else str(value)
+
+
+def _targets(tier: Tier, offer: Offer, new: Mapping[str, str]) -> Resources | None:
+    if offer.resources is None:
+        return None
+    cpu, memory = names.TIER_RESOURCES[tier]
+    return Resources(int(new[cpu]), int(new[memory]))
+
+
+def _changed_annotations(node: Node, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in wanted.items() if node.metadata.annotation(key) != value}
+
+
+def _come_or_gone(node: Node, noted: Mapping[str, str | None]) -> str | None:
+    for key, value in noted.items():
+        if value is None:
+            return f"annotation {key} goes"
+        if node.metadata.annotation(key) is None:
+            return f"annotation {key} comes"
+    return None
+
+
+def _whole(value: str | int | float | None) -> int | None:
+    try:
+        return None if value is None else quantity.whole(value)
     except QuantityError:
         return None

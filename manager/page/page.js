@@ -3,9 +3,10 @@
 
 const REFRESH_MILLISECONDS = 3000;
 const MAX_ROWS = 500;
-const AMOUNTS = ["allocatable", "requested", "used", "predicted_peak", "reclaimable", "mid"];
+const AMOUNTS = ["allocatable", "requested", "used", "predicted_peak", "reclaimable", "mid", "batch"];
+const OFFERED = new Set(["mid", "batch"]);
 const TOTALS = [["allocatable", "Allocatable"], ["requested", "Requested"], ["used", "Used"],
-  ["reclaimable", "Reclaimable"], ["mid", "Mid on offer now"]];
+  ["reclaimable", "Reclaimable"], ["mid", "Mid on offer now"], ["batch", "Batch on offer now"]];
 
 const byId = id => document.getElementById(id);
 const element = (tag, className = "", text = "") => {
@@ -71,7 +72,7 @@ const makeRow = node => {
   bars.append(...row.bars.map(each => each.bar));
   line.append(name, bars);
   for (const amount of AMOUNTS) {
-    const cell = element("td", amount === "mid" ? "number mid" : "number");
+    const cell = element("td", OFFERED.has(amount) ? "number offered" : "number");
     row.cells[amount] = [cell.appendChild(element("span")), cell.appendChild(element("span"))];
     line.append(cell);
   }
@@ -116,21 +117,33 @@ const drawDetail = async (name, row) => {
   const cell = row.detail.firstChild;
   try {
     const answer = await answered(`api/v1/nodes/${encodeURIComponent(name)}`);
-    const resources = element("div", "resources");
-    resources.append(explained("cpu", "milli", answer.resources.cpu), explained("memory", "bytes", answer.resources.memory));
-    cell.replaceChildren(resources, element("p", "written", written(answer.last_write)));
+    const tiers = Object.entries(answer.tiers).flatMap(([tier, of]) => {
+      const resources = element("div", "resources");
+      resources.append(explained(tier, "cpu", "milli", of.cpu), explained(tier, "memory", "bytes", of.memory));
+      const said = [element("p", "written", `${titled(tier)} ${nowOffered(of.on_offer)}. ${of.reason}`)];
+      if (of.shortfall) said.unshift(element("p", "notice bad", `${titled(tier)} is short: ${of.shortfall.reason}`));
+      return [resources, ...said];
+    });
+    cell.replaceChildren(...tiers, element("p", "written", written(answer.last_write)));
+    if (answer.pending) cell.append(element("p", "written", waiting(answer.pending)));
   } catch (error) {
     cell.textContent = `No explanation: ${error.message}`;
   }
 };
 
-const explained = (resource, unit, { terms, bound, result }) => {
+const titled = tier => tier[0].toUpperCase() + tier.slice(1);
+
+const amounts = ({ cpu_milli, memory_bytes }) => `cpu ${cpu(cpu_milli)}, memory ${memory(memory_bytes)}`;
+
+const nowOffered = offer => offer ? `on the Node: ${amounts(offer)}` : "is not on the Node";
+
+const explained = (tier, resource, unit, { terms, bound, result }) => {
   const section = element("section");
-  const title = element("h3", "", `Mid ${resource}: ${shown(result, unit)} `);
+  const title = element("h3", "", `${titled(tier)} ${resource}: ${shown(result, unit)} `);
   title.append(element("small", "", `decided by ${bound}`));
   section.append(title);
   if (!terms.length) {
-    section.append(element("p", "unknown", "No term went into it; the reason is in the row above."));
+    section.append(element("p", "unknown", "No term went into it; the reason is below."));
     return section;
   }
   const table = element("table", "terms");
@@ -147,14 +160,17 @@ const explained = (resource, unit, { terms, bound, result }) => {
 
 const written = last => {
   if (!last) return "This manager has not written to the Node since it started.";
-  const what = last.cpu_milli === null ? "took Mid away" : `cpu ${cpu(last.cpu_milli)}, memory ${memory(last.memory_bytes)}`;
-  return `Last write ${new Date(last.time).toLocaleString()} (${last.reason}): ${what}`;
+  const what = Object.entries(last.offers).map(([tier, offer]) => `${titled(tier)} ${offer ? amounts(offer) : "taken away"}`);
+  return `Last write ${new Date(last.time).toLocaleString()} (${last.why}): ${what.join("; ")}`;
 };
+
+const waiting = ({ reason, until }) =>
+  `Not on the Node yet: ${reason}${until ? `, until ${new Date(until).toLocaleTimeString()}` : ""}`;
 
 const drawTotals = nodes => {
   byId("totals").replaceChildren(...TOTALS.map(([amount, label]) => {
     const known = nodes.map(node => node[amount]).filter(Boolean);
-    const tile = element("div", amount === "mid" ? "tile offer" : "tile");
+    const tile = element("div", OFFERED.has(amount) ? "tile offer" : "tile");
     const sum = key => known.reduce((total, each) => total + each[key], 0);
     tile.append(element("h2", "", label));
     if (known.length || !nodes.length) {

@@ -1,14 +1,15 @@
 """The colocation strategy: what `slo-controller-config` says for the cluster, and what of it holds for one node.
 
-The wire form is Koordinator's, with three additions: `nodePredictPolicy`, `midFormula` and `midBuffer`. A part of a
-strategy is plain JSON until it is merged; a `ColocationStrategy` is always complete, its defaults being Koordinator's.
+The wire form is Koordinator's, with four additions: `nodePredictPolicy`, `midFormula`, `midBuffer` and
+`evictionAfterSeconds`. A part of a strategy is plain JSON until it is merged; a `ColocationStrategy` is always
+complete, its defaults being Koordinator's.
 """
 
 import enum
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,11 +18,15 @@ from shared.api.meta import Wire, prepared
 from shared.api.nodemetric import Percent, PredictPolicy
 from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
+from shared.names import Tier
 
 Json: TypeAlias = Mapping[str, object]
 T = TypeVar("T")
 
 NODE_CONFIGS = "nodeConfigs"
+AUTO_EVICTION_SECONDS = 300
+
+_INT32_MAX = 2**31 - 1  # no field means anything beyond, and no sum of such values overflows
 
 
 class MidFormula(enum.StrEnum):
@@ -44,8 +49,11 @@ class NodePredictPolicy(PredictPolicy, frozen=True, forbid_unknown_fields=True):
 class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_fields=True):
     """Everything that can be set, for the cluster or for a node.
 
-    `mid_buffer` is the share of Mid held back, in percent. "auto" stands for a share learned from how much the
-    predictions of a node change; as long as nothing is learned it holds back nothing, just as "off".
+    `mid_buffer` is the share of Mid held back, in percent. "auto" stands for a share learned from how much the offer
+    of a node changes from report to report; as long as nothing is learned it holds back nothing, just as "off".
+
+    `eviction_after_seconds` is how long pods of a tier must have held more than there is before some are evicted;
+    see `eviction_seconds`.
     """
 
     enable: bool = False
@@ -68,6 +76,7 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
     mid_static_cpu_reserved_percent: int = msgspec.field(default=0, name="midStaticCPUReservedPercent")
     mid_static_memory_reserved_percent: int = 0
     mid_buffer: Literal["auto", "off"] | Percent = "auto"
+    eviction_after_seconds: Literal["auto", "off"] | Annotated[int, msgspec.Meta(ge=1, le=_INT32_MAX)] = "auto"
     batch_cpu_threshold_percent: int | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
     batch_memory_threshold_percent: int | None = None
     node_predict_policy: NodePredictPolicy | None = None
@@ -81,10 +90,15 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
         only_upstream = (self.mid_reclaim_mode, self.mid_unallocated_percent)
         return MidFormula.SEED if only_upstream == (None, None) else MidFormula.UPSTREAM
 
-    @property
-    def buffer_percent(self) -> int:
-        """The share of Mid held back."""
-        return self.mid_buffer if isinstance(self.mid_buffer, int) else 0
+    def eviction_seconds(self, tier: Tier) -> int | None:
+        """After how long a shortfall of the tier leads to evictions; None for never.
+
+        "auto" is never, but for Mid under `seed-mixed`: its pods hold what no one had requested yet, and when those
+        above them do, they must get it.
+        """
+        if self.eviction_after_seconds == "auto":
+            return AUTO_EVICTION_SECONDS if tier is Tier.MID and self.formula is MidFormula.SEED_MIXED else None
+        return None if self.eviction_after_seconds == "off" else self.eviction_after_seconds
 
     @property
     def degrade_seconds(self) -> int:
@@ -93,6 +107,10 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
 
 
 DEFAULTS = ColocationStrategy()
+DEFAULT_SOURCE = "default"
+
+# For each key that somebody set: the object and the place where its value stands.
+SetBy: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -101,6 +119,7 @@ class NodeConfig:
 
     selector: LabelSelector | None
     strategy: ColocationStrategy
+    set_by: SetBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,6 +129,7 @@ class ColocationConfig:
     cluster: ColocationStrategy = DEFAULTS
     node_configs: tuple[NodeConfig, ...] = ()
     problems: tuple[InvalidInput, ...] = ()
+    set_by: SetBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,9 +139,11 @@ class NodeStrategy:
     strategy: ColocationStrategy
     enabled: bool
     problems: tuple[InvalidInput, ...] = ()
+    set_by: SetBy = field(default_factory=dict)
 
-
-_INT32_MAX = 2**31 - 1  # no field means anything beyond, and no sum of such values overflows
+    def source(self, key: str) -> str:
+        """Where the value of a key, as the ConfigMap spells it, comes from."""
+        return self.set_by.get(key, DEFAULT_SOURCE)
 
 
 @dataclass(frozen=True)
@@ -156,6 +178,7 @@ _BOUNDS = {
     "batch_memory_threshold_percent": _NOT_NEGATIVE,
 }
 _MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
+KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ColocationStrategy))
 _WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
 
 # A label's ratio replaces this field.
@@ -180,11 +203,12 @@ def parse(text: str, *, source: str) -> ColocationConfig:
     if not isinstance(parts, list):
         raise InvalidInput(source=source, field=NODE_CONFIGS, value=parts, problem="expected a list")
     problems: list[InvalidInput] = []
+    set_by = dict.fromkeys(_without_nulls(document), source)
     node_configs = tuple(
-        _node_config(cluster, part, source=source, field=f"{NODE_CONFIGS}[{index}]", problems=problems)
+        _node_config(cluster, part, set_by, source=source, field=f"{NODE_CONFIGS}[{index}]", problems=problems)
         for index, part in enumerate(parts)
     )
-    return ColocationConfig(cluster, node_configs, tuple(problems))
+    return ColocationConfig(cluster, node_configs, tuple(problems), set_by)
 
 
 def strategy(values: Json, *, source: str, over: ColocationStrategy | None = None) -> ColocationStrategy:
@@ -225,6 +249,9 @@ def violations(checked: ColocationStrategy, *, source: str, field: str = "") -> 
     for text in checked.metric_aggregate_policy.durations:
         if not _is_positive_duration(text):
             yield problem("metric_aggregate_policy", text, "durations: not a positive duration such as '5m'")
+    if checked.eviction_after_seconds == "off" and checked.formula is MidFormula.SEED_MIXED:
+        text = "midFormula seed-mixed lends what is not requested yet, so its pods must be evictable when it is"
+        yield problem("eviction_after_seconds", checked.eviction_after_seconds, text)
 
 
 def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annotations: Json | None) -> NodeStrategy:
@@ -234,42 +261,50 @@ def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annota
     annotation unchecked, an annotation with anything wrong in it is ignored as a whole, and reported.
     """
     labels = labels or {}
-    chosen = next((c.strategy for c in config.node_configs if c.selector and c.selector.matches(labels)), None)
-    result = chosen or config.cluster
+    chosen = next((c for c in config.node_configs if c.selector and c.selector.matches(labels)), None)
+    result, set_by = (chosen.strategy, chosen.set_by) if chosen else (config.cluster, config.set_by)
     problems: list[InvalidInput] = []
     annotation = (annotations or {}).get(names.ANNOTATION_COLOCATION_STRATEGY)
     if annotation:
         source = f"Node {name} annotation {names.ANNOTATION_COLOCATION_STRATEGY}"
         try:
-            result = strategy(_document(str(annotation), source), source=source, over=result)
+            document = _document(str(annotation), source)
+            result = strategy(document, source=source, over=result)
+            set_by = {**set_by, **dict.fromkeys(_without_nulls(document), source)}
         except InvalidInput as problem:
             problems.append(problem)
-    ratios = {_RATIO_LABELS[label]: labels[label] for label in _RATIO_LABELS.keys() & labels.keys()}
+    ratios = {label: labels[label] for label in _RATIO_LABELS if label in labels}
     if ratios:
-        result = _with_ratios(result, ratios, name=name, problems=problems)
-    return NodeStrategy(result, config.cluster.enable and result.enable, tuple(problems))
+        percents = _percents(ratios, name=name, problems=problems)
+        result = msgspec.structs.replace(result, **{_RATIO_LABELS[label]: value for label, value in percents.items()})
+        set_by = {**set_by, **{_WIRE_NAMES[_RATIO_LABELS[label]]: f"Node {name} label {label}" for label in percents}}
+    return NodeStrategy(result, config.cluster.enable and result.enable, tuple(problems), set_by)
 
 
-def _with_ratios(
-    base: ColocationStrategy, ratios: Json, *, name: str, problems: list[InvalidInput]
-) -> ColocationStrategy:
+def _percents(ratios: Json, *, name: str, problems: list[InvalidInput]) -> dict[str, int]:
+    """The percentages that labels name, by label."""
     percents: dict[str, int] = {}
-    for field, text in ratios.items():
+    for label, text in ratios.items():
         try:
             ratio = float(str(text))
         except ValueError:
             ratio = math.nan
         if 0 <= ratio <= _INT32_MAX / 100:
-            percents[field] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
+            percents[label] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
         else:
-            label = next(label for label, target in _RATIO_LABELS.items() if target == field)
             problem = "expected a ratio such as 0.6; the label is ignored"
             problems.append(InvalidInput(source=f"Node {name} label", field=label, value=text, problem=problem))
-    return msgspec.structs.replace(base, **percents)
+    return percents
 
 
 def _node_config(
-    cluster: ColocationStrategy, part: object, *, source: str, field: str, problems: list[InvalidInput]
+    cluster: ColocationStrategy,
+    part: object,
+    set_by: SetBy,
+    *,
+    source: str,
+    field: str,
+    problems: list[InvalidInput],
 ) -> NodeConfig:
     if not isinstance(part, dict):
         raise InvalidInput(source=source, field=field, value=part, problem="expected an object")
@@ -285,7 +320,9 @@ def _node_config(
         if meaningless:
             problems.append(InvalidInput(source=source, field=at, value=part["nodeSelector"], problem=meaningless))
             selector = None
-    return NodeConfig(selector, cluster if broken else merged)
+    if broken:
+        return NodeConfig(selector, cluster, set_by)
+    return NodeConfig(selector, merged, {**set_by, **dict.fromkeys(_without_nulls(values), f"{source} {field}")})
 
 
 def _document(text: str, source: str) -> Json:

@@ -92,14 +92,25 @@ class NodeMetricSpec(Wire, frozen=True):
 class NodeMetricInfo(Wire, frozen=True):
     node_usage: ResourceMap | None = None
     system_usage: ResourceMap | None = None
+    aggregated_node_usages: object = None  # as it came; see AggregatedUsage
+
+
+class CpuAndMemory(Wire, frozen=True, gc=False):
+    """Of a resource list, what is reckoned in."""
+
+    cpu: str | int | float = "0"
+    memory: str | int | float = "0"
+
+
+class PodUsage(Wire, frozen=True):
+    resources: CpuAndMemory | None = None
 
 
 class PodMetricInfo(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
-    pod_usage: ResourceMap | None = None
+    pod_usage: PodUsage | None = None
     priority: str = ""
-    qos: str = ""
 
 
 class HostApplicationMetricInfo(Wire, frozen=True):
@@ -127,16 +138,19 @@ class Prediction(Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class NodeMetricStatus(Wire, frozen=True):
-    """What is acted upon; to read all of a report takes half as long again, and what nobody needs could spoil it."""
-
+class _Status(Wire, frozen=True):
     update_time: str | None = None
-    node_metric: NodeMetricInfo | None = None
-    pods_metric: tuple[PodMetricInfo, ...] | None = None
     host_application_metric: tuple[HostApplicationMetricInfo, ...] | None = None
     prod_reclaimable_metric: ReclaimableMetric | None = None
     prod_peak_metric: ReclaimableMetric | None = None
     prediction: Prediction | None = None
+
+
+class NodeMetricStatus(_Status, frozen=True):
+    """What is acted upon; to read all of a report takes half as long again, and what nobody needs could spoil it."""
+
+    node_metric: NodeMetricInfo | None = None
+    pods_metric: tuple[PodMetricInfo, ...] | None = None
 
 
 class AggregatedUsage(Wire, frozen=True):
@@ -152,17 +166,24 @@ class NumaUsage(Wire, frozen=True):
     system_usage: ResourceMap | None = None
 
 
-class NodeMetricInfoReport(NodeMetricInfo, frozen=True):
+class NodeMetricInfoReport(Wire, frozen=True):
+    node_usage: ResourceMap | None = None
+    system_usage: ResourceMap | None = None
     aggregated_node_usages: tuple[AggregatedUsage, ...] | None = None
     aggregated_system_usages: tuple[AggregatedUsage, ...] | None = None
     numa_usages: tuple[NumaUsage, ...] | None = None
 
 
-class PodMetricInfoReport(PodMetricInfo, frozen=True):
+class PodMetricInfoReport(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    pod_usage: ResourceMap | None = None
+    priority: str = ""
+    qos: str = ""
     extensions: dict[str, object] | None = None
 
 
-class NodeMetricReport(NodeMetricStatus, frozen=True):
+class NodeMetricReport(_Status, frozen=True):
     """The whole status, as an agent writes it."""
 
     node_metric: NodeMetricInfoReport | None = None

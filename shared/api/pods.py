@@ -1,9 +1,13 @@
 """What a pod asks for and where it stands: requests, quality of service, priority class."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from shared import names, quantity
 from shared.api.core import Container, Pod
+from shared.api.meta import Wire, prepared
+from shared.errors import InvalidInput
 from shared.names import KubeQoS, PriorityClass, QoS
 from shared.quantity import Resources
 
@@ -23,27 +27,45 @@ _DEFAULT_QOS = {
 }
 
 
+class _NumaNodeResource(Wire, frozen=True):
+    node: int = 0
+
+
+@prepared
+class _ResourceStatus(Wire, frozen=True):
+    """What Koordinator's scheduler notes on a pod it has bound to zones of its node."""
+
+    numa_node_resources: tuple[_NumaNodeResource, ...] | None = None
+
+
 def requests(pod: Pod) -> dict[str, int]:
     """What the pod asks of a node, per resource: cpu in milli, everything else in whole units.
 
     Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
     started before it if that is more, plus overhead. Raises QuantityError.
     """
-    running: dict[str, int] = {}
-    for container in pod.spec.containers:
-        _add(running, _asked(container))
-    sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
-    for container in pod.spec.init_containers or ():
-        needed = dict(sidecars)
-        _add(needed, _asked(container))
-        if container.restart_policy == "Always":
-            sidecars = needed
-        _raise_to(starting, needed)
-    _add(running, sidecars)
-    _raise_to(running, starting)
-    _add(running, _integers(pod.spec.overhead or {}))
-    return running
+    asked = _at_most_at_once(pod, _asked)
+    _add(asked, amounts(pod.spec.overhead or {}))
+    return asked
+
+
+def limits(pod: Pod) -> dict[str, int]:
+    """What the pod may use, in the units and by the rule of `requests`; of a container without a limit, nothing counts.
+
+    Overhead is added to what is limited. Raises QuantityError.
+    """
+    allowed = _at_most_at_once(pod, _limited)
+    overhead = amounts(pod.spec.overhead or {}) if allowed else {}
+    _add(allowed, {name: value for name, value in overhead.items() if allowed.get(name)})
+    return allowed
+
+
+def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
+    """A resource list as integers: cpu in milli, everything else in whole units. Raises QuantityError."""
+    return {
+        name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
+        for name, value in quantities.items()
+    }
 
 
 def native_request(pod: Pod) -> Resources:
@@ -61,7 +83,7 @@ def kube_qos(pod: Pod) -> KubeQoS:
     if not any(_positive(values) for pair in asked for values in pair):
         return KubeQoS.BEST_EFFORT
     guaranteed = all(
-        _positive(limits) >= {names.CPU, names.MEMORY} and _integers(limits) == _integers(limits | dict(requested))
+        _positive(limits) >= {names.CPU, names.MEMORY} and amounts(limits) == amounts(limits | dict(requested))
         for requested, limits in asked
     )
     return KubeQoS.GUARANTEED if guaranteed else KubeQoS.BURSTABLE
@@ -103,6 +125,19 @@ def priority_class(pod: Pod) -> PriorityClass:
     return PriorityClass.BATCH if qos(pod) is QoS.BE else PriorityClass.PROD
 
 
+def numa_nodes(pod: Pod) -> tuple[int, ...]:
+    """The NUMA nodes the pod is bound to, ascending; none when it may run on all. Raises InvalidInput."""
+    text = pod.metadata.annotation(names.ANNOTATION_RESOURCE_STATUS)
+    if not text:
+        return ()
+    try:
+        status = msgspec.json.decode(text, type=_ResourceStatus)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        source, field = f"Pod {pod.metadata.key}", names.ANNOTATION_RESOURCE_STATUS
+        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
+    return tuple(sorted({one.node for one in status.numa_node_resources or ()}))
+
+
 def is_reclaimable(pod: Pod) -> bool:
     """Whether the pod's unused request may be lent to Mid: it is prod, or of no class."""
     return priority_class(pod) in names.LENDING_CLASSES
@@ -117,27 +152,42 @@ def is_terminating(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
+def _at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
+    """The most of each resource that its containers have at one time, when each has what `of` says."""
+    running: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(running, of(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.spec.init_containers or ():
+        needed = dict(sidecars)
+        _add(needed, of(container))
+        if container.restart_policy == "Always":
+            sidecars = needed
+        _raise_to(starting, needed)
+    _add(running, sidecars)
+    _raise_to(running, starting)
+    return running
+
+
+def _limited(container: Container) -> dict[str, int]:
+    return amounts(container.resources.limits or {})
+
+
 def _asked(container: Container) -> dict[str, int]:
     """Requests of one container; a limit stands in for an absent request, as API defaulting does."""
-    return _integers((container.resources.limits or {}) | (container.resources.requests or {}))
-
-
-def _integers(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
-    return {
-        name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
-        for name, value in quantities.items()
-    }
+    return amounts((container.resources.limits or {}) | (container.resources.requests or {}))
 
 
 def _positive(quantities: Mapping[str, str | int | float]) -> set[str]:
     return {name for name in (names.CPU, names.MEMORY) if quantity.milli(quantities.get(name, 0)) > 0}
 
 
-def _add(amounts: dict[str, int], more: Mapping[str, int]) -> None:
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
     for name, value in more.items():
-        amounts[name] = amounts.get(name, 0) + value
+        total[name] = total.get(name, 0) + value
 
 
-def _raise_to(amounts: dict[str, int], floor: Mapping[str, int]) -> None:
+def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
     for name, value in floor.items():
-        amounts[name] = max(amounts.get(name, 0), value)
+        total[name] = max(total.get(name, 0), value)

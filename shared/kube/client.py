@@ -26,6 +26,7 @@ from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
 from shared.kube.retry import ONCE, Retry
 
 T = TypeVar("T")
+R = TypeVar("R")
 A = TypeVar("A", Response, Stream)
 
 PAGE_SIZE = 500  # what client-go and kubectl ask for
@@ -131,6 +132,18 @@ class Client:
         namespace: str | None = None,
         *,
         into: type[T],
+        keep: Callable[[T], R],
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = PAGE_SIZE,
+    ) -> Listing[R]: ...
+    @overload
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        into: type[T],
         label_selector: str | None = None,
         field_selector: str | None = None,
         limit: int = PAGE_SIZE,
@@ -151,11 +164,15 @@ class Client:
         namespace: str | None = None,
         *,
         into: type[Any] = dict,
+        keep: Callable[[Any], Any] | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
         limit: int = PAGE_SIZE,
     ) -> Listing[Any]:
-        """All objects, read page by page at one resourceVersion; from the start again, once, if that expires."""
+        """All objects, read page by page at one resourceVersion; from the start again, once, if that expires.
+
+        With `keep`, what it makes of each object: no more than a page of the objects themselves is ever held.
+        """
         call = _Call(
             "list",
             "GET",
@@ -163,9 +180,9 @@ class Client:
             {"limit": str(limit)} | _selectors(label_selector, field_selector),
         )
         try:
-            return self._walk(call, into)
+            return self._walk(call, into, keep)
         except Gone:
-            return self._walk(call, into)
+            return self._walk(call, into, keep)
 
     def watch(
         self,
@@ -258,13 +275,18 @@ class Client:
             options["gracePeriodSeconds"] = grace_period_seconds
         self._send(_Call("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
 
-    def evict(self, namespace: str, name: str) -> None:
-        """Asks for the pod to go. Raises TooManyRequests at once when a disruption budget does not allow it now."""
-        body = {
+    def evict(self, namespace: str, name: str, *, uid: str | None = None) -> None:
+        """Asks for the pod to go, only for that very one if `uid` is given (else Conflict).
+
+        Raises TooManyRequests at once when a disruption budget does not allow it now.
+        """
+        body: dict[str, object] = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
+        if uid is not None:
+            body["deleteOptions"] = {"preconditions": {"uid": uid}}
         path = PODS.path(name, namespace, "eviction")
         self._send(_Call("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False))
 
@@ -303,15 +325,17 @@ class Client:
         """Closes idle connections."""
         self._transport.close()
 
-    def _walk(self, call: _Call, into: type[T]) -> Listing[T]:
-        page = objects.decode_page(self._send(call).body, into)
-        items, refused = page.items, page.refused
-        while page.continue_token:
-            following = replace(call, query=call.query | {"continue": page.continue_token})
+    def _walk(self, call: _Call, into: type[T], keep: Callable[[T], Any] | None) -> Listing[Any]:
+        kept: list[Any] = []
+        refused: list[Refused] = []
+        following = call
+        while True:
             page = objects.decode_page(self._send(following).body, into)
-            items += page.items
+            kept += page.items if keep is None else map(keep, page.items)
             refused += page.refused
-        return Listing(items, page.resource_version, refused)
+            if not page.continue_token:
+                return Listing(kept, page.resource_version, refused)
+            following = replace(call, query=call.query | {"continue": page.continue_token})
 
     def _write(self, call: _Call) -> ObjectMeta:
         return objects.decode(self._send(call).body, _Written).metadata

@@ -28,7 +28,10 @@ _RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class ApiError(HeadroomError):
-    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the Status as it came, if one came."""
+    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the Status as it came, if one came.
+
+    `causes` are the reasons, CamelCase words too, that the Status gives one by one.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class ApiError(HeadroomError):
         message: str,
         *,
         details: Mapping[str, object] | None = None,
+        causes: tuple[str, ...] = (),
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -44,6 +48,7 @@ class ApiError(HeadroomError):
         self.reason = reason
         self.message = message
         self.details = details
+        self.causes = causes
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -148,7 +153,8 @@ def from_status(body: bytes, *, code: int = 0, retry_after_seconds: float | None
     details = parsed.details or _Details()
     if retry_after_seconds is None:
         retry_after_seconds = details.retry_after_seconds
-    if any(cause.reason == _RESOURCE_VERSION_TOO_LARGE for cause in details.causes or ()):
+    causes = tuple(cause.reason for cause in details.causes or ())
+    if _RESOURCE_VERSION_TOO_LARGE in causes:
         # A server restored from a backup: waiting for the future would wait for ever, listing again heals it.
         kind: type[ApiError] = Gone
     else:
@@ -158,6 +164,7 @@ def from_status(body: bytes, *, code: int = 0, retry_after_seconds: float | None
         parsed.reason or kind.__name__,
         parsed.message[:MAX_TEXT] or "no message",
         details=_WHOLE.decode(body),
+        causes=causes,
         retry_after_seconds=retry_after_seconds,
     )
 

@@ -11,16 +11,21 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from shared.kube import objects, watch
 from shared.kube.client import Client
 from shared.kube.errors import ApiError, Gone, InvalidResponse, ServerError, TooManyRequests, Unreachable
-from shared.kube.objects import ObjectT, Refused, WatchEvent
+from shared.kube.objects import HasMetadata, ObjectT, Refused, WatchEvent
 from shared.kube.resources import Resource
 from shared.kube.retry import Backoff, Jitter
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+RecordT = TypeVar("RecordT")
 
 
 class Kind(enum.StrEnum):
@@ -32,31 +37,52 @@ class Kind(enum.StrEnum):
     SYNCED = "SYNCED"
 
 
-@dataclass(frozen=True)
-class Change(Generic[ObjectT]):
+@dataclass(frozen=True, slots=True)
+class Change(Generic[RecordT]):
     """One announcement. ADDED has `new`, DELETED `old`, MODIFIED both, SYNCED (whose key is empty) neither."""
 
     kind: Kind
     key: str = ""
-    old: ObjectT | None = None
-    new: ObjectT | None = None
+    old: RecordT | None = None
+    new: RecordT | None = None
 
 
-class Informer(Generic[ObjectT]):
+@dataclass(frozen=True)
+class Kept(Generic[ObjectT, RecordT]):
+    """Objects are read as `into`, and what `record` makes of each is cached and announced in its stead.
+
+    An object that `record` raises for is refused.
+    """
+
+    into: type[ObjectT]
+    record: Callable[[ObjectT], RecordT]
+
+
+class _Entry(msgspec.Struct, Generic[RecordT], frozen=True, gc=False):
+    """What is cached of one object: what identifies this version of it, and the record."""
+
+    key: str
+    uid: str
+    resource_version: str
+    record: RecordT
+
+
+class Informer(Generic[RecordT]):
     """Follows `resource` (narrowed by the selectors) into a cache by "name" or "namespace/name".
 
-    `on_change` is called in the informer's thread, in the order of the server's history, and should be quick. SYNCED
-    comes after every complete list. An object that does not fit the struct is left out alone: it is logged and
-    counted once per version, and a good version seen before stays.
+    The cache holds the objects as the struct `into`, or what is `Kept` of them. `on_change` is called in the
+    informer's thread, in the order of the server's history, and should be quick. SYNCED comes after every complete
+    list. An object that does not fit the struct is left out alone: it is logged and counted once per version, and a
+    good version seen before stays.
     """
 
     def __init__(
         self,
         client: Client,
         resource: Resource,
-        into: type[ObjectT],
+        into: type[RecordT] | Kept[Any, RecordT],
         *,
-        on_change: Callable[[Change[ObjectT]], None] | None = None,
+        on_change: Callable[[Change[RecordT]], None] | None = None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
@@ -67,7 +93,7 @@ class Informer(Generic[ObjectT]):
         self.synced = threading.Event()
         self._client = client.single_attempt()  # this loop has its own patience, and knows `stop`
         self._resource = resource
-        self._into = into
+        self._kept: Kept[Any, RecordT] = into if isinstance(into, Kept) else Kept(into, _whole)
         self._on_change = on_change
         self._namespace = namespace
         self._label_selector = label_selector
@@ -76,19 +102,25 @@ class Informer(Generic[ObjectT]):
         self._margin_seconds = margin_seconds
         self._backoff = Backoff(client.clock, jitter)
         self._lock = threading.Lock()
-        self._cache: dict[str, ObjectT] = {}
+        self._cache: dict[str, _Entry[RecordT]] = {}
         self._refused: dict[str, str] = {}  # key -> resourceVersion
         self._position: str | None = None  # resourceVersion to resume at; None: list first
 
-    def get(self, key: str) -> ObjectT | None:
+    def get(self, key: str) -> RecordT | None:
         """The object's last known state."""
         with self._lock:
-            return self._cache.get(key)
+            entry = self._cache.get(key)
+        return None if entry is None else entry.record
 
-    def values(self) -> list[ObjectT]:
+    def values(self) -> list[RecordT]:
         """All objects' last known states."""
         with self._lock:
-            return list(self._cache.values())
+            return [entry.record for entry in self._cache.values()]
+
+    def keys(self) -> list[str]:
+        """The keys of all objects."""
+        with self._lock:
+            return list(self._cache)
 
     def run(self, stop: threading.Event) -> None:
         """Keeps the cache up to date until `stop`; to be supervised, and to be called again if it raises."""
@@ -122,18 +154,21 @@ class Informer(Generic[ObjectT]):
         listing = self._client.list(
             self._resource,
             self._namespace,
-            into=self._into,
+            into=self._kept.into,
+            keep=self._entry,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
-        for refused in listing.refused:
+        entries = [one for one in listing.items if isinstance(one, _Entry)]
+        refusals = [*listing.refused, *(one for one in listing.items if isinstance(one, Refused))]
+        for refused in refusals:
             self._refuse(refused)
         # A refused object is there, though we cannot read it; only the rest of what is not listed has gone.
-        present = {item.metadata.key for item in listing.items} | {refused.key for refused in listing.refused}
+        present = {entry.key for entry in entries} | {refused.key for refused in refusals}
         for key in self._cache.keys() - present:
             self._remove(key)
-        for item in listing.items:
-            self._store(item)
+        for entry in entries:
+            self._store(entry)
         self._position = listing.resource_version
         self.synced.set()
         self._announce(Change(Kind.SYNCED))
@@ -142,7 +177,7 @@ class Informer(Generic[ObjectT]):
         events = watch.events(
             self._client,
             self._resource,
-            self._into,
+            self._kept.into,
             position,
             stop=stop,
             namespace=self._namespace,
@@ -156,37 +191,57 @@ class Informer(Generic[ObjectT]):
                 self._apply(event)
                 self._position = event.resource_version or self._position
 
-    def _apply(self, event: WatchEvent[ObjectT] | Refused) -> None:
+    def _apply(self, event: WatchEvent[Any] | Refused) -> None:
         if isinstance(event, Refused):
             self._refuse(event)
-        elif event.type == objects.DELETED:
-            self._remove(event.key, last=event.object)
-        elif event.object is not None:
-            self._store(event.object)
-
-    def _store(self, new: ObjectT) -> None:
-        key = new.metadata.key
-        if not key:
-            self._refuse(Refused("", new.metadata.resource_version, "metadata.name is missing"))
             return
+        entry = None if event.object is None else self._entry(event.object)
+        if event.type == objects.DELETED:
+            self._remove(event.key, last=entry)
+        elif isinstance(entry, Refused):
+            self._refuse(entry)
+        elif entry is not None:
+            self._store(entry)
+
+    def _entry(self, item: HasMetadata) -> _Entry[RecordT] | Refused:
+        """What to cache of an object; of a version that is cached already, that."""
+        meta = item.metadata
+        key, uid, version = meta.key, meta.uid, meta.resource_version
+        if not key:
+            return Refused("", version, "metadata.name is missing")
+        old = self._cache.get(key)
+        if old is not None and old.uid == uid and old.resource_version == version:
+            return old
+        try:
+            return _Entry(key, uid, version, self._kept.record(item))
+        except Exception as error:
+            # Nobody foresaw such an object; it must not keep all others from being seen.
+            return Refused(key, version, repr(error))
+
+    def _store(self, new: _Entry[RecordT]) -> None:
+        key = new.key
         self._refused.pop(key, None)
         old = self._cache.get(key)
-        if old is not None and old.metadata.uid != new.metadata.uid:
+        if old is not None and old.uid != new.uid:
             # Deleted and created anew while we were away: two objects that share a name, not one that changed.
             self._remove(key)
             old = None
-        if old is not None and old.metadata.resource_version == new.metadata.resource_version:
+        if old is not None and old.resource_version == new.resource_version:
             return
         with self._lock:
             self._cache[key] = new
-        self._announce(Change(Kind.ADDED if old is None else Kind.MODIFIED, key, old, new))
+        if old is None:
+            self._announce(Change(Kind.ADDED, key, None, new.record))
+        else:
+            self._announce(Change(Kind.MODIFIED, key, old.record, new.record))
 
-    def _remove(self, key: str, last: ObjectT | None = None) -> None:
+    def _remove(self, key: str, last: _Entry[RecordT] | Refused | None = None) -> None:
         self._refused.pop(key, None)
         with self._lock:
             old = self._cache.pop(key, None)
         if old is not None:
-            self._announce(Change(Kind.DELETED, key, last or old))
+            gone = last if isinstance(last, _Entry) else old
+            self._announce(Change(Kind.DELETED, key, gone.record))
 
     def _refuse(self, refused: Refused) -> None:
         if self._refused.get(refused.key) == refused.resource_version:
@@ -203,7 +258,7 @@ class Informer(Generic[ObjectT]):
             },
         )
 
-    def _announce(self, change: Change[ObjectT]) -> None:
+    def _announce(self, change: Change[RecordT]) -> None:
         if self._on_change is None:
             return
         try:
@@ -211,6 +266,10 @@ class Informer(Generic[ObjectT]):
         except Exception:
             # The cache has the change already; one bad reaction must not cost the ones that follow.
             logger.exception("reaction to a change failed", extra={"resource": str(self._resource), "key": change.key})
+
+
+def _whole(item: T) -> T:
+    return item
 
 
 def _may_resume(error: ApiError | Unreachable | InvalidResponse) -> bool:

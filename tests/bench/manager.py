@@ -1,105 +1,313 @@
-"""From the API server's bytes to the manager's decision: process CPU time, against decoding alone."""
+"""The manager: from the API server's bytes to its decision, and whole clusters on a process of its own."""
 
+import contextlib
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
+import httpx
 import msgspec
 from kubernetes import watch as official
 
+from manager.configuration import Configuration
+from manager.decisions import Decisions
+from manager.main import collect_seldom
 from manager.nodemetric import lifecycle, spec
-from manager.noderesource import explain, writing
-from manager.noderesource.situation import Requested
+from manager.noderesource import report
+from manager.noderesource.report import Report
+from manager.noderesource.writing import Write
+from manager.pods import PodLedger, PodRecord, Requested, record
+from manager.reports import Reporter
+from manager.settings import ManagerSettings
 from shared import durations
 from shared.api import colocation
-from shared.api.core import Node
+from shared.api.core import Node, Pod
 from shared.api.nodemetric import NodeMetric
+from shared.clock import ManualClock
 from shared.kube import objects
-from shared.quantity import Resources
+from tests.bench import fleet
+from tests.bench.api_stub import WRITE_SECONDS
+from tests.bench.manager_process import Used
 from tests.bench.row import Row
 
-NODES = 5_000
-PAGE = 500
+ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 1_000
-PODS = 44  # makes a NodeMetric of 12 kB, with what an agent reports beside them
-NOW = 1_700_000_000.0
-CONFIG = colocation.parse('{"enable": true}', source="bench")
-REQUESTED = Requested(Resources(20_000, 40 << 30), Resources(18_000, 36 << 30))
+NODES, PODS_PER_NODE = 5_000, 30
+MANY_NODES, FEW_PODS = 65_000, 6  # 390,000 pods: more than any API server is known to bear
+REPORT_SECONDS, WATCHED_SECONDS = 60, 12
+WRITE_INTERVAL_SECONDS = 300  # how often each Node is written at least, when its numbers change all the time
+PAGE = 500
+SAMPLE = 10  # of how many pages one is read by the baseline
+MIB = 1 << 20
 
 
 def rows() -> list[Row]:
     """The manager's figures."""
-    return [_event(), _cold_start()]
+    collect_seldom()  # as the manager's own process does
+    return [_event(), _decided_at_once(), *_cold_start(), *_steady_state()]
+
+
+class Known:
+    """A cluster that is what it is told."""
+
+    def __init__(self) -> None:
+        config = colocation.parse('{"enable": true}', source="bench")
+        self.configuration = Configuration(config, available=True, settled=True)
+        self.reports: dict[str, Report] = {}
+        self.ledger = PodLedger()
+
+    def report(self, name: str) -> Report | None:
+        return self.reports.get(name)
+
+    def pods(self, name: str) -> Collection[PodRecord]:
+        return self.ledger.on(name)
+
+    def requested(self, name: str) -> Requested:
+        return self.ledger.requested(name)
+
+
+class Deciding:
+    """The manager's own way from a report to what is to be done about a node, without a cluster."""
+
+    def __init__(self) -> None:
+        self.known = Known()
+        self._decisions = Decisions(self.known, ManagerSettings(), ManualClock(fleet.NOW), Reporter(None))
+
+    def take(self, metric: NodeMetric) -> None:
+        """What the informer keeps of it."""
+        self.known.reports[metric.metadata.name] = report.read(metric)
+
+    def decide(self, node: Node) -> None:
+        """Mid, Batch and the NodeMetric's spec: each a write, as it must be for a node that offers nothing yet."""
+        name = node.metadata.name
+        look, said = self._decisions.look(node), self.known.reports[name]
+        assert isinstance(look.outcome, Write)
+        assert look.strategy is not None
+        assert all(offer.resources for offer in look.decision.offers.values())
+        assert lifecycle.plan(name, said.spec, spec.desired(look.strategy, settled=True, old=said.spec))
 
 
 def _event() -> Row:
-    # Every event differs, as reports do, so that no cache of parsed quantities flatters the figure.
-    node = msgspec.convert(_node(0), Node)
-    lines = [msgspec.json.encode({"type": "MODIFIED", "object": _node_metric(index)}) for index in range(EVENTS)]
+    # Every event differs, as reports do: in each memory, and in cpu as far as a few thousand milli-cores go.
+    node = msgspec.json.decode(fleet.node(0), type=Node)
+    lines = [fleet.event("MODIFIED", fleet.node_metric(0, round_=index)) for index in range(EVENTS)]
     texts = [line.decode() for line in lines[: EVENTS // 4]]
+    deciding = Deciding()
+    for slot in range(fleet.PODS_REPORTED):
+        deciding.known.ledger.replace(None, record(msgspec.json.decode(fleet.pod(slot, 0, slot), type=Pod)))
     watch = official.Watch()
 
     def ours() -> None:
         for line in lines:
             event = objects.decode_event(line, NodeMetric)
             assert isinstance(event, objects.WatchEvent)
-            assert _decided(node, event.object)
+            assert event.object is not None
+            deciding.take(event.object)
+            deciding.decide(node)
 
     def official_client() -> None:
         for text in texts:
             watch.unmarshal_event(text, "object")
 
     return Row(
-        figure="NodeMetric event to decision",
+        figure="NodeMetric event to decision about Mid and Batch",
         value=_cpu_seconds(ours) / len(lines) * 1e6,
         unit="us of CPU",
         target=100,
         baseline="official client, watch event decoded only",
         baseline_value=_cpu_seconds(official_client) / len(texts) * 1e6,
-        note=f"{sum(map(len, lines)) // len(lines)} bytes each",
+        note=f"{sum(map(len, lines)) // len(lines)} bytes and {fleet.PODS_REPORTED} pods each",
     )
 
 
-def _cold_start() -> Row:
-    node_pages, metric_pages = _pages(_node), _pages(_node_metric)
+def _decided_at_once() -> Row:
+    node_pages, metric_pages = _pages(fleet.node), _pages(fleet.node_metric)
 
     def ours() -> None:
-        metrics = {
-            metric.metadata.name: metric
-            for page in metric_pages
-            for metric in objects.decode_page(page, NodeMetric).items
-        }
-        decided = sum(
-            _decided(node, metrics[node.metadata.name])
-            for page in node_pages
-            for node in objects.decode_page(page, Node).items
-        )
-        assert decided == NODES
+        deciding = Deciding()
+        for page in metric_pages:
+            for metric in objects.decode_page(page, NodeMetric).items:
+                deciding.take(metric)
+        for page in node_pages:
+            for node in objects.decode_page(page, Node).items:
+                deciding.decide(node)
 
     def plain() -> None:
         for page in (*node_pages, *metric_pages):
             json.loads(page)
 
     return Row(
-        figure=f"{NODES} nodes and NodeMetrics, cold start to all decided",
+        figure=f"{NODES} nodes and NodeMetrics alone, from pages to all decided",
         value=_cpu_seconds(ours),
         unit="s of CPU",
         target=2.0,
         baseline="json.loads of the same pages",
         baseline_value=_cpu_seconds(plain),
-        note=f"{sum(map(len, (*node_pages, *metric_pages))) >> 20} MiB",
+        note=f"{sum(map(len, (*node_pages, *metric_pages))) // MIB} MiB",
     )
 
 
-def _decided(node: Node, metric: NodeMetric | None) -> bool:
-    """Decides all there is about a node; whether that is a write, as it must be for one that offers nothing yet."""
-    meta = node.metadata
-    strategy = colocation.for_node(CONFIG, name=meta.name, labels=meta.labels, annotations=meta.annotations)
-    decision = explain.decide(node, metric, REQUESTED, strategy, NOW)
-    wanted = spec.desired(strategy, settled=True, old=None if metric is None else metric.spec)
-    step = lifecycle.plan(meta.name, metric, wanted)
-    write = writing.plan(node, decision.offer, strategy=strategy.strategy, since_last_seconds=None)
-    return write is not None and step is not None and decision.offer is not None
+def _cold_start() -> list[Row]:
+    with _cluster(NODES, PODS_PER_NODE) as cluster, _manager(cluster.url, dry_run=True) as manager:
+        used = manager.when_decided(NODES)
+        sample = cluster.sample()
+    note = f"{sample.total_bytes // MIB} MiB over HTTP, the whole process with its imports"
+    return [
+        Row(
+            figure=f"{NODES} nodes and NodeMetrics, {NODES * PODS_PER_NODE} pods, cold start to all decided",
+            value=used.cpu_seconds,
+            unit="s of CPU",
+            target=15.0,
+            baseline=f"json.loads of the same pages, every {SAMPLE}th read",
+            baseline_value=sample.loads_seconds,
+            note=note,
+        ),
+        Row(
+            figure="the same, peak memory",
+            value=used.peak_bytes / MIB,
+            unit="MiB RSS",
+            target=800,
+            baseline="the JSON of the same objects",
+            baseline_value=sample.total_bytes / MIB,
+            note=note,
+        ),
+    ]
+
+
+def _steady_state() -> list[Row]:
+    """Nodes report at their rate in real time, while as many are written as would be if all numbers always change."""
+    per_second = MANY_NODES / REPORT_SECONDS
+    writes_per_second = MANY_NODES / WRITE_INTERVAL_SECONDS
+    with (
+        _cluster(MANY_NODES, FEW_PODS) as cluster,
+        _manager(cluster.url, writes_per_second=writes_per_second) as manager,
+    ):
+        manager.when_decided(MANY_NODES)
+        # What was put off while all was new is paid for before it is measured.
+        cluster.report(round(per_second * WATCHED_SECONDS / 2), WATCHED_SECONDS / 2)
+        before, started = manager.when_decided(0), time.monotonic()
+        last = cluster.report(round(per_second * WATCHED_SECONDS), WATCHED_SECONDS)
+        behind = manager.seconds_until_seen(last)
+        after, ended = manager.when_decided(0), time.monotonic()
+    line = fleet.event("MODIFIED", fleet.node_metric(0))
+    loads = _cpu_seconds(lambda: [json.loads(line) for _ in range(EVENTS)]) / EVENTS
+    writes = f"{writes_per_second:.0f} writes a second of {1000 * WRITE_SECONDS:.0f} ms"
+    note = f"{per_second:.0f} reports and {writes}, {behind:.1f} s behind at the end"
+    size = sum(MANY_NODES * len(each) for each in (fleet.node(0), fleet.node_metric(0)))
+    size += MANY_NODES * FEW_PODS * len(fleet.pod(0, 0, 0))
+    return [
+        Row(
+            figure=f"{MANY_NODES} nodes that report every {REPORT_SECONDS} s",
+            value=(after.cpu_seconds - before.cpu_seconds) / (ended - started) * 100,
+            unit="% of one core",
+            target=100,
+            baseline="json.loads of the same events",
+            baseline_value=loads * per_second * 100,
+            note=note,
+        ),
+        Row(
+            figure=f"the same with {MANY_NODES * FEW_PODS} pods, memory",
+            value=after.resident_bytes / MIB,
+            unit="MiB RSS",
+            target=None,
+            baseline="the JSON of the same objects",
+            baseline_value=size / MIB,
+            note=note,
+        ),
+    ]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """All pages of a cluster, as far as can be told from some."""
+
+    total_bytes: int
+    loads_seconds: float
+
+
+class RunningCluster:
+    """The stub process."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.url = _line_of(process)
+
+    def report(self, reports: int, seconds: float) -> tuple[str, float]:
+        """Has so many nodes report within that time; the last one's name, and when it reported."""
+        _tell(self._process, f"{reports} {seconds}")
+        name, at = _line_of(self._process).split()
+        return name, float(at)
+
+    def sample(self) -> Sample:
+        total, seconds = 0, 0.0
+        counts = {"nodes": NODES, "nodemetrics": NODES, "pods": NODES * PODS_PER_NODE}
+        with httpx.Client(base_url=self.url) as http:
+            for plural, count in counts.items():
+                for start in range(0, count, PAGE * SAMPLE):
+                    page = http.get(f"/{plural}", params={"limit": PAGE, "continue": start}).content
+                    begun = time.process_time()
+                    json.loads(page)
+                    seconds += SAMPLE * (time.process_time() - begun)
+                    total += SAMPLE * len(page)
+        return Sample(total, seconds)
+
+
+class RunningManager:
+    """The manager's process."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._url = _line_of(process)
+
+    def when_decided(self, nodes: int) -> Used:
+        """What it has used up once so many nodes have been decided about."""
+        _tell(self._process, str(nodes))
+        return msgspec.json.decode(_line_of(self._process), type=Used)
+
+    def seconds_until_seen(self, last: tuple[str, float]) -> float:
+        """How long it takes from now until the manager has decided with this report."""
+        name, at = last
+        started = time.monotonic()
+        while durations.timestamp(at) not in httpx.get(f"{self._url}/api/v1/nodes/{name}").text:
+            time.sleep(0.05)
+        return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def _cluster(nodes: int, pods_per_node: int) -> Iterator[RunningCluster]:
+    with _running("tests.bench.api_stub", str(nodes), str(pods_per_node)) as process:
+        yield RunningCluster(process)
+
+
+@contextlib.contextmanager
+def _manager(server: str, **settings: object) -> Iterator[RunningManager]:
+    chosen = {"leader_elect": False, "listen": "127.0.0.1:0", **settings}
+    with _running("tests.bench.manager_process", server, json.dumps(chosen)) as process:
+        yield RunningManager(process)
+
+
+@contextlib.contextmanager
+def _running(module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _tell(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    print(line, file=process.stdin, flush=True)
+
+
+def _line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line, f"{process.args!r} has ended"
+    return line
 
 
 def _cpu_seconds(work: Callable[[], object]) -> float:
@@ -112,69 +320,5 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
     return min(times)
 
 
-def _pages(make: Callable[[int], dict[str, object]]) -> list[bytes]:
-    return [
-        msgspec.json.encode(
-            {"metadata": {"resourceVersion": "1"}, "items": [make(index) for index in range(start, start + PAGE)]}
-        )
-        for start in range(0, NODES, PAGE)
-    ]
-
-
-def _node(index: int) -> dict[str, object]:
-    native = {"cpu": "32", "memory": f"{131_000_000 + index}Ki", "pods": "110", "ephemeral-storage": "95Gi"}
-    conditions = [
-        {"type": name, "status": "False", "reason": f"KubeletHas{name}", "message": f"kubelet says {name} is fine"}
-        for name in ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
-    ]
-    images = [{"names": [f"registry.example/team/image-{i}@sha256:{i:064x}"], "sizeBytes": i} for i in range(20)]
-    return {
-        "metadata": {
-            "name": f"node-{index}",
-            "uid": f"{index:032x}",
-            "resourceVersion": str(index),
-            "labels": {f"example.com/label-{i}": f"value-{i}" for i in range(12)},
-            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
-        },
-        "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"example://node-{index}"},
-        "status": {"capacity": native, "allocatable": native, "conditions": conditions, "images": images},
-    }
-
-
-def _node_metric(index: int) -> dict[str, object]:
-    pods = [
-        {
-            "name": f"service-{i % 7}-6f7d8c9b5d-{index:05d}-{i}",
-            "namespace": f"team-{i % 5}",
-            "podUsage": _resources(101 + index + i, (1 << 28) + 4096 * (index + i)),
-            "priority": "koord-prod",
-            "qos": "LS",
-            "extensions": {"note": "x" * 60},
-        }
-        for i in range(PODS)
-    ]
-    aggregated = [
-        {"duration": f"{minutes}m0s", "usage": {p: _resources(8000 + index, 40 << 30) for p in ("avg", "p50", "p95")}}
-        for minutes in (5, 10, 30)
-    ]
-    return {
-        "apiVersion": "slo.koordinator.sh/v1alpha1",
-        "kind": "NodeMetric",
-        "metadata": {"name": f"node-{index}", "uid": f"{index:032x}", "resourceVersion": str(index)},
-        "spec": {"metricCollectPolicy": {"aggregateDurationSeconds": 300, "reportIntervalSeconds": 60}},
-        "status": {
-            "updateTime": durations.timestamp(NOW - 20),
-            "nodeMetric": {
-                "nodeUsage": _resources(9000 + index, 48 << 30),
-                "systemUsage": _resources(300 + index % 100, 2 << 30),
-                "aggregatedNodeUsages": aggregated,
-            },
-            "podsMetric": pods,
-            "prodReclaimableMetric": {"resource": _resources(7000 + index, (12 << 30) + index)},
-            "prodPeakMetric": {"resource": _resources(11_000 + index, 50 << 30)},
-        },
-    }
-
-
-def _resources(cpu_milli: int, memory_bytes: int) -> dict[str, object]:
-    return {"resources": {"cpu": f"{cpu_milli}m", "memory": str(memory_bytes)}}
+def _pages(make: Callable[[int], bytes]) -> list[bytes]:
+    return [fleet.page([make(index) for index in range(start, start + PAGE)]) for start in range(0, NODES, PAGE)]

@@ -15,7 +15,7 @@ from tests.support import eventually
 from tests.support.apiserver import REAL
 
 CGROUPS = Path("/sys/fs/cgroup")
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "up.json"
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 def cgroups_of(directory: Path) -> list[Path]:
@@ -74,7 +74,8 @@ def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_
     done = _up("--cluster", cluster_kind, "--nodes", "0", "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = msgspec.json.decode(done.stdout)
-    definitions = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]
+    shape = msgspec.json.decode((SCHEMAS / "up.json").read_bytes())["$ref"]
+    definitions = msgspec.json.decode((SCHEMAS / shape).read_bytes())["$defs"]
     assert set(answer) == set(definitions["Nodes"]["required"])
     assert [set(node) for node in answer["nodes"]] == [set(definitions["NodeRow"]["required"])]
     assert set(answer["nodes"][0]["allocatable"]) == set(definitions["Amount"]["required"])

@@ -67,6 +67,10 @@ class ApiServer(ABC):
         """From now on these, and only these, go wrong; of several that match, the first acts and is used up."""
 
     @abstractmethod
+    def faults_left(self) -> int:
+        """How many of the rules have not been used up."""
+
+    @abstractmethod
     def compact(self) -> None:
         """Forgets the history: watches and lists from older versions are told 410."""
 
@@ -185,6 +189,10 @@ class EmbeddedApiServer(ApiServer):
     def fault(self, *rules: dict[str, Any]) -> None:
         self._post("/_faults", list(rules))
 
+    def faults_left(self) -> int:
+        with self.http() as http:
+            return len(http.get("/_faults").raise_for_status().json())
+
     def compact(self) -> None:
         self._post("/_compact", None)
 
@@ -246,6 +254,10 @@ class RealApiServer(ApiServer):
     def fault(self, *rules: dict[str, Any]) -> None:
         assert self._proxy is not None
         self._proxy.script(rules)
+
+    def faults_left(self) -> int:
+        assert self._proxy is not None
+        return self._proxy.rules_left()
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """The controllers go too: they would wait ever longer before they came back, and every test with them."""

@@ -59,6 +59,10 @@ class FaultProxy:
         """From now on these rules, and only these, are in force."""
         self._faults.script(json.dumps(rules).encode())
 
+    def rules_left(self) -> int:
+        """How many of them have not been used up."""
+        return len(self._faults.rules())
+
     def close(self) -> None:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
@@ -75,12 +79,15 @@ class FaultProxy:
         body, query = await read_body(receive), scope["query_string"].decode("latin-1")
         rule = self._faults.strike(scope["method"], f"{scope['path']}?{query}")
         is_watch = "watch=" in query
-        answering = asyncio.create_task(self._answer(scope, body, send, rule, is_watch))
+        begun = asyncio.get_running_loop().create_future()
+        answering = asyncio.create_task(self._answer(scope, body, send, rule, is_watch, begun))
         gone = asyncio.create_task(disconnected(receive))
         limit = rule.seconds if rule and rule.action == "drop-watch" and is_watch else None
         # Only a watch is given up when the client goes: others end by themselves, and had better end tidily.
         ends = (answering, gone) if is_watch else (answering,)
         await asyncio.wait(ends, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        # A connection that is given up while it is being made would stay open.
+        await asyncio.wait((answering, begun), return_when=asyncio.FIRST_COMPLETED)
         answering.cancel()
         try:
             await answering
@@ -88,7 +95,15 @@ class FaultProxy:
             scope["state"]["transport"].close()
         await gone
 
-    async def _answer(self, scope: Message, body: bytes, send: Send, rule: Rule | None, is_watch: bool) -> None:
+    async def _answer(
+        self,
+        scope: Message,
+        body: bytes,
+        send: Send,
+        rule: Rule | None,
+        is_watch: bool,
+        begun: asyncio.Future[None],
+    ) -> None:
         if rule and rule.action == "delay":
             await asyncio.sleep(rule.seconds)
         if rule and rule.action == "close":
@@ -103,6 +118,7 @@ class FaultProxy:
         url = self._upstream.copy_with(raw_path=target)
         request = httpx.Request(scope["method"], url, headers=_passed_on(scope["headers"]), content=body)
         response = await self._client.send(request, stream=True)
+        begun.set_result(None)
         try:
             await _begin(send, response.status_code, _passed_on(response.headers.raw))
             if rule and rule.action == "truncate" and not is_watch:

@@ -10,31 +10,22 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from shared import durations, names, quantity
+from shared import names, quantity
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.lease import LeaseSpec
-from shared.kube.resources import LEASES, NODES
+from shared.kube.node_heartbeat import conditions, renew_lease
+from shared.kube.resources import NODES
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAMESPACE = "kube-node-lease"
-LEASE_SECONDS = 40
 BEAT_SECONDS = 10.0
 STATUS_BEATS = 30  # the status itself is repeated this rarely, as kubelet's five minutes
 POD_CAPACITY = 110
 VERSION = "v1.34.0+headroom"
 ADDRESS = "127.0.0.1"
-
-_CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
     return {
         "capacity": amounts,
         "allocatable": amounts,
-        "conditions": [_condition(*each, now) for each in _CONDITIONS],
+        "conditions": conditions(now),
         # No Hostname: API servers would look it up to reach the kubelet, and nobody has to know it.
         "addresses": [{"type": "InternalIP", "address": ADDRESS}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.kubelet_port}},
@@ -121,7 +112,7 @@ class NodeHeart:
     def beat(self) -> None:
         """One heartbeat; never raises for the API's sake, the next one comes soon."""
         try:
-            self._renew_lease()
+            renew_lease(self._client, self._facts.name, self._uid, self._clock.now())
             self._beats += 1
             if self._beats % STATUS_BEATS == 0:
                 self._write_status()
@@ -142,22 +133,6 @@ class NodeHeart:
         patch = {"status": node_status(self._facts, self._clock.now())}
         self._client.patch(NODES, self._facts.name, patch, kind=Patch.STRATEGIC, subresource="status")
 
-    def _renew_lease(self) -> None:
-        name = self._facts.name
-        stamp = durations.micro_timestamp(self._clock.now())
-        spec = LeaseSpec(holder_identity=name, lease_duration_seconds=LEASE_SECONDS, renew_time=stamp)
-        try:
-            self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
-        except NotFound:
-            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
-            body = {
-                "apiVersion": LEASES.api_version,
-                "kind": "Lease",
-                "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-                "spec": spec,
-            }
-            self._client.create(LEASES, body, LEASE_NAMESPACE)
-
 
 def _labels(facts: NodeFacts) -> dict[str, str]:
     return {
@@ -173,15 +148,3 @@ def _architecture() -> str:
     """Go's name of it."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-
-
-def _condition(kind: str, status: str, reason: str, message: str, now: float) -> dict[str, str]:
-    stamp = durations.timestamp(now)
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": stamp,
-        "lastTransitionTime": stamp,
-    }

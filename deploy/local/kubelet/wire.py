@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from shared.api import core
 from shared.api.core import Container, Pod, PodSpec
 from shared.api.meta import ObjectMeta, Wire, prepared
 
@@ -114,7 +115,7 @@ class Projection(Wire, frozen=True):
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
 
 
-class ProjectedVolume(Wire, frozen=True):
+class ProjectedVolume(core.ProjectedVolumeSource, frozen=True):
     sources: tuple[Projection, ...] | None = None
     default_mode: int = DEFAULT_FILE_MODE
 
@@ -128,8 +129,7 @@ class HostPathVolume(Wire, frozen=True):
     type: str = ""
 
 
-class Volume(Wire, frozen=True):
-    name: str = ""
+class Volume(core.Volume, frozen=True):
     projected: ProjectedVolume | None = None
     config_map: ConfigMapVolume | None = None
     secret: SecretVolume | None = None
@@ -202,9 +202,8 @@ class Probe(Wire, frozen=True):
     termination_grace_period_seconds: int | None = None
 
 
-class ContainerPort(Wire, frozen=True):
+class ContainerPort(core.ContainerPort, frozen=True):
     name: str = ""
-    container_port: int = 0
 
 
 class RunnableContainer(Container, frozen=True):

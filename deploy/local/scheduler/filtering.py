@@ -5,24 +5,16 @@ refuses a node ends the matter for it; only resources report every shortage at o
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shared import names, quantity
-from shared.api import pods
-from shared.api.core import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
+from shared.api import placement, pods
+from shared.api.core import Node, NodeSelectorTerm, Pod
+from shared.api.placement import AFFINITY, FIELD_NAME, TOO_MANY_PODS, UNSCHEDULABLE, UNSCHEDULABLE_TAINT
 
 PODS = "pods"
-FIELD_NAME = "metadata.name"
-
 NO_NODES = "no nodes available to schedule pods"
-UNSCHEDULABLE = "node(s) were unschedulable"
-AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 AFFINITY_NAMES_OTHERS = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-TOO_MANY_PODS = "Too many pods"
-
-_UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True)
@@ -47,11 +39,7 @@ def node_state(node: Node, placed: Sequence[Pod]) -> NodeState:
     requested: Counter[str] = Counter()
     for pod in placed:
         requested.update(pods.requests(pod))
-    allocatable = {
-        name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
-        for name, value in (node.status.allocatable or {}).items()
-    }
-    return NodeState(node, allocatable, requested, len(placed))
+    return NodeState(node, pods.amounts(node.status.allocatable or {}), requested, len(placed))
 
 
 def fitting(pod: Pod, states: Iterable[NodeState]) -> tuple[list[NodeState], dict[str, list[str]]]:
@@ -83,11 +71,11 @@ def fit_error(refusals: Mapping[str, Sequence[str]]) -> str:
 
 def _reasons_against(pod: Pod, asked: Mapping[str, int], state: NodeState) -> list[str]:
     tolerations = pod.spec.tolerations or ()
-    if state.node.spec.unschedulable and not _tolerated(_UNSCHEDULABLE_TAINT, tolerations):
+    if state.node.spec.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return [UNSCHEDULABLE]
-    for taint in state.node.spec.taints or ():
-        if taint.effect in _BLOCKING_EFFECTS and not _tolerated(taint, tolerations):
-            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
+    taint = placement.untolerated(state.node.spec.taints or (), tolerations)
+    if taint is not None:
+        return [placement.untolerated_reason(taint)]
     if not _matches_selector_and_affinity(pod, state.node):
         return [AFFINITY]
     return _shortages(asked, state)
@@ -100,74 +88,17 @@ def _shortages(asked: Mapping[str, int], state: NodeState) -> list[str]:
     ]
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect means all effects, an empty key with Exists all keys."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return bool(toleration.key) and toleration.value == taint.value
-        case _:
-            return False
-
-
 def _matches_selector_and_affinity(pod: Pod, node: Node) -> bool:
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False
     terms = _required_terms(pod)
-    return terms is None or any(_matches_term(term, node) for term in terms)
+    return terms is None or placement.matches_any_term(terms, node.metadata.name, labels)
 
 
 def _required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...] | None:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     return affinity.required.node_selector_terms if affinity and affinity.required else None
-
-
-def _matches_term(term: NodeSelectorTerm, node: Node) -> bool:
-    """A term is the conjunction of its requirements; one without any matches nothing."""
-    labels, fields = term.match_expressions or (), term.match_fields or ()
-    return (
-        bool(labels or fields)
-        and all(_matches(requirement, node.metadata.labels or {}) for requirement in labels)
-        and all(_matches(requirement, {FIELD_NAME: node.metadata.name}) for requirement in fields)
-    )
-
-
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {"Gt": int.__gt__, "Lt": int.__lt__}
-
-
-def _matches(requirement: NodeSelectorRequirement, values: Mapping[str, str]) -> bool:
-    value = values.get(requirement.key)
-    wanted = requirement.values or ()
-    match requirement.operator:
-        case "In":
-            return value is not None and value in wanted
-        case "NotIn":
-            return value is None or value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return len(wanted) == 1 and _compares(value, wanted[0], _COMPARISONS[requirement.operator])
-        case _:
-            return False
-
-
-def _compares(value: str | None, bound: str, holds: Callable[[int, int], bool]) -> bool:
-    try:
-        return value is not None and holds(int(value), int(bound))
-    except ValueError:
-        return False
 
 
 def _named_by_affinity(pod: Pod) -> set[str] | None:

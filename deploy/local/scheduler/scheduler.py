@@ -1,11 +1,14 @@
 """Binds waiting pods to nodes: the edges around the pure filter and score.
 
 One round takes what the two informers know, decides for every waiting pod, highest priority first, and writes. A
-round runs when something changed that may change an answer. There is no preemption.
+round runs when something changed that may change an answer. Extenders are asked about the nodes a pod fits on. There
+is no preemption.
 """
 
 import logging
+import math
 import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from deploy.local.scheduler import filtering, scoring
+from deploy.local.scheduler.extender import Extenders
 from deploy.local.scheduler.filtering import NodeState
 from shared import durations
 from shared.api import pods
@@ -30,7 +34,9 @@ logger = logging.getLogger(__name__)
 
 NAME = "default-scheduler"
 POD_SCHEDULED = "PodScheduled"
-RETRY_SECONDS = 2.0  # after a write that failed; anything else waits for a change
+TICK_SECONDS = 0.5
+RETRY_SECONDS = 2.0  # after a write or an extender that failed
+ASK_AGAIN_SECONDS = 5.0  # extenders that refused a pod
 
 
 @dataclass(frozen=True)
@@ -67,27 +73,39 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
 
 
 class Placement(NamedTuple):
-    """Where a pod goes, or, with an empty `node_name`, why it goes nowhere."""
+    """Where a pod goes, or, with an empty `node_name`, why it goes nowhere.
+
+    What extenders refuse they may allow again without a word, so they have to be asked `again`.
+    """
 
     node_name: str
     refusal: str = ""
+    again: bool = False
 
 
-def decide(pod: Pod, cluster: Cluster) -> Placement:
-    """The best of the nodes `pod` fits on."""
+def decide(pod: Pod, cluster: Cluster, extenders: Extenders) -> Placement:
+    """The best of the nodes `pod` fits on. Raises ExtenderFailed."""
     try:
         fits, refusals = filtering.fitting(pod, cluster.states.values())
-        if fits:
-            return Placement(scoring.best(pods.requests(pod), fits).name)
+        if not fits:
+            return Placement("", filtering.fit_error(refusals))
+        asked = pods.requests(pod)
     except QuantityError as error:
         return Placement("", f"the pod's requests cannot be read: {error}")
-    return Placement("", filtering.fit_error(refusals))
+    say = extenders.filtered(pod, [state.node for state in fits])
+    if not say.left:
+        refused = {name: [reason] for name, reason in say.refusals.items()}
+        return Placement("", filtering.fit_error(refusals | refused), again=True)
+    left = {node.metadata.name for node in say.left}
+    extra = extenders.scores(pod, say.left) if len(left) > 1 else scoring.NOTHING
+    return Placement(scoring.best(asked, [state for state in fits if state.name in left], extra).name)
 
 
 class Scheduler:
     """Follows nodes and pods and places what waits."""
 
-    def __init__(self, client: Client, recorder: Recorder) -> None:
+    def __init__(self, client: Client, recorder: Recorder, extenders: Extenders | None = None) -> None:
+        self._extenders = extenders or Extenders(())
         self._client = client.single_attempt()
         self._recorder = recorder
         self._changed = threading.Event()
@@ -102,38 +120,41 @@ class Scheduler:
         loops.start("scheduler", self.run)
 
     def run(self, stop: threading.Event) -> None:
-        """Decides whenever something changed."""
+        """Decides whenever something changed, or somebody has to be asked again."""
+        again_at = math.inf
         while not stop.is_set():
-            if self._nodes.synced.is_set() and self._pods.synced.is_set():
-                self._changed.clear()
-                if not self.round():
-                    stop.wait(RETRY_SECONDS)
-                    self._changed.set()
-            self._changed.wait(0.5)
+            if not self._changed.wait(TICK_SECONDS) and time.monotonic() < again_at:
+                continue
+            if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+                stop.wait(TICK_SECONDS)
+                continue
+            self._changed.clear()
+            seconds = self.round()
+            again_at = math.inf if seconds is None else time.monotonic() + seconds
 
-    def round(self) -> bool:
-        """Places every waiting pod it can; False when a write failed and the round is to be repeated."""
+    def round(self) -> float | None:
+        """Places every waiting pod it can; in how many seconds to try again though nothing changes, None for never."""
         known = self._with_bindings(self._pods.values())
         queue = waiting(known)
         if not queue:
-            return True
+            return None
         cluster = cluster_of(self._nodes.values(), known)
-        written = [self._schedule(pod, cluster) for pod in queue]
-        return all(written)
+        return min((again for pod in queue if (again := self._schedule(pod, cluster)) is not None), default=None)
 
-    def _schedule(self, pod: Pod, cluster: Cluster) -> bool:
-        placement = decide(pod, cluster)
+    def _schedule(self, pod: Pod, cluster: Cluster) -> float | None:
+        """In how many seconds it is to be tried again, None for not before something changes."""
         try:
+            placement = decide(pod, cluster, self._extenders)
             if placement.node_name:
                 self._bind(pod, placement.node_name, cluster)
             else:
                 self._refuse(pod, placement.refusal)
         except (Conflict, NotFound):
-            pass  # bound or deleted by somebody else; the watch will tell
+            return None  # bound or deleted by somebody else; the watch will tell
         except HeadroomError as error:
             logger.warning("pod not scheduled: %s", error, extra={"pod": pod.metadata.key})
-            return False
-        return True
+            return RETRY_SECONDS
+        return ASK_AGAIN_SECONDS if placement.again else None
 
     def _bind(self, pod: Pod, node_name: str, cluster: Cluster) -> None:
         self._client.bind(pod.metadata.namespace, pod.metadata.name, node_name)

@@ -34,9 +34,7 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
     assert status.node_metric.system_usage is not None
     assert status.node_metric.system_usage.amount.cpu_milli == 250
     assert status.pods_metric is not None
-    assert [(one.name, one.priority, one.qos) for one in status.pods_metric] == [
-        (f"{node.name}-web", "koord-prod", "LS")
-    ]
+    assert [(one.name, one.priority) for one in status.pods_metric] == [(f"{node.name}-web", "koord-prod")]
     assert node.condition("ModelReady") == "True/Trained"
     answer = get(agent, "api/v1/prediction").json()
     assert answer["reclaimable"]["cpu_milli"] == 1250

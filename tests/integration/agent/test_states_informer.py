@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.states_informer.host_applications import ABSENT_SECONDS, NodeSLOFollower
+from agent.states_informer.host_applications import NodeSLOFollower
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
 from agent.states_informer.refusals import Refusals
 from shared.api.nodeslo import CgroupBase, HostApplication
 from shared.clock import ManualClock
+from shared.kube import kinds
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, NODESLOS, PODS, Resource
@@ -132,7 +133,7 @@ def test_a_node_slo_is_followed_once_the_cluster_has_the_kind(server: ApiServer,
     eventually(created)
 
     def told() -> bool:
-        clock.advance(ABSENT_SECONDS)
+        clock.advance(kinds.ABSENT_SECONDS)
         return bool(heard)
 
     eventually(told)

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.local.kubelet.node import LEASE_NAMESPACE
 from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
+from shared.kube.node_heartbeat import LEASE_NAMESPACE
 from shared.kube.resources import LEASES, NODES, PODS
 from tests.support import eventually
 from tests.support.apiserver import ApiServer

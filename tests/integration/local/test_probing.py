@@ -42,7 +42,7 @@ def port() -> int:
 def probed(*command: str, port: int = 0, policy: str = "Always", **more: Any) -> RunnablePod:
     """A pod whose container has these probes."""
     pod = a_pod(*command, policy=policy)
-    ports = (ContainerPort("http", port),)
+    ports = (ContainerPort(name="http", container_port=port),)
     main = msgspec.structs.replace(pod.spec.containers[0], ports=ports, **more)
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=(main,)))
 

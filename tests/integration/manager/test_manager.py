@@ -206,7 +206,7 @@ def test_the_manager_outlives_the_api_server(server: ApiServer, cluster: Cluster
 
 def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure(midFormula="seed-mixed")
-    manager = start_manager()
+    manager = start_manager(write_rule="upstream")
     cluster.add_reporting_node("n1", at=time.time())
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}}

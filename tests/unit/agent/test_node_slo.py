@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.states_informer.host_applications import ABSENT_SECONDS, NodeSLOFollower
+from agent.states_informer.host_applications import NodeSLOFollower
 from agent.states_informer.refusals import Refusals
 from shared.api.nodeslo import HostApplication
 from shared.clock import ManualClock
+from shared.kube import kinds
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.retry import ONCE
@@ -126,10 +127,10 @@ def test_a_cluster_without_the_kind_is_asked_again_seldom_and_quietly(
     server = NoSuchKind({"nodeslos": [slo(1, application("nginx"))]})
     found = followed(following, server)
     eventually(lambda: server.asked == 1)
-    found.clock.advance(ABSENT_SECONDS / 2 - 1)
+    found.clock.advance(kinds.ABSENT_SECONDS / 2 - 1)
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert server.asked == 1
     server.has_kind = True
-    found.clock.advance(ABSENT_SECONDS + 1)
+    found.clock.advance(kinds.ABSENT_SECONDS + 1)
     eventually(lambda: found.heard == [["nginx"]])
     assert not caplog.records or all(record.levelname != "ERROR" for record in caplog.records)

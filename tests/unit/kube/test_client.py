@@ -1,4 +1,5 @@
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -46,6 +47,30 @@ def test_a_list_walks_all_pages_at_one_version(server: ScriptedServer, client: C
     assert [request.query.get("continue") for request in server.requests] == [None, "t1", "t2"]
     assert all(request.query["limit"] == "2" for request in server.requests)
     assert all(request.query["labelSelector"] == "x=y" for request in server.requests)
+
+
+class Tracked(Node, frozen=True, weakref=True):
+    """A node that can be seen to go."""
+
+
+def test_of_objects_that_are_not_kept_there_is_never_more_than_a_page(server: ScriptedServer, client: Client) -> None:
+    server.then(
+        *(page(node(f"a{i}", 1), node(f"b{i}", 1), version=10, token=f"t{i}") for i in range(5)),
+        page(version=10),
+    )
+    alive: weakref.WeakSet[Tracked] = weakref.WeakSet()
+    most = 0
+
+    def keep(item: Tracked) -> str:
+        nonlocal most
+        alive.add(item)
+        most = max(most, len(alive))
+        return item.metadata.name
+
+    listing = client.list(NODES, into=Tracked, keep=keep)
+    assert listing.items == [f"{name}{i}" for i in range(5) for name in "ab"]
+    assert most == 2
+    assert len(alive) == 0
 
 
 def test_a_list_whose_token_expires_starts_again_from_scratch(server: ScriptedServer, client: Client) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from shared.api.core import Node
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, Informer, Kept, Kind
 from shared.kube.resources import NODES
 from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
@@ -308,6 +308,75 @@ def test_the_cache_has_a_change_before_it_is_announced(server: ScriptedServer, s
     )
     start(informer.run)
     eventually(lambda: agreed == [True, True, True])
+
+
+class Recording:
+    """Makes a record of each node, its name and version, and fails for one that is called so."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.made: list[str] = []
+        self.changes: list[Change[str]] = []
+        self.registry = CollectorRegistry()
+        client = Client(Connection(server.url), "test", registry=self.registry)
+        self.informer = Informer(client, NODES, Kept(Node, self._record), on_change=self.changes.append, jitter=QUICK)
+
+    def _record(self, node: Node) -> str:
+        if node.metadata.name == "bad":
+            raise OverflowError("scripted")
+        self.made.append(f"{node.metadata.name}@{node.metadata.resource_version}")
+        return self.made[-1]
+
+
+def test_what_is_kept_of_objects_is_cached_and_announced_in_their_stead(server: ScriptedServer, start: Start) -> None:
+    recording = Recording(server)
+    server.then(
+        page(node("a", 1), version=4, token="more"),
+        page(node("b", 2), node("reborn", 3), version=5),
+        stream(event("MODIFIED", node("a", 6)), event("DELETED", node("b", 7)), event("DELETED", node("never", 8))),
+    )
+    start(recording.informer.run)
+    eventually(lambda: len(recording.changes) == 6)
+    assert [(change.old, change.new) for change in recording.changes] == [
+        (None, "a@1"),
+        (None, "b@2"),
+        (None, "reborn@3"),
+        (None, None),
+        ("a@1", "a@6"),
+        ("b@7", None),
+    ]
+    assert recording.informer.get("a") == "a@6"
+    assert sorted(recording.informer.values()) == ["a@6", "reborn@3"]
+    assert sorted(recording.informer.keys()) == ["a", "reborn"]
+
+
+def test_a_list_that_says_what_is_known_makes_no_new_records(server: ScriptedServer, start: Start) -> None:
+    recording = Recording(server)
+    server.then(
+        page(node("same", 1), node("changed", 2), node("reborn", 3), version=5),
+        status(410, "Expired"),
+        page(node("same", 1), node("changed", 8), node("reborn", 3, uid="2"), version=10),
+    )
+    start(recording.informer.run)
+    eventually(lambda: [change.kind for change in recording.changes].count(Kind.SYNCED) == 2)
+    assert recording.made == ["same@1", "changed@2", "reborn@3", "changed@8", "reborn@3"]
+    assert [change.kind for change in recording.changes][4:] == [
+        Kind.MODIFIED,
+        Kind.DELETED,
+        Kind.ADDED,
+        Kind.SYNCED,
+    ]
+
+
+def test_an_object_nobody_foresaw_is_refused_alone(server: ScriptedServer, start: Start) -> None:
+    recording = Recording(server)
+    server.then(
+        page(node("bad", 1), node("a", 2), version=5),
+        stream(event("MODIFIED", node("bad", 6)), event("DELETED", node("bad", 7)), event("MODIFIED", node("a", 8))),
+    )
+    start(recording.informer.run)
+    eventually(lambda: recording.informer.get("a") == "a@8")
+    assert [(change.old, change.new) for change in recording.changes] == [(None, "a@2"), (None, None), ("a@2", "a@8")]
+    assert recording.registry.get_sample_value("headroom_kube_refused_objects_total", {"resource": "nodes"}) == 2
 
 
 def test_a_stop_ends_a_silent_watch_within_a_second(server: ScriptedServer, followed: Followed) -> None:

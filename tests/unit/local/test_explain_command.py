@@ -68,6 +68,21 @@ def test_lists_as_kubectl_prints_them_are_taken_apart(tmp_path: Path) -> None:
     assert msgspec.json.decode(answer(path))["resources"]["cpu"]["result"] == 1000
 
 
+def test_both_tiers_are_explained_with_what_the_node_says_of_them(tmp_path: Path) -> None:
+    found = msgspec.json.decode(answer(written(tmp_path, NODE, METRIC, CONFIG, POD)))
+    assert found["tiers"]["mid"]["cpu"] == found["resources"]["cpu"]
+    batch = found["tiers"]["batch"]
+    assert batch["cpu"]["result"] == 4000 - 1600 - 2000  # the margin of 40 %, and what the pod requests
+    assert batch["on_offer"] is None
+    assert found["pending"]["reason"] == "kubernetes.io/mid-cpu absent -> 1000"
+    threshold = next(term for term in found["resources"]["cpu"]["terms"] if term["name"] == "threshold")
+    assert "ConfigMap slo-controller-config" in threshold["source"]
+    assert threshold["time"] == "2026-01-01T00:00:00Z"
+    table = answer(written(tmp_path, NODE, METRIC, CONFIG, POD), style="table")
+    assert "Batch cpu (by usage)" in table
+    assert "Not on the Node: kubernetes.io/mid-cpu absent -> 1000" in table
+
+
 def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
     path = written(tmp_path, NODE, METRIC, CONFIG, POD)
     assert yaml.safe_load(answer(path, style="yaml")) == msgspec.json.decode(answer(path))
@@ -114,3 +129,19 @@ def test_the_command_ends_with_status_2_and_one_line(
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert str(missing) in lines[0]
+
+
+MID_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: m, namespace: default, labels: {koordinator.sh/priority-class: koord-mid}}
+spec: {nodeName: n1, containers: [{name: c, resources: {requests: {kubernetes.io/mid-cpu: "3000"}}}]}
+status: {phase: Running}
+"""
+
+
+def test_pods_that_hold_more_than_there_is_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path, NODE, METRIC, CONFIG, POD, MID_POD)
+    assert "Mid is short: pods hold cpu 3 and memory 0 MiB, there is cpu 1 " in answer(path, style="table")
+    short = msgspec.json.decode(answer(path))["tiers"]["mid"]["shortfall"]
+    assert (short["missing"]["cpu_milli"], short["since"], short["pods"][0]["pod"]) == (2000, None, "default/m")

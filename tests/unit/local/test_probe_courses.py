@@ -74,7 +74,7 @@ def test_other_probes_wait_for_the_startup_probe(startup: Result | None, asked: 
 
 
 def test_ports_are_found_by_the_name_the_container_gives_them() -> None:
-    container = RunnableContainer(name="main", ports=(ContainerPort("http", 8080),))
+    container = RunnableContainer(name="main", ports=(ContainerPort(name="http", container_port=8080),))
     assert [probes.port_number(port, container) for port in ("http", 1, "2")] == [8080, 1, 2]
     with pytest.raises(ValueError, match="'grpc'"):
         probes.port_number("grpc", container)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.local.scheduler import filtering, scheduler, scoring
+from shared.api import placement
 from shared.api.core import (
     Affinity,
     Container,
@@ -181,7 +182,7 @@ def test_terms_are_alternatives_and_requirements_conditions(terms: tuple[Term, .
 def test_a_node_selector_wants_every_label() -> None:
     labelled = node(labels={"a": "1", "b": "2"})
     assert reasons(pod(node_selector={"a": "1", "b": "2"}), labelled) == []
-    assert reasons(pod(node_selector={"a": "1", "b": "3"}), labelled) == [filtering.AFFINITY]
+    assert reasons(pod(node_selector={"a": "1", "b": "3"}), labelled) == [placement.AFFINITY]
 
 
 def test_nodes_outside_the_names_an_affinity_lists_are_refused_as_by_the_prefilter() -> None:

@@ -12,6 +12,7 @@ from shared import names
 from shared.api import colocation
 from shared.api.colocation import DEFAULTS, ColocationConfig, MidFormula
 from shared.errors import InvalidInput
+from shared.names import Tier
 
 
 def parse(**document: Any) -> ColocationConfig:
@@ -39,6 +40,8 @@ def test_an_empty_configuration_is_upstreams_defaults() -> None:
         ('{"nodePredictPolicy": {"sigma": 5}}', "nodePredictPolicy.sigma", 5, "unknown field"),
         ('{"midFormula": "magic"}', "midFormula", "magic", "Invalid enum value"),
         ('{"midBuffer": 101}', "midBuffer", 101, "<= 100"),
+        ('{"evictionAfterSeconds": 0}', "evictionAfterSeconds", 0, ">= 1"),
+        ('{"midFormula": "seed-mixed", "evictionAfterSeconds": "off"}', "evictionAfterSeconds", "off", "seed-mixed"),
         ('{"nodeConfigs": {}}', "nodeConfigs", {}, "expected a list"),
         ('{"nodeConfigs": [{}, {"enabled": true}]}', "nodeConfigs[1].enabled", True, "unknown field"),
         ('{"nodeConfigs": [{"nodeSelector": {"matchLabels": 1}}]}', "nodeConfigs[0].nodeSelector.matchLabels", 1,
@@ -152,11 +155,6 @@ def test_what_only_upstream_knows_chooses_upstreams_formula(document: dict[str, 
     assert parse(**document).cluster.formula is formula
 
 
-@pytest.mark.parametrize(("buffer", "percent"), [("auto", 0), ("off", 0), (0, 0), (15, 15)])
-def test_only_a_fixed_buffer_holds_something_back(buffer: str | int, percent: int) -> None:
-    assert parse(midBuffer=buffer).cluster.buffer_percent == percent
-
-
 PARTS = st.fixed_dictionaries(
     {},
     optional={
@@ -183,3 +181,38 @@ def test_merging_a_part_again_changes_nothing(first: dict[str, Any], second: dic
 def test_a_whole_strategy_lays_itself_over_the_defaults_unchanged(part: dict[str, Any]) -> None:
     strategy = colocation.merge(DEFAULTS, part, source="a")
     assert colocation.merge(DEFAULTS, msgspec.to_builtins(strategy), source="a") == strategy
+
+
+def test_every_value_is_traced_to_where_it_stands() -> None:
+    cluster = {"enable": True, "midCPUThresholdPercent": 90, "midMemoryThresholdPercent": 90, "midBuffer": None}
+    part = {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, "midMemoryThresholdPercent": 80}
+    labels = {"pool": "a", names.LABEL_CPU_RECLAIM_RATIO: "0.5", names.LABEL_MEMORY_RECLAIM_RATIO: "much"}
+    annotations = {names.ANNOTATION_COLOCATION_STRATEGY: '{"degradeTimeMinutes": 5}'}
+    config = parse(**cluster, nodeConfigs=[part])
+    found = colocation.for_node(config, name="n", labels=labels, annotations=annotations)
+    assert {key: found.source(key) for key in colocation.KEYS if found.source(key) != colocation.DEFAULT_SOURCE} == {
+        "enable": "cm",
+        "midCPUThresholdPercent": "cm",
+        "midMemoryThresholdPercent": "cm nodeConfigs[0]",
+        "degradeTimeMinutes": f"Node n annotation {names.ANNOTATION_COLOCATION_STRATEGY}",
+        "cpuReclaimThresholdPercent": f"Node n label {names.LABEL_CPU_RECLAIM_RATIO}",
+    }
+    elsewhere = colocation.for_node(config, name="m", labels=None, annotations=None)
+    assert elsewhere.source("midMemoryThresholdPercent") == "cm"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mid", "batch"),
+    [
+        ({}, None, None),
+        ({"midFormula": "seed-mixed"}, 300, None),
+        ({"midFormula": "seed-mixed", "evictionAfterSeconds": 60}, 60, 60),
+        ({"evictionAfterSeconds": 60}, 60, 60),
+        ({"evictionAfterSeconds": "off"}, None, None),
+    ],
+)
+def test_pods_are_evicted_where_that_is_asked_for_or_the_formula_needs_it(
+    strategy: dict[str, object], mid: int | None, batch: int | None
+) -> None:
+    found = parse(**strategy).cluster
+    assert (found.eviction_seconds(Tier.MID), found.eviction_seconds(Tier.BATCH)) == (mid, batch)

@@ -1,23 +1,43 @@
 """What is unknown, unreadable or stale is not on offer, and the reason says so."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import explain
-from manager.noderesource.situation import Requested
+from manager.noderesource import batch, explain, report
+from manager.noderesource.explain import Decision, Known
+from manager.pods import PodLedger, record
 from shared.api.colocation import DEFAULTS, MidFormula, NodeStrategy
-from shared.errors import InvalidInput
+from shared.api.core import Node, Pod
+from shared.api.nodemetric import NodeMetric
+from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node, pod
 
 RECLAIMABLE: dict[str, str | int | float] = {"cpu": "2", "memory": "4Gi"}
 
 
+def decide(
+    found: Node,
+    reported: NodeMetric | None,
+    strategy: NodeStrategy | None,
+    pods: Iterable[Pod] = (),
+    tiers: Iterable[Tier] = explain.ALL_TIERS,
+) -> Decision:
+    ledger = PodLedger()
+    for each in pods:
+        ledger.replace(None, record(each))
+    name = found.metadata.name
+    known = Known.of(ledger.requested(name), ledger.on(name))
+    return explain.decide(found, None if reported is None else report.read(reported), known, strategy, NOW, tiers=tiers)
+
+
 def test_a_fresh_node_metric_puts_its_reclaimable_on_offer_until_it_expires() -> None:
-    decision = explain.decide(node(), metric(reclaimable=RECLAIMABLE), Requested(), enabled(), NOW)
-    assert decision.offer == Resources(2000, 4 * GIB)
+    decision = decide(node(), metric(reclaimable=RECLAIMABLE), enabled())
+    assert decision.offers[Tier.MID].resources == Resources(2000, 4 * GIB)
     assert decision.expires_at == NOW + 15 * 60
 
 
@@ -32,18 +52,18 @@ def test_a_node_metric_beyond_the_limit_in_either_direction_offers_nothing(age: 
 )
 def test_the_limit_itself_is_still_fresh(age_seconds: float | None, offered: bool) -> None:
     reported = metric(age_seconds=age_seconds, reclaimable=RECLAIMABLE)
-    decision = explain.decide(node(), reported, Requested(), enabled(), NOW)
-    assert (decision.offer is not None) is offered
-    assert decision.is_degraded is not offered
-    assert decision.explanation.reason.startswith(explain.DEGRADED_REASON) is not offered
+    decision = decide(node(), reported, enabled())
+    assert (decision.offers[Tier.MID].resources is not None) is offered
+    assert decision.offers[Tier.MID].is_degraded is not offered
+    assert decision.offers[Tier.MID].reason.startswith(explain.DEGRADED_REASONS[Tier.MID]) is not offered
 
 
 @pytest.mark.parametrize(("node_age", "offered"), [(3600, True), (300, True), (240, True), (239, False), (10, False)])
 def test_the_report_of_a_machine_that_had_the_name_before_says_nothing(node_age: float, offered: bool) -> None:
     reported = metric(age_seconds=300, reclaimable=RECLAIMABLE)
-    decision = explain.decide(node(created_at=NOW - node_age), reported, Requested(), enabled(), NOW)
-    assert (decision.offer is not None) is offered
-    assert ("before the Node was created" in decision.explanation.reason) is not offered
+    decision = decide(node(created_at=NOW - node_age), reported, enabled())
+    assert (decision.offers[Tier.MID].resources is not None) is offered
+    assert ("before the Node was created" in decision.offers[Tier.MID].reason) is not offered
 
 
 def test_a_node_whose_creation_means_nothing_is_not_trusted() -> None:
@@ -51,27 +71,29 @@ def test_a_node_whose_creation_means_nothing_is_not_trusted() -> None:
     strange = msgspec.structs.replace(
         strange, metadata=msgspec.structs.replace(strange.metadata, creation_timestamp="yesterday")
     )
-    decision = explain.decide(strange, metric(reclaimable=RECLAIMABLE), Requested(), enabled(), NOW)
-    assert (decision.offer, decision.is_degraded) == (None, True)
-    assert "metadata.creationTimestamp: 'yesterday'" in decision.explanation.reason
+    decision = decide(strange, metric(reclaimable=RECLAIMABLE), enabled())
+    assert (decision.offers[Tier.MID].resources, decision.offers[Tier.MID].is_degraded) == (None, True)
+    assert "metadata.creationTimestamp: 'yesterday'" in decision.offers[Tier.MID].reason
 
 
 def test_without_a_node_metric_nothing_is_on_offer() -> None:
-    decision = explain.decide(node(), None, Requested(), enabled(), NOW)
-    assert decision.offer is None
-    assert "no NodeMetric" in decision.explanation.reason
+    decision = decide(node(), None, enabled())
+    assert decision.offers[Tier.MID].resources is None
+    assert "no NodeMetric" in decision.offers[Tier.MID].reason
 
 
 def test_a_node_metric_without_reclaimable_offers_zero_and_is_not_stale() -> None:
-    decision = explain.decide(node(), metric(), Requested(), enabled(), NOW)
-    assert (decision.offer, decision.is_degraded) == (Resources(), False)
+    decision = decide(node(), metric(), enabled())
+    assert (decision.offers[Tier.MID].resources, decision.offers[Tier.MID].is_degraded) == (Resources(), False)
 
 
 def test_disabled_colocation_withdraws_without_alarm() -> None:
     strategy = NodeStrategy(DEFAULTS, enabled=False)
-    decision = explain.decide(node(), metric(reclaimable=RECLAIMABLE), Requested(), strategy, NOW)
-    assert (decision.offer, decision.hold, decision.is_degraded) == (None, False, False)
-    assert decision.explanation.reason == explain.DISABLED_REASON
+    decision = decide(node(), metric(reclaimable=RECLAIMABLE), strategy)
+    assert decision.hold is False
+    for offer in decision.offers.values():
+        assert (offer.resources, offer.is_degraded) == (None, False)
+        assert offer.reason == explain.DISABLED_REASON
 
 
 @pytest.mark.parametrize(("age_seconds", "hold"), [(0, True), (901, False)])
@@ -79,26 +101,60 @@ def test_without_any_configuration_the_node_is_left_alone_until_its_metric_is_st
     age_seconds: float, hold: bool
 ) -> None:
     reported = metric(age_seconds=age_seconds, reclaimable=RECLAIMABLE)
-    decision = explain.decide(node(), reported, Requested(), None, NOW)
-    assert (decision.offer, decision.hold) == (None, hold)
+    decision = decide(node(), reported, None)
+    assert (decision.offers[Tier.MID].resources, decision.hold) == (None, hold)
 
 
 @pytest.mark.parametrize("cpu", ["lots", "9" * 5000, float("nan")], ids=["a word", "5000 digits", "NaN"])
 def test_a_quantity_that_means_nothing_withdraws_the_offer_and_is_named(cpu: str | float) -> None:
     reported = metric(reclaimable={"cpu": cpu, "memory": "1Gi"})
-    decision = explain.decide(node(), reported, Requested(), enabled(), NOW)
-    assert (decision.offer, decision.is_degraded) == (None, True)
-    assert "NodeMetric n1: status.prodReclaimableMetric.resource" in decision.explanation.reason
-    assert str(cpu)[:20] in decision.explanation.reason
-    assert len(decision.explanation.reason) < 1000
+    decision = decide(node(), reported, enabled())
+    assert (decision.offers[Tier.MID].resources, decision.offers[Tier.MID].is_degraded) == (None, True)
+    assert "NodeMetric n1: status.prodReclaimableMetric.resource" in decision.offers[Tier.MID].reason
+    assert str(cpu)[:20] in decision.offers[Tier.MID].reason
+    assert len(decision.offers[Tier.MID].reason) < 1000
 
 
-def test_explaining_from_objects_counts_the_pods_that_hold_requests() -> None:
+def test_only_pods_that_hold_requests_take_room() -> None:
     running = [pod("a", cpu="3"), pod("b", cpu="2", priority=7500), pod("c", cpu="1", phase="Succeeded")]
-    explained = explain.explain(node(), metric(), running, enabled(mid_formula=MidFormula.SEED_MIXED), NOW)
-    assert explained.cpu.result == 10_000 - 3000
+    decision = decide(node(), metric(), enabled(mid_formula=MidFormula.SEED_MIXED), running)
+    assert decision.offers[Tier.MID].explanation.cpu.result == 10_000 - 3000
 
 
-def test_explaining_refuses_a_pod_whose_requests_mean_nothing() -> None:
-    with pytest.raises(InvalidInput, match="default/p1"):
-        explain.explain(node(), metric(), [pod(cpu="many")], enabled(), NOW)
+def test_a_pod_whose_requests_mean_nothing_counts_as_none() -> None:
+    strategy = enabled(mid_formula=MidFormula.SEED_MIXED)
+    decision = decide(node(), metric(), strategy, [pod("a", cpu="many"), pod("b", cpu="1")])
+    assert decision.offers[Tier.MID].explanation.cpu.result == 9000
+
+
+def test_batch_is_offered_beside_mid_with_reasons_of_its_own() -> None:
+    reported = metric(reclaimable=RECLAIMABLE, usage={"cpu": "1", "memory": "1Gi"})
+    offers = decide(node(), reported, enabled(), [pod("a", cpu="3")]).offers
+    assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
+    assert offers[Tier.BATCH].margin == Resources(4000, 35 * GIB)
+    assert offers[Tier.BATCH].explanation.cpu.result == 10_000 - 4000 - 3000  # margin, and what the pod requests
+    assert offers[Tier.BATCH].reason.startswith("batchAllocatable[CPU(Milli-Core)]:3000 = ")
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_each_tier_is_degraded_in_koordinators_words(tier: Tier) -> None:
+    offer = decide(node(), metric(age_seconds=901), enabled()).offers[tier]
+    assert (offer.resources, offer.is_degraded) == (None, True)
+    assert f"degradedBy{tier.title()}Resource" in offer.reason
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_a_tier_that_is_not_managed_is_not_decided_about(tier: Tier) -> None:
+    assert set(decide(node(), metric(reclaimable=RECLAIMABLE), enabled(), tiers=[tier]).offers) == {tier}
+    assert set(decide(node(), None, enabled(), tiers=[tier]).offers) == {tier}
+
+
+def test_a_formula_that_fails_costs_its_own_tier_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ArithmeticError("no such number")
+
+    monkeypatch.setattr(batch, "calculate", broken)
+    offers = decide(node(), metric(reclaimable=RECLAIMABLE), enabled()).offers
+    assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
+    assert (offers[Tier.BATCH].resources, offers[Tier.BATCH].is_degraded) == (None, True)
+    assert "ArithmeticError: no such number" in offers[Tier.BATCH].reason

@@ -13,10 +13,13 @@ from prometheus_client import CollectorRegistry
 from manager import answers, http
 from manager.answers import Explained, Nodes
 from manager.configuration import Configuration
-from manager.controller import LastWrite, NodeState
-from manager.noderesource import explain
-from manager.noderesource.situation import Requested
+from manager.decisions import LastWrite, NodeState, Pending
+from manager.noderesource import explain, report
+from manager.noderesource.explain import Known
+from manager.noderesource.writing import Change
+from manager.pods import Requested
 from shared import names, web
+from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
@@ -24,14 +27,15 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 REQUESTED = Requested(Resources(2000, GIB), Resources(1000, GIB))
-REPORTED = metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"})
+REPORTED = report.read(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
 SIMULATED = node("n1", labels={names.LABEL_SIMULATED: "true"}, mid={names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"})
 STATES = {
     "n1": NodeState(
         SIMULATED,
         REQUESTED,
-        explain.decide(SIMULATED, REPORTED, REQUESTED, enabled(), NOW),
-        LastWrite(NOW, 0, "difference", Resources(1000, GIB)),
+        explain.decide(SIMULATED, REPORTED, Known(REQUESTED), enabled(), NOW),
+        LastWrite(NOW, 0, "difference", "why", {Tier.MID: Change(None, Resources(1000, GIB))}),
+        Pending("later", NOW + 60),
     ),
     HOSTILE: NodeState(node(HOSTILE), Requested(), None, None),
 }
@@ -74,6 +78,7 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "predicted_peak": None,
         "reclaimable": {"cpu_milli": 1000, "memory_bytes": GIB},
         "mid": {"cpu_milli": 1000, "memory_bytes": GIB},
+        "batch": {"cpu_milli": 0, "memory_bytes": 0},
         "reason": "cpu 1 by reclaimable, memory 1.00 GiB by reclaimable",
     }
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
@@ -84,7 +89,15 @@ def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     assert (answer.resources.cpu.bound, answer.resources.cpu.result) == ("reclaimable", 1000)
     terms = {term.name for term in answer.resources.memory.terms}
     assert terms == {"prod_requested", "reclaimable", "allocatable", "threshold", "cap"}
-    assert answer.last_write == answers.LastWriteRow("2023-11-14T22:13:20Z", "difference", 1000, GIB)
+    mid = answers.Amount(1000, GIB)
+    assert answer.last_write == answers.LastWriteRow(
+        "2023-11-14T22:13:20Z", "difference", "why", 1000, GIB, offers={"mid": mid}
+    )
+    assert answer.pending == answers.PendingRow("later", "2023-11-14T22:14:20Z")
+    assert set(answer.tiers) == {"mid", "batch"}
+    assert (answer.tiers["mid"].cpu, answer.tiers["mid"].on_offer) == (answer.resources.cpu, mid)
+    assert answer.tiers["batch"].on_offer is None
+    assert all(term.source and term.time for tier in answer.tiers.values() for term in tier.memory.terms)
 
 
 def test_a_node_that_is_not_there_is_named(url: str) -> None:

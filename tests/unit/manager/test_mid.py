@@ -1,6 +1,5 @@
 """The Mid formulas: the seed's numbers, and what must hold of every formula whatever the cluster says."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.noderesource import mid
-from manager.noderesource.situation import NOTHING, Requested, Situation
+from manager.noderesource.buffer import Learned, Share
+from manager.noderesource.report import Report
+from manager.noderesource.situation import NOTHING, Situation
+from manager.pods import Requested
 from shared.api.colocation import ColocationStrategy, MidFormula
+from shared.api.nodemetric import NodeMetricSpec
 from shared.explanation import Explanation
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB
@@ -24,6 +27,7 @@ def situation(
     allocatable: Resources = ALLOCATABLE,
     prod: Resources = NOTHING,
     usage: Resources | None = None,
+    peak: Resources | None = None,
 ) -> Situation:
     return Situation(
         node="n1",
@@ -31,10 +35,17 @@ def situation(
         allocatable=allocatable,
         reserved=Resources(),
         requested=Requested(prod, prod),
-        update_time=0,
-        updated="2024-01-01T00:00:00Z",
-        usage=usage,
-        reclaimable=reclaimable,
+        report=Report(
+            name="n1",
+            uid="",
+            resource_version="",
+            spec=NodeMetricSpec(),
+            update_time=0,
+            updated="2024-01-01T00:00:00Z",
+            usage=usage,
+            peak=peak,
+            reclaimable=reclaimable,
+        ),
     )
 
 
@@ -85,9 +96,7 @@ def test_a_static_share_beyond_all_numbers_is_capped_like_any_other() -> None:
 
 
 def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
-    explained = mid.calculate(
-        ColocationStrategy(), replace(situation(reclaimable=Resources(1, 1)), peak=Resources(3, 1))
-    )
+    explained = mid.calculate(ColocationStrategy(), situation(reclaimable=Resources(1, 1), peak=Resources(3, 1)))
     assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [
         ("prod_requested", 0, "milli"),
         ("prod_peak", 3, "milli"),
@@ -99,7 +108,7 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
     assert all(term.source for term in (*explained.cpu.terms, *explained.memory.terms))
     timed = {term.name for term in explained.cpu.terms if term.time == "2024-01-01T00:00:00Z"}
     assert timed == {"prod_peak", "reclaimable"}
-    assert explained.reason == (
+    assert mid.reason(explained) == (
         "cpu 1m by reclaimable (requested 0, peak 3m), memory 0 MiB by reclaimable (requested 0 MiB, peak 0 MiB)"
     )
 
@@ -134,7 +143,8 @@ def test_mid_is_never_negative_and_always_explained(strategy: ColocationStrategy
 @given(STRATEGIES, SITUATIONS)
 def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationStrategy, seen: Situation) -> None:
     explained = mid.calculate(strategy, seen)
-    for each, reclaimable in zip((explained.cpu, explained.memory), seen.reclaimable or (0, 0), strict=True):
+    reported = seen.report.reclaimable if seen.report else None
+    for each, reclaimable in zip((explained.cpu, explained.memory), reported or (0, 0), strict=True):
         value = {term.name: term.value for term in each.terms}
         room = value["unallocated"] if strategy.formula is MidFormula.SEED_MIXED else 0
         assert each.result <= value["cap"] + room
@@ -147,6 +157,28 @@ def test_a_larger_buffer_never_offers_more(strategy: ColocationStrategy, seen: S
     offers = [mid.calculate(_with_buffer(strategy, percent), seen).cpu.result for percent in (0, 10, 50, 100)]
     assert offers == sorted(offers, reverse=True)
     assert offers[-1] == 0
+
+
+@given(SITUATIONS, st.integers(0, 200), st.integers(0, 200))
+def test_a_learned_buffer_holds_back_its_share_and_says_where_it_comes_from(
+    seen: Situation, cpu: int, memory: int
+) -> None:
+    raw = mid.calculate(ColocationStrategy(), seen)
+    explained = mid.calculate(ColocationStrategy(), seen, Learned(Share(cpu, 40), Share(memory, 40)))
+    for each, before, permille in zip(
+        (explained.cpu, explained.memory), (raw.cpu, raw.memory), (cpu, memory), strict=True
+    ):
+        assert each.result == before.result * (1000 - permille) // 1000
+        assert (each.terms[-1].name, each.terms[-1].value) == (mid.BUFFER, before.result - each.result)
+        assert "the last 40 steps" in each.terms[-1].source
+
+
+def test_a_buffer_that_is_switched_off_learns_in_vain() -> None:
+    seen, learned = situation(reclaimable=Resources(1000, GIB)), Learned(Share(200, 40), Share(200, 40))
+    assert results(mid.calculate(ColocationStrategy(mid_buffer="off"), seen, learned)) == (
+        (1000, "reclaimable"),
+        (GIB, "reclaimable"),
+    )
 
 
 def _with_buffer(strategy: ColocationStrategy, percent: int) -> ColocationStrategy:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from manager.nodemetric import lifecycle, spec
 from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
 from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec, PredictPolicy
-from tests.unit.manager.objects import enabled, metric
+from tests.unit.manager.objects import enabled
 
 OFF = NodeStrategy(DEFAULTS, enabled=False)
 OLD = NodeMetricSpec(metric_collect_policy=MetricCollectPolicy(report_interval_seconds=20))
@@ -60,8 +60,8 @@ def test_an_unsettled_configuration_leaves_an_old_spec_alone(old: NodeMetricSpec
 def test_the_steps_of_a_node_metrics_life() -> None:
     wanted = spec.desired(enabled(), settled=True, old=None)
     assert lifecycle.plan("n1", None, wanted) == lifecycle.Create("n1", wanted)
-    assert lifecycle.plan("n1", metric(spec=wanted), wanted) is None
-    step = lifecycle.plan("n1", metric(spec=OLD), wanted)
+    assert lifecycle.plan("n1", wanted, wanted) is None
+    step = lifecycle.plan("n1", OLD, wanted)
     assert isinstance(step, lifecycle.Update)
 
 

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import situation
-from manager.noderesource.requests import RequestSums
-from manager.noderesource.situation import Requested
+from manager import pods
+from manager.noderesource import report, situation
+from manager.pods import PodLedger, PodRecord, Requested
 from shared import names
-from shared.api.core import Pod
-from shared.kube.informer import Change, Kind
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, metric, node, pod
 
@@ -30,20 +28,19 @@ from tests.unit.manager.objects import GIB, metric, node, pod
 )
 def test_a_reservation_annotation_counts_where_it_means_something(reservation: object, expected: Resources) -> None:
     annotations = {names.ANNOTATION_NODE_RESERVATION: json.dumps(reservation)}
-    assert situation.observe(node(annotations=annotations), None, Requested()).reserved == expected
+    assert situation.facts(node(annotations=annotations)).reserved == expected
 
 
 def test_half_a_usage_is_no_usage() -> None:
-    assert situation.observe(node(), metric(usage={"cpu": "1"}), Requested()).usage is None
-    seen = situation.observe(node(), metric(usage={"cpu": "1", "memory": "1Gi"}), Requested())
-    assert seen.usage == Resources(1000, GIB)
+    assert report.read(metric(usage={"cpu": "1"})).usage is None
+    assert report.read(metric(usage={"cpu": "1", "memory": "1Gi"})).usage == Resources(1000, GIB)
 
 
 @pytest.mark.parametrize(
     ("priority", "prod"), [(None, 1000), (9500, 1000), (7500, 0), (5500, 0), (3500, 0), (100, 1000)]
 )
 def test_only_pods_above_mid_take_room_from_it(priority: int | None, prod: int) -> None:
-    held = situation.requested_by(pod(priority=priority))
+    held = pods.requested_by(pods.record(pod(priority=priority)))
     assert (held.total.cpu_milli, held.prod.cpu_milli) == (1000, prod)
 
 
@@ -67,17 +64,35 @@ CHANGES: st.SearchStrategy[list[tuple[str, dict[str, str] | None]]] = st.lists(
 def test_the_running_sums_are_the_sums_over_the_pods_there_are(
     changes: list[tuple[str, dict[str, Any] | None]],
 ) -> None:
-    sums, alive = RequestSums(), dict[str, Pod]()
+    ledger, alive = PodLedger(), dict[str, PodRecord]()
     for name, fields in changes:
-        new = None if fields is None else pod(name, **fields)
-        moved = sums.apply(Change(Kind.MODIFIED, f"default/{name}", alive.get(name), new))
+        new = None if fields is None else pods.record(pod(name, **fields))
+        moved = ledger.replace(alive.get(name), new)
         assert moved <= {"n1", "n2"}
         if new is None:
             alive.pop(name, None)
         else:
             alive[name] = new
     for name in ("n1", "n2"):
-        holding = [p for p in alive.values() if p.spec.node_name == name and "bad" not in str(p)]
-        assert sums.of(name) == situation.requested_by_all(holding)
-        sums.forget(name)
-        assert sums.of(name) == situation.requested_by_all(holding)
+        there = [each for each in alive.values() if each.node == name]
+        expected = Requested()
+        for each in there:
+            expected = expected.plus(pods.requested_by(each))
+        assert ledger.requested(name) == expected
+        assert set(ledger.on(name)) == set(there)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ('{"cpu": "4", "memory": "50Gi"}', Resources(4000, 50 * GIB)),
+        ('{"cpu": "4"}', Resources(4000, 100 * GIB)),
+        ("{", Resources(10_000, 100 * GIB)),
+        (None, Resources(10_000, 100 * GIB)),
+    ],
+)
+def test_an_amplified_node_has_what_the_kubelet_says(annotation: str | None, expected: Resources) -> None:
+    annotations = None if annotation is None else {names.ANNOTATION_RAW_ALLOCATABLE: annotation}
+    seen = situation.facts(node(annotations=annotations))
+    assert seen.allocatable == expected
+    assert seen.reserved == Resources(10_000, 100 * GIB).minus(expected)

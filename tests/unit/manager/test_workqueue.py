@@ -74,7 +74,8 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 def test_shrinking_offers_are_written_first_and_a_changed_mind_changes_the_turn() -> None:
-    outbox = Outbox()
+    clock = ManualClock()
+    outbox = Outbox(clock)
     for name in ("a", "b", "c", "d"):
         outbox.put(name, Urgency.GROW)
     outbox.put("e", Urgency.LIFECYCLE)
@@ -82,4 +83,34 @@ def test_shrinking_offers_are_written_first_and_a_changed_mind_changes_the_turn(
     outbox.put("a", Urgency.GROW)
     outbox.discard("b")
     assert len(outbox) == 4
+    clock.advance(7)
+    outbox.put("d", Urgency.GROW)
+    assert outbox.oldest_seconds() == 7
     assert [outbox.pop() for _ in range(5)] == ["c", "e", "a", "d", None]
+    assert outbox.oldest_seconds() == 0
+
+
+def test_a_node_that_is_being_written_is_not_given_to_another_writer() -> None:
+    outbox = Outbox(ManualClock())
+    outbox.put("a", Urgency.GROW)
+    assert outbox.pop() == "a"
+    outbox.put("a", Urgency.SHRINK)
+    outbox.put("b", Urgency.GROW)
+    assert (outbox.pop(), outbox.pop()) == ("b", None)
+    assert not outbox.wait(0)
+    assert len(outbox) == 1
+    outbox.done("a")
+    assert outbox.wait(0)
+    assert outbox.pop() == "a"
+
+
+def test_the_age_of_the_queue_is_that_of_its_next_name() -> None:
+    clock = ManualClock()
+    queue = WorkQueue(clock)
+    assert queue.oldest_seconds() == 0
+    queue.add(["a"])
+    clock.advance(5)
+    queue.add(["a", "b"])
+    assert queue.oldest_seconds() == 5
+    assert drained(queue) == ["a", "b"]
+    assert queue.oldest_seconds() == 0

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from shared import names
 from shared.api import pods
 from shared.api.core import Pod
+from shared.api.meta import ObjectMeta
+from shared.errors import InvalidInput
 from shared.names import KubeQoS, PriorityClass, QoS
 from shared.quantity import QuantityError, Resources
 
@@ -113,3 +116,52 @@ def test_a_pod_without_requests_is_batch() -> None:
 )
 def test_a_finished_pod_holds_nothing(phase: str, active: bool) -> None:
     assert pods.is_active(pod(phase=phase)) is active
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (None, ()),
+        ("", ()),
+        ("{}", ()),
+        ('{"cpuset": "2-5", "numaNodeResources": [{"node": 1, "resources": {"cpu": "1"}}, {"node": 0}]}', (0, 1)),
+        ('{"numaNodeResources": [{"node": 1}, {"node": 1}]}', (1,)),
+    ],
+)
+def test_a_pod_is_bound_to_the_numa_nodes_its_scheduler_noted(
+    annotation: str | None, expected: tuple[int, ...]
+) -> None:
+    assert pods.numa_nodes(_annotated(annotation)) == expected
+
+
+@pytest.mark.parametrize("annotation", ["{", "[]", '{"numaNodeResources": [{"node": "1"}]}', "[" * 100_000])
+def test_a_note_of_numa_nodes_that_means_nothing_is_refused(annotation: str) -> None:
+    with pytest.raises(InvalidInput, match=r"Pod default/p: scheduling\.koordinator\.sh/resource-status"):
+        pods.numa_nodes(_annotated(annotation))
+
+
+def _annotated(text: str | None) -> Pod:
+    annotations = None if text is None else {names.ANNOTATION_RESOURCE_STATUS: text}
+    return Pod(metadata=ObjectMeta(name="p", namespace="default", annotations=annotations))
+
+
+def limited(cpu: str | None = None, **more: object) -> dict[str, object]:
+    return {"name": "c", "resources": {"limits": {} if cpu is None else {"cpu": cpu}}} | more
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [limited("1"), limited("500m")]}, {"cpu": 1500}),
+        ({"containers": [limited("1"), limited()]}, {"cpu": 1000}),
+        ({"containers": [limited("1")], "initContainers": [limited("3")]}, {"cpu": 3000}),
+        ({"containers": [limited("1")], "initContainers": [limited("1", restartPolicy="Always")]}, {"cpu": 2000}),
+        ({"containers": [limited("1")], "overhead": {"cpu": "250m", "memory": "1Ki"}}, {"cpu": 1250}),
+        ({"containers": [limited()], "overhead": {"cpu": "250m"}}, {}),
+        ({"containers": [container("4")]}, {}),
+    ],
+)
+def test_limits_follow_the_rule_of_requests_where_there_are_any(
+    spec: Mapping[str, object], expected: dict[str, int]
+) -> None:
+    assert pods.limits(pod(spec)) == expected

@@ -48,7 +48,8 @@ def test_a_quantity_is_exact_and_rounds_away_from_zero(text: str | float, milli:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " 1", "1 ", "1ki", "1mi", "one", "1.2.3", "0x10", "1e", "--1", "1K", "m", "1i", "NaN", "1" * 5000]
+    "text",
+    ["", " 1", "1 ", "1ki", "1mi", "one", "1.2.3", "0x10", "1e", "--1", "1K", "m", "1i", "NaN", "1_0", "١", "1" * 5000],
 )
 def test_what_is_not_a_quantity_is_refused_by_name(text: str) -> None:
     with pytest.raises(QuantityError, match="quantity"):
@@ -71,6 +72,19 @@ def test_every_quantity_agrees_with_decimal_arithmetic(digits: int, places: int,
         assert parse(text) == max(-quantity.INT64_MAX, min(quantity.INT64_MAX, wanted))
 
 
+@given(st.from_regex(r"[0-9١_ .]{0,18}(m|Ki|Mi|k|K|i|mm|e3|)", fullmatch=True))
+def test_what_machines_write_is_read_fast_and_no_differently(text: str) -> None:
+    # A sign is never written by machines, so with one the same text takes the long way.
+    for parse in (quantity.milli, quantity.whole):
+        try:
+            wanted = parse(f"+{text}")
+        except QuantityError:
+            with pytest.raises(QuantityError):
+                parse(text)
+        else:
+            assert parse(text) == wanted
+
+
 @given(st.integers(-(2**53), 2**53))
 def test_milli_cores_survive_the_round_trip(value: int) -> None:
     assert quantity.milli(quantity.format_milli(value)) == value
@@ -84,6 +98,14 @@ def test_bytes_survive_the_round_trip(value: int) -> None:
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (2**30, "1Gi"), (1536 * 2**20, "1536Mi"), (1000, "1000")])
 def test_bytes_print_in_canonical_binary_form(value: int, text: str) -> None:
     assert quantity.format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (50_000, "50k"), (1_200, "1200"), (3 * 10**9, "3G"), (-2_000, "-2k")]
+)
+def test_whole_units_print_in_canonical_decimal_form(value: int, text: str) -> None:
+    assert quantity.format_decimal(value) == text
+    assert quantity.whole(text) == value
 
 
 def test_percentages_truncate_as_gos_conversion_does() -> None:

@@ -1,0 +1,98 @@
+"""KubeSchedulerConfiguration: what the embedded scheduler takes from one, and the one a local cluster writes.
+
+The same file serves kube-scheduler and the embedded scheduler, which goes by its extenders alone.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from shared import durations
+from shared.errors import InvalidInput
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+DEFAULT_TIMEOUT_SECONDS = 5.0
+
+
+class ManagedResource(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A resource whose pods an extender is asked about."""
+
+    name: str
+    ignored_by_scheduler: Literal[False] = False
+
+
+class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One extender; a verb that is empty is not called. To bind, to preempt and TLS are not supported here."""
+
+    url_prefix: str
+    filter_verb: str = ""
+    prioritize_verb: str = ""
+    weight: Annotated[int, Meta(gt=0)] = 1
+    http_timeout: str = ""
+    node_cache_capable: bool = False
+    ignorable: bool = False
+    managed_resources: tuple[ManagedResource, ...] = ()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Raises ValueError."""
+        return durations.parse(self.http_timeout) if self.http_timeout else DEFAULT_TIMEOUT_SECONDS
+
+
+class SchedulerConfiguration(msgspec.Struct, frozen=True, rename="camel"):
+    """Of all a KubeSchedulerConfiguration may say, what the embedded scheduler goes by."""
+
+    api_version: Literal["kubescheduler.config.k8s.io/v1"]
+    kind: Literal["KubeSchedulerConfiguration"]
+    extenders: tuple[ExtenderConfig, ...] = ()
+
+
+def load(file: Path) -> SchedulerConfiguration:
+    """Raises InvalidInput."""
+    source = str(file)
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(source=source, field="(document)", value=file.name, problem=str(error)) from error
+    try:
+        found = msgspec.convert(document, SchedulerConfiguration)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".") or "(document)"
+        raise InvalidInput(source=source, field=field, value=document, problem=problem) from error
+    for index, extender in enumerate(found.extenders):
+        try:
+            durations.parse(extender.http_timeout or "0")
+        except ValueError as error:
+            field = f"extenders[{index}].httpTimeout"
+            raise InvalidInput(source=source, field=field, value=extender.http_timeout, problem=str(error)) from error
+    return found
+
+
+def managers_extender(manager_url: str) -> dict[str, object]:
+    """How the manager is asked. Nobody's pods wait because it does not run."""
+    return {
+        "urlPrefix": f"{manager_url}/scheduler",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": 1,
+        "nodeCacheCapable": True,
+        "ignorable": True,
+        "httpTimeout": "2s",
+    }
+
+
+def write(file: Path, manager_url: str, **more: Mapping[str, object] | bool) -> None:
+    """A configuration with the manager as the only extender, and what else is to be in it."""
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        **more,
+        "extenders": [managers_extender(manager_url)],
+    }
+    file.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -1,0 +1,158 @@
+"""Asks HTTP extenders, as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), for their say about a pod."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from deploy.local.scheduler.configuration import ExtenderConfig
+from shared.api.core import Node, Pod
+from shared.errors import HeadroomError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_JSON = {"Content-Type": "application/json"}
+
+MAX_PRIORITY = 10  # what an extender gives the best node
+
+
+class ExtenderFailed(HeadroomError):
+    """An extender that may not be left out gave no answer."""
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    items: tuple[Node, ...] = ()
+
+
+class _Args(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: Pod
+    nodes: _Nodes | None = None
+    node_names: Sequence[str] | None = None
+
+
+class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
+    nodes: _Nodes | None = None
+    node_names: tuple[str, ...] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+    error: str = ""
+
+
+class _HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+    host: str
+    score: int
+
+
+_FILTERED = msgspec.json.Decoder(_FilterResult)
+_PRIORITIES = msgspec.json.Decoder(tuple[_HostPriority, ...])
+
+
+class Say(NamedTuple):
+    """The nodes that are left, and by name the reason against each of the others."""
+
+    left: list[Node]
+    refusals: Mapping[str, str]
+
+
+class Extenders:
+    """All extenders, asked one after the other; the next one is asked about what the one before has left."""
+
+    def __init__(self, configured: Iterable[ExtenderConfig]) -> None:
+        self._extenders = [_Extender(config) for config in configured]
+
+    def filtered(self, pod: Pod, nodes: list[Node]) -> Say:
+        """What they leave of the nodes. Raises ExtenderFailed."""
+        refusals: dict[str, str] = {}
+        for extender in self._extenders:
+            if not nodes or not extender.config.filter_verb or not extender.is_interested(pod):
+                continue
+            try:
+                nodes, refused = extender.filtered(pod, nodes)
+            except ExtenderFailed as failure:
+                if not extender.config.ignorable:
+                    raise
+                logger.warning("extender left out: %s", failure, extra={"pod": pod.metadata.key})
+            else:
+                refusals |= refused
+        return Say(nodes, refusals)
+
+    def scores(self, pod: Pod, nodes: list[Node]) -> dict[str, int]:
+        """What they add to the nodes' own scores, which are up to 100; one that fails adds nothing."""
+        total = dict.fromkeys((node.metadata.name for node in nodes), 0)
+        for extender in self._extenders:
+            if not extender.config.prioritize_verb or not extender.is_interested(pod):
+                continue
+            try:
+                for host, score in extender.priorities(pod, nodes):
+                    if host in total:
+                        total[host] += score * extender.config.weight * (100 // MAX_PRIORITY)
+            except ExtenderFailed as failure:
+                logger.warning("extender left out: %s", failure, extra={"pod": pod.metadata.key})
+        return total
+
+    def close(self) -> None:
+        for extender in self._extenders:
+            extender.close()
+
+
+class _Extender:
+    """One extender and the connection to it."""
+
+    def __init__(self, config: ExtenderConfig) -> None:
+        import httpx  # here, as most schedulers have no extender
+
+        self.config = config
+        # A connection that was kept may just have been closed, and an ignorable extender would go unheard.
+        anew = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.Client(timeout=config.timeout_seconds, trust_env=False, limits=anew)
+        self._errors = (httpx.HTTPError, httpx.InvalidURL)
+        self._managed = {resource.name for resource in config.managed_resources}
+
+    def is_interested(self, pod: Pod) -> bool:
+        """Whether the pod asks for anything the extender manages."""
+        containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        return not self._managed or any(
+            not self._managed.isdisjoint({*(one.resources.requests or {}), *(one.resources.limits or {})})
+            for one in containers
+        )
+
+    def filtered(self, pod: Pod, nodes: list[Node]) -> Say:
+        """Raises ExtenderFailed."""
+        verb = self.config.filter_verb
+        result: _FilterResult = self._ask(verb, pod, nodes, _FILTERED)
+        if result.error:
+            raise ExtenderFailed(f"{self.config.url_prefix}/{verb}: {result.error}")
+        names = result.node_names
+        if not self.config.node_cache_capable:
+            names = tuple(node.metadata.name for node in result.nodes.items) if result.nodes else None
+        known = {node.metadata.name: node for node in nodes}
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            raise ExtenderFailed(f"{self.config.url_prefix}/{verb}: nobody asked it about node {unknown[0]}")
+        refusals = (result.failed_nodes or {}) | (result.failed_and_unresolvable_nodes or {})
+        return Say([known[name] for name in names or ()], refusals)
+
+    def priorities(self, pod: Pod, nodes: list[Node]) -> Iterable[tuple[str, int]]:
+        """Raises ExtenderFailed."""
+        found: tuple[_HostPriority, ...] = self._ask(self.config.prioritize_verb, pod, nodes, _PRIORITIES)
+        return [(one.host, one.score) for one in found]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, verb: str, pod: Pod, nodes: list[Node], decoder: msgspec.json.Decoder[T]) -> T:
+        if self.config.node_cache_capable:
+            args = _Args(pod, node_names=[node.metadata.name for node in nodes])
+        else:
+            args = _Args(pod, nodes=_Nodes(tuple(nodes)))
+        url = f"{self.config.url_prefix.rstrip('/')}/{verb}"
+        try:
+            answer = self._http.post(url, content=msgspec.json.encode(args), headers=_JSON)
+            if answer.status_code != 200:
+                raise ExtenderFailed(f"{url}: status {answer.status_code}: {answer.text[:200]}")
+            return decoder.decode(answer.content)
+        except (*self._errors, msgspec.MsgspecError) as error:
+            raise ExtenderFailed(f"{url}: {error}") from error

@@ -1,0 +1,284 @@
+"""What is decided about each node, with the little that is remembered from one look to the next."""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from manager.configuration import Configuration
+from manager.eviction.tracker import Tracked
+from manager.noderesource import damping, explain, situation, topology, writing
+from manager.noderesource.batch import Above
+from manager.noderesource.buffer import Learner
+from manager.noderesource.damping import Damping
+from manager.noderesource.explain import Decision, Known, Offer
+from manager.noderesource.report import Report
+from manager.noderesource.situation import NodeFacts
+from manager.noderesource.topology import ZoneWrite
+from manager.noderesource.writing import Change, Rule, Wait, Write, WriteRule
+from manager.pods import PodRecord, Requested
+from manager.reports import Reporter
+from manager.settings import ManagerSettings
+from manager.topologies import Topologies
+from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.errors import InvalidInput
+from shared.names import Tier
+
+logger = logging.getLogger(__name__)
+
+
+class LastWrite(msgspec.Struct, frozen=True):
+    """What this process last wrote to a Node, and why."""
+
+    time: float
+    monotonic: float
+    reason: str
+    why: str
+    changes: Mapping[Tier, Change]
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What one look at a node came to: the decision, and the write that is due or what it waits for.
+
+    `zones` is the write that is due to the node's NUMA zones.
+    """
+
+    node: Node
+    strategy: NodeStrategy | None
+    decision: Decision
+    outcome: Write | Wait | None
+    zones: ZoneWrite | None = None
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """Why what was decided is not on the Node yet; `until` is the Unix time at which that ends, where time ends it."""
+
+    reason: str
+    until: float | None = None
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """All that is known of one node, for those who read."""
+
+    node: Node
+    requested: Requested
+    decision: Decision | None
+    last_write: LastWrite | None
+    pending: Pending | None = None
+    strategy: NodeStrategy | None = None
+    shortfalls: Mapping[Tier, Tracked] = msgspec.field(default_factory=dict)
+
+
+class LastZoneWrite(msgspec.Struct, frozen=True):
+    """When this process last wrote Batch into the node's zones, and which version of them that replaced."""
+
+    monotonic: float
+    replaced: str
+
+
+class Cluster(Protocol):
+    """What decisions are made from, as it is at the moment."""
+
+    configuration: Configuration
+
+    def report(self, name: str) -> Report | None: ...
+    def pods(self, name: str) -> Collection[PodRecord]: ...
+    def requested(self, name: str) -> Requested: ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What follows from one version of a Node and one of the configuration, whatever is reported of the node.
+
+    `facts` is None of a Node that says something wrongly.
+    """
+
+    node: Node
+    configuration: Configuration
+    strategy: NodeStrategy | None
+    facts: NodeFacts | None
+
+
+class Memory:
+    """What is remembered of one node."""
+
+    __slots__ = (
+        "above_batch",
+        "damping",
+        "failures",
+        "last_write",
+        "last_zone_write",
+        "learned_from",
+        "learner",
+        "look",
+        "look_again_at",
+        "standing",
+    )
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+        self.standing: Standing | None = None
+        self.above_batch: tuple[Collection[PodRecord], Above] | None = None
+        self.last_write: LastWrite | None = None
+        self.last_zone_write: LastZoneWrite | None = None
+        self.look_again_at: float | None = None  # wall time
+        self.failures: tuple[str, ...] = ()
+        self.learner = Learner()
+        self.learned_from: str | None = None
+        self.damping: dict[Tier, Damping] = {}
+
+
+class Decisions:
+    """Decides with `caches` as they are now. One thread at a time decides; all may read."""
+
+    def __init__(
+        self,
+        caches: Cluster,
+        settings: ManagerSettings,
+        clock: Clock,
+        reporter: Reporter,
+        topologies: Topologies | None = None,
+    ) -> None:
+        self._caches = caches
+        self._topologies = topologies
+        self._clock = clock
+        self._reporter = reporter
+        self._tiers = settings.tiers
+        self._rule = WriteRule(settings.write_rule)
+        self._memories: dict[str, Memory] = {}
+
+    def look(self, node: Node) -> Look:
+        """Decides about the node, notes when time alone may change the answer, and applies the write rule."""
+        name, now, monotonic = node.metadata.name, self._clock.now(), self._clock.monotonic()
+        memory = self._memories.get(name)
+        if memory is None:
+            memory = self._memories[name] = Memory()
+        strategy, decision = self._decided(node, memory, now)
+        in_effect = strategy.strategy if strategy else DEFAULTS
+        self._remember(memory, decision, in_effect, monotonic)
+        last = None if memory.last_write is None else memory.last_write.monotonic
+        rule = Rule.of(in_effect, kind=self._rule, now=monotonic, last_write=last)
+        outcome = None
+        if not decision.hold:
+            noted = explain.annotations(node, decision)
+            outcome = writing.plan(node, decision.offers, rule, damping=memory.damping, annotations=noted)
+        memory.look_again_at = _look_again_at(decision, outcome, now, monotonic)
+        zones = self._zones(node, memory, decision, in_effect, monotonic)
+        memory.look = Look(node, strategy, decision, outcome, zones)
+        return memory.look
+
+    def written(self, name: str, write: Write) -> None:
+        """The write has reached the Node."""
+        if memory := self._memories.get(name):
+            memory.last_write = LastWrite(
+                self._clock.now(), self._clock.monotonic(), write.reason, write.why, write.changes
+            )
+
+    def zones_written(self, name: str, write: ZoneWrite) -> None:
+        """The write has reached the NodeResourceTopology."""
+        if memory := self._memories.get(name):
+            memory.last_zone_write = LastZoneWrite(self._clock.monotonic(), write.replaced)
+
+    def due(self) -> list[str]:
+        """The nodes for which time alone changes something now; each is named once."""
+        now, due = self._clock.now(), []
+        for name, memory in list(self._memories.items()):
+            if memory.look_again_at is not None and memory.look_again_at < now:
+                memory.look_again_at = None
+                due.append(name)
+        return due
+
+    def of(self, name: str) -> Memory | None:
+        return self._memories.get(name)
+
+    def forget(self, name: str) -> None:
+        """The node is gone."""
+        self._memories.pop(name, None)
+        self._reporter.forget(name)
+
+    def _decided(self, node: Node, memory: Memory, now: float) -> tuple[NodeStrategy | None, Decision]:
+        name, strategy = node.metadata.name, None
+        try:
+            standing = self._standing(node, memory)
+            strategy, report = standing.strategy, self._caches.report(name)
+            known = Known(self._caches.requested(name), self._above_batch(name, memory))
+            learned, facts = memory.learner.learned, standing.facts
+            decision = explain.decide(
+                node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
+            )
+        except Exception as error:  # whatever in the data did it, what is not understood must not stay on offer
+            decision = explain.failed(error, self._tiers, now)
+        failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
+        if failures and failures != memory.failures:
+            logger.error("tiers withheld, because deciding failed: %s", "; ".join(failures), extra={"node": name})
+        memory.failures = failures
+        return strategy, decision
+
+    def _standing(self, node: Node, memory: Memory) -> Standing:
+        """Most looks come of a report, and find Node and configuration as they were."""
+        configuration, known = self._caches.configuration, memory.standing
+        if known is not None and known.node is node and known.configuration is configuration:
+            return known
+        strategy = configuration.strategy(node)
+        self._reporter.strategy(node, strategy)
+        try:
+            facts: NodeFacts | None = situation.facts(node)
+        except InvalidInput:  # which deciding will find again, and say
+            facts = None
+        memory.standing = Standing(node, configuration, strategy, facts)
+        return memory.standing
+
+    def _above_batch(self, name: str, memory: Memory) -> Above:
+        """It is worked out once for as long as the node's pods are the same."""
+        pods = self._caches.pods(name)
+        if memory.above_batch is None or memory.above_batch[0] is not pods:
+            memory.above_batch = pods, Above.of(pods)
+        return memory.above_batch[1]
+
+    def _zones(
+        self, node: Node, memory: Memory, decision: Decision, strategy: ColocationStrategy, monotonic: float
+    ) -> ZoneWrite | None:
+        known = None if self._topologies is None else self._topologies.of(node.metadata.name)
+        last = memory.last_zone_write
+        if known is None or (last is not None and last.replaced == known.resource_version):
+            return None  # in the latter case the answer to the last write has not been seen yet
+        overdue = last is None or monotonic - last.monotonic > strategy.update_time_threshold_seconds
+        pods = self._caches.pods(node.metadata.name)
+        try:
+            return topology.due(known, node, pods, decision, strategy, overdue=overdue)
+        except Exception:  # whatever in the data did it, it must not keep the Node itself from being written
+            logger.exception("nothing could be decided about zones", extra={"node": node.metadata.name})
+            return None
+
+    def _remember(self, memory: Memory, decision: Decision, strategy: ColocationStrategy, monotonic: float) -> None:
+        for tier, offer in decision.offers.items():
+            if offer.resources is None:
+                memory.damping.pop(tier, None)
+            else:
+                interval = strategy.update_time_threshold_seconds
+                memory.damping[tier] = damping.after(memory.damping.get(tier), offer.resources, monotonic, interval)
+        mid = decision.offers.get(Tier.MID)
+        if mid is not None:
+            _learn(memory, mid, decision)
+
+
+def _learn(memory: Memory, mid: Offer, decision: Decision) -> None:
+    """Takes in what each report makes of Mid before the buffer, once."""
+    if mid.resources is None:
+        memory.learner.interrupt()
+        memory.learned_from = None
+        return
+    report = None if decision.observed is None else decision.observed.report
+    if report is not None and report.updated != memory.learned_from:
+        memory.learned_from = report.updated
+        memory.learner.learn(mid.resources.plus(mid.held_back))
+
+
+def _look_again_at(decision: Decision, outcome: Write | Wait | None, now: float, monotonic: float) -> float | None:
+    """The wall time at which the NodeMetric turns stale, or what waits may be written."""
+    times = [] if decision.expires_at is None else [decision.expires_at]
+    if isinstance(outcome, Wait) and outcome.until is not None:
+        times.append(now + outcome.until - monotonic)
+    return min(times, default=None)

@@ -1,0 +1,246 @@
+"""What Batch may have of a node, each term of it explained.
+
+    capacity - safety margin - max(system usage, reserved) - what pods above Batch use         policy usage
+    capacity - safety margin - reserved - what pods above Batch request                        policy request
+    capacity - safety margin - max(system usage, reserved) - sum of max(use, request)          policy maxUsageRequest
+
+never below 0 and, where a threshold is set, never above that share of the capacity. This is Koordinator's, with its
+messages and its peculiarities: `request` is a policy of memory alone, under which system usage counts for nothing,
+and the sum of `maxUsageRequest` leaves out pods of which no usage is reported (within a NUMA zone it does not).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from manager.noderesource import rounding
+from manager.noderesource.report import ReportedUsage
+from manager.noderesource.rounding import GIGA
+from manager.noderesource.situation import Situation
+from manager.pods import PodRecord
+from shared import names, quantity
+from shared.api.colocation import ColocationStrategy
+from shared.explanation import Explanation, ResourceExplanation, Term
+from shared.names import PriorityClass, QoS
+from shared.quantity import INT64_MAX, Resources
+
+USAGE = "usage"
+REQUEST = "request"
+MAX_USAGE_REQUEST = "maxUsageRequest"
+MARGIN = "safety_margin"
+RESERVED = "reserved"
+SYSTEM = "system_usage_or_reserved"
+THRESHOLD = "threshold"
+CAP = "cap"
+
+# Pods of these classes do not come before Batch; all others do, also those that name no class.
+LOW_PRIORITY = frozenset({PriorityClass.BATCH, PriorityClass.FREE})
+
+
+# Host applications of these classes take room from Batch; one that names no class counts for nothing.
+HOST_APPLICATIONS_ABOVE = frozenset({PriorityClass.PROD, PriorityClass.MID})
+
+
+class Rule(NamedTuple):
+    """What the strategy says of one resource. A `threshold_percent` of None is no cap."""
+
+    policy: str
+    reclaim_percent: int
+    threshold_percent: int | None
+
+    def margin(self, capacity: int) -> int:
+        """The share of the capacity that is left alone; negative when more than all may be reclaimed."""
+        return rounding.percent(capacity, 100 - self.reclaim_percent)
+
+    def cap(self, capacity: int) -> int:
+        """The most that may be offered."""
+        return INT64_MAX if self.threshold_percent is None else rounding.percent(capacity, self.threshold_percent)
+
+    def taken(self, system: int, reserved: int) -> int:
+        """What the system has of the node, in the policy's eyes."""
+        return reserved if self.policy == REQUEST else max(system, reserved)
+
+
+class HighPriority(NamedTuple):
+    """Sums over the pods above Batch: what they use, request, and the larger of both for each."""
+
+    used: Resources
+    requested: Resources
+    most: Resources
+
+    def under(self, policy: str) -> Resources:
+        """The sum that a policy goes by."""
+        return self.used if policy == USAGE else self.requested if policy == REQUEST else self.most
+
+
+class Above(NamedTuple):
+    """Of a node's pods what Batch has to know, whatever is reported of them.
+
+    `pods` are those above Batch, each by its key with what it requests and whether it keeps its cpu unused; `active`
+    are the keys of all that hold what they request.
+    """
+
+    pods: tuple[tuple[str, int, int, bool], ...]
+    requested: Resources
+    active: frozenset[str]
+
+    @classmethod
+    def of(cls, pods: Collection[PodRecord]) -> "Above":
+        holding = [pod for pod in pods if pod.active]
+        above = [pod for pod in holding if pod.priority_class not in LOW_PRIORITY]
+        return cls(
+            tuple((pod.key, *pod.requests, pod.qos is QoS.LSE) for pod in above),
+            quantity.total([pod.requests for pod in above]),
+            frozenset(pod.key for pod in holding),
+        )
+
+
+class _Axis(NamedTuple):
+    """What distinguishes one resource from the other."""
+
+    unit: str
+    position: int
+    message_name: str
+    message_system: str
+    message_unit: int
+    reclaim_key: str
+    threshold_key: str
+
+
+_CPU = _Axis(
+    unit="milli",
+    position=0,
+    message_name="CPU(Milli-Core)",
+    message_system="systemUsageOrNodeReserved",
+    message_unit=1,
+    reclaim_key="cpuReclaimThresholdPercent",
+    threshold_key="batchCPUThresholdPercent",
+)
+_MEMORY = _Axis(
+    unit="bytes",
+    position=1,
+    message_name="Mem(GB)",
+    message_system="systemUsage",
+    message_unit=GIGA,
+    reclaim_key="memoryReclaimThresholdPercent",
+    threshold_key="batchMemoryThresholdPercent",
+)
+
+# The term of the pods by the policy that subtracts it, its source, and what Koordinator's messages call it.
+_PODS = {
+    USAGE: ("pod_hp_used", "used by pods above Batch, or requested where no usage is reported", "podHPUsed"),
+    REQUEST: ("pod_hp_request", "requested by pods above Batch", "podHPRequest"),
+    MAX_USAGE_REQUEST: (
+        "pod_hp_max_used_request",
+        "of each pod above Batch whose usage is reported, the larger of usage and request",
+        "podHPMaxUsedRequest",
+    ),
+}
+
+
+def calculate(strategy: ColocationStrategy, situation: Situation, above: Above) -> Explanation:
+    """What Batch is by the strategy's policies; freshness is not judged here."""
+    pods = high_priority(above, {} if situation.report is None else situation.report.pods)
+    system = situation.system_usage(HOST_APPLICATIONS_ABOVE)
+    cpu = _explained(_CPU, cpu_rule(strategy), situation, system, pods)
+    memory = _explained(_MEMORY, memory_rule(strategy), situation, system, pods)
+    return Explanation(cpu, memory)
+
+
+def reason(explained: Explanation) -> str:
+    """What was calculated, in Koordinator's words."""
+    return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
+
+
+def cpu_rule(strategy: ColocationStrategy) -> Rule:
+    policy = MAX_USAGE_REQUEST if strategy.cpu_calculate_policy == MAX_USAGE_REQUEST else USAGE
+    return Rule(policy, strategy.cpu_reclaim_threshold_percent, strategy.batch_cpu_threshold_percent)
+
+
+def memory_rule(strategy: ColocationStrategy) -> Rule:
+    named = strategy.memory_calculate_policy
+    policy = named if named in (REQUEST, MAX_USAGE_REQUEST) else USAGE
+    return Rule(policy, strategy.memory_reclaim_threshold_percent, strategy.batch_memory_threshold_percent)
+
+
+def high_priority(above: Above, reported: Mapping[str, ReportedUsage]) -> HighPriority:
+    """The sums over the pods above Batch that hold what they request.
+
+    A pod of which no usage is reported uses what it requests; an LSE pod keeps its cpu whether it uses it or not.
+    Usage reported of a pod that is not there (any more, or yet) counts by the class it was reported in.
+    """
+    used_cpu = used_memory = most_cpu = most_memory = 0
+    usage_of = reported.get
+    for key, cpu, memory, keeps_cpu in above.pods:
+        metric = usage_of(key)
+        if metric is None:
+            used_cpu += cpu
+            used_memory += memory
+            continue
+        usage_cpu, usage_memory = metric.cpu_milli, metric.memory_bytes
+        used_cpu += cpu if keeps_cpu else usage_cpu
+        used_memory += usage_memory
+        most_cpu += cpu if cpu > usage_cpu else usage_cpu
+        most_memory += memory if memory > usage_memory else usage_memory
+    for usage_cpu, usage_memory in dangling(above.active, reported):
+        used_cpu += usage_cpu
+        used_memory += usage_memory
+        most_cpu += usage_cpu
+        most_memory += usage_memory
+    return HighPriority(
+        used=Resources(used_cpu, used_memory), requested=above.requested, most=Resources(most_cpu, most_memory)
+    )
+
+
+def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> Iterator[Resources]:
+    """What is reported of each pod above Batch that is not among the `active` ones."""
+    for key in reported.keys() - active:
+        if (metric := reported[key]).priority_class not in LOW_PRIORITY:
+            yield metric.usage
+
+
+def message(resource: str, explained: ResourceExplanation) -> str:
+    """Koordinator's message for a result.
+
+    Where memory goes by usage under a threshold, Koordinator's says that it goes by maxUsageRequest; this one does not.
+    """
+    axis = _CPU if resource == names.CPU else _MEMORY
+    value = {term.name: term.value for term in explained.terms}
+    shown = {name: rounding.scaled(amount, axis.message_unit) for name, amount in value.items()}
+    head = f"batchAllocatable[{axis.message_name}]:{rounding.scaled(explained.result, axis.message_unit)}"
+    pods, name = next((pods, name) for pods, _, name in _PODS.values() if pods in value)
+    system, taken = (axis.message_system, SYSTEM) if SYSTEM in value else ("nodeReserved", RESERVED)
+    difference = (
+        f"nodeCapacity:{shown['capacity']} - nodeSafetyMargin:{shown[MARGIN]} - "
+        f"{system}:{shown[taken]} - {name}:{shown[pods]}"
+    )
+    if THRESHOLD not in value:
+        return f"{head} = {difference}"
+    ratio = rounding.ratio(value[THRESHOLD])
+    return f"{head} = min(nodeCapacity:{shown['capacity']} * thresholdRatio:{ratio}, {difference})"
+
+
+def _explained(
+    axis: _Axis, rule: Rule, situation: Situation, system: Resources, above: HighPriority
+) -> ResourceExplanation:
+    unit, where = axis.unit, axis.position
+    capacity, reserved, used = situation.capacity[where], situation.reserved[where], system[where]
+    updated = None if situation.report is None else situation.report.updated
+    margin, taken, pods = rule.margin(capacity), rule.taken(used, reserved), above.under(rule.policy)[where]
+    terms = [
+        Term("capacity", capacity, unit, "Node {node} status.capacity"),
+        Term(MARGIN, margin, unit, f"capacity x (100 - {axis.reclaim_key} {rule.reclaim_percent}) %"),
+        Term(RESERVED, reserved, unit, "the larger of what the kubelet withholds and the node's annotation reserves"),
+    ]
+    if rule.policy != REQUEST:
+        terms.append(Term("system_usage", used, unit, "NodeMetric {node} status, with host applications", updated))
+        terms.append(Term(SYSTEM, taken, unit, "the larger of system_usage and reserved"))
+    name, source, _ = _PODS[rule.policy]
+    terms.append(Term(name, pods, unit, source, updated))
+    left = max(0, capacity - margin - taken - pods)
+    if rule.threshold_percent is None:
+        return ResourceExplanation(tuple(terms), rule.policy, min(left, INT64_MAX))
+    cap = rule.cap(capacity)
+    terms.append(Term("uncapped", left, unit, f"policy {rule.policy}"))
+    terms.append(Term(THRESHOLD, rule.threshold_percent, "percent", axis.threshold_key))
+    terms.append(Term(CAP, cap, unit, "capacity x threshold"))
+    return ResourceExplanation(tuple(terms), CAP if left > cap else rule.policy, min(left, cap))

@@ -1,0 +1,88 @@
+"""From what Batch may have of a node to what the Node says: in normalised cores, less what others have given away.
+
+An annotation of the Node that means nothing is as if it were not there, and is one of its `problems`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from manager.noderesource import amplification, third_party
+from shared import names
+from shared.api.core import Node
+from shared.errors import InvalidInput
+from shared.explanation import Explanation, ResourceExplanation, Term
+from shared.quantity import Resources
+
+RATIO = "cpu_normalization_ratio"
+ORIGIN = "before_third_party"
+THIRD_PARTY = "third_party"
+
+T = TypeVar("T")
+
+
+def prepare(batch: Explanation, node: Node) -> Explanation:
+    """The explanation carried on to what the Node will say; as it was where no annotation has a say in it."""
+    ratio = _or_nothing(amplification.cpu_normalization_ratio, node)
+    given_away = _or_nothing(third_party.allocated, node)
+    cpu, memory = batch.cpu, batch.memory
+    if ratio is not None and ratio > 1:
+        cpu = _normalized(cpu, ratio, node)
+    if given_away is not None:
+        cpu = _shared(cpu, given_away.cpu_milli, "milli", node)
+        memory = _shared(memory, given_away.memory_bytes, "bytes", node)
+    return batch if (cpu, memory) == (batch.cpu, batch.memory) else Explanation(cpu, memory, batch.reason)
+
+
+def prepare_zones(zones: Mapping[int, Resources], node: Node) -> dict[int, Resources]:
+    """Batch of the zones as they will say it; what others have given away is not known zone by zone."""
+    ratio = _or_nothing(amplification.cpu_normalization_ratio, node)
+    return {
+        zone: Resources(amplification.normalized(amount.cpu_milli, ratio), amount.memory_bytes)
+        for zone, amount in zones.items()
+    }
+
+
+def origin(prepared: Explanation) -> Resources:
+    """What a prepared explanation says there was before others took theirs."""
+    return Resources(_origin(prepared.cpu), _origin(prepared.memory))
+
+
+def problems(node: Node) -> tuple[InvalidInput, ...]:
+    """What is wrong with the annotations that say how a node's resources are reckoned and shared."""
+    return tuple(_problems(node))
+
+
+def _problems(node: Node) -> Iterator[InvalidInput]:
+    for read in (amplification.raw_allocatable, amplification.cpu_normalization_ratio, third_party.allocated):
+        try:
+            read(node)
+        except InvalidInput as problem:
+            yield problem
+
+
+def _or_nothing(read: Callable[[Node], T | None], node: Node) -> T | None:
+    try:
+        return read(node)
+    except InvalidInput:
+        return None
+
+
+def _normalized(cpu: ResourceExplanation, ratio: float, node: Node) -> ResourceExplanation:
+    source = f"Node {node.metadata.name} annotation {names.ANNOTATION_CPU_NORMALIZATION_RATIO}"
+    term = Term(RATIO, round(100 * ratio), "percent", source)
+    return ResourceExplanation((*cpu.terms, term), cpu.bound, amplification.normalized(cpu.result, ratio))
+
+
+def _shared(explained: ResourceExplanation, given_away: int, unit: str, node: Node) -> ResourceExplanation:
+    source = f"Node {node.metadata.name} annotation {names.ANNOTATION_THIRD_PARTY_ALLOCATIONS}"
+    terms = (
+        *explained.terms,
+        Term(ORIGIN, explained.result, unit, explained.bound),
+        Term(THIRD_PARTY, given_away, unit, source),
+    )
+    result = third_party.left(explained.result, given_away)
+    return ResourceExplanation(terms, f"{explained.bound} - {THIRD_PARTY}", result)
+
+
+def _origin(explained: ResourceExplanation) -> int:
+    return next((term.value for term in explained.terms if term.name == ORIGIN), explained.result)

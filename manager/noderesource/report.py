@@ -1,0 +1,213 @@
+"""What one NodeMetric says, checked and in integers.
+
+Here text becomes numbers, once per report, so here a NodeMetric that only looks right is refused.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from shared import durations, names, quantity
+from shared.api.core import Quantities
+from shared.api.nodemetric import (
+    CpuAndMemory,
+    NodeMetric,
+    NodeMetricInfo,
+    NodeMetricSpec,
+    Prediction,
+    ReclaimableMetric,
+    ResourceMap,
+)
+from shared.errors import InvalidInput
+from shared.names import PriorityClass
+from shared.quantity import Resources
+
+NOTHING = Resources()
+
+# More pods than any node runs, though an object of the size that API servers take can list them.
+MAX_LISTED = 4096
+NEGATIVE = "a usage cannot be negative"
+MAX_AGGREGATED_BYTES = 1 << 14  # fifty aggregates are a tenth of it
+
+_CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
+
+
+class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
+    """What a pod or a host application was reported to use, and the class it was reported in; "" is none."""
+
+    priority_class: str
+    cpu_milli: int
+    memory_bytes: int
+
+    @property
+    def usage(self) -> Resources:
+        return Resources(self.cpu_milli, self.memory_bytes)
+
+
+_NONE: Mapping[str, ReportedUsage] = {}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
+
+    `pods` are by "namespace/name", `host_applications` by name. `peak` is of prod, `node_peak` of all that runs, and
+    `confidence_percent` what their model has learned of what it has to. `aggregated` are the node's aggregated usages
+    as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds, and
+    the rest is as if never said.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    spec: NodeMetricSpec
+    update_time: float | None = None
+    updated: str | None = None
+    usage: Resources | None = None
+    system_usage: Resources = NOTHING
+    host_applications: Mapping[str, ReportedUsage] = _NONE
+    pods: Mapping[str, ReportedUsage] = _NONE
+    peak: Resources | None = None
+    reclaimable: Resources | None = None
+    node_peak: Resources | None = None
+    confidence_percent: int = 0
+    aggregated: bytes = b""
+    problem: InvalidInput | None = None
+
+
+def read(metric: NodeMetric) -> Report:
+    """The report; what is wrong with a status that means nothing is its `problem`."""
+    try:
+        return _read(metric)
+    except InvalidInput as problem:
+        # It would hold on to the frames it came through, and by them to the whole object.
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        meta = metric.metadata
+        return Report(meta.name, meta.uid, meta.resource_version, _one_of(metric.spec), problem=problem)
+
+
+def _read(metric: NodeMetric) -> Report:
+    meta, status = metric.metadata, metric.status
+    source, info = f"NodeMetric {meta.name}", metric.status.node_metric
+    return Report(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        spec=_one_of(metric.spec),
+        update_time=_instant(status.update_time, source=source, field="status.updateTime"),
+        updated=status.update_time,
+        usage=_complete(info.node_usage if info else None, source),
+        system_usage=_used(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
+        host_applications=_host_applications(metric, source),
+        pods=_pods(metric, source),
+        peak=_reported(status.prod_peak_metric, source, "status.prodPeakMetric"),
+        reclaimable=_reported(status.prod_reclaimable_metric, source, "status.prodReclaimableMetric"),
+        node_peak=_node_peak(status.prediction, source),
+        confidence_percent=status.prediction.confidence_percent if status.prediction else 0,
+        aggregated=_aggregated(info),
+    )
+
+
+def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
+    listed = metric.status.pods_metric or ()
+    _require_few(len(listed), source, "status.podsMetric")
+    found: dict[str, ReportedUsage] = {}
+    # Most of the work on a report is here, so amounts are taken in line.
+    milli, whole, class_of = quantity.milli, quantity.whole, _CLASSES.get
+    for one in listed:
+        key, priority, cpu, memory = f"{one.namespace}/{one.name}", one.priority, 0, 0
+        if one.pod_usage is not None and (used := one.pod_usage.resources) is not None:
+            try:
+                cpu, memory = milli(used.cpu), whole(used.memory)
+            except ValueError as error:  # a QuantityError, or more digits than Python reads
+                raise _refused_pod(used, source, key, str(error)) from error
+            if cpu < 0 or memory < 0:
+                raise _refused_pod(used, source, key, NEGATIVE)
+        found[key] = ReportedUsage(class_of(priority, priority), cpu, memory)
+    return found
+
+
+def _host_applications(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
+    listed = metric.status.host_application_metric
+    if not listed:
+        return _NONE
+    _require_few(len(listed), source, "status.hostApplicationMetric")
+    field = "status.hostApplicationMetric[%s].usage"
+    return {one.name: ReportedUsage(one.priority, *_amounts(one.usage, source, field, one.name)) for one in listed}
+
+
+def _require_few(count: int, source: str, field: str) -> None:
+    if count > MAX_LISTED:
+        problem = f"no node runs more than {MAX_LISTED} of them"
+        raise InvalidInput(source=source, field=field, value=count, problem=problem)
+
+
+def _complete(usage: ResourceMap | None, source: str) -> Resources | None:
+    """A usage that lacks one resource is none: half of it is not known."""
+    if usage is None or not {names.CPU, names.MEMORY} <= (usage.resources or {}).keys():
+        return None
+    return _used(usage, source, "status.nodeMetric.nodeUsage")
+
+
+def _used(listed: ResourceMap | None, source: str, field: str) -> Resources:
+    return Resources(*_amounts(listed, source, field))
+
+
+def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") -> tuple[int, int]:
+    """cpu and memory of a usage. Nobody uses less than nothing: it would be lent to others."""
+    resources = None if listed is None else listed.resources
+    if not resources:
+        return 0, 0
+    try:
+        cpu, memory = quantity.milli(resources.get(names.CPU, "0")), quantity.whole(resources.get(names.MEMORY, "0"))
+    except ValueError as error:  # a QuantityError, or more digits than Python reads
+        raise _refused(resources, source, field, of, str(error)) from error
+    if cpu < 0 or memory < 0:
+        raise _refused(resources, source, field, of, NEGATIVE)
+    return cpu, memory
+
+
+def _reported(metric: ReclaimableMetric | None, source: str, field: str) -> Resources | None:
+    if metric is None or metric.resource is None:
+        return None
+    try:
+        return Resources.parse(metric.resource.resources or {})
+    except ValueError as error:
+        raise _refused(metric.resource.resources or {}, source, f"{field}.resource", "", str(error)) from error
+
+
+def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
+    if prediction is None or prediction.node_peak is None:
+        return None
+    return _used(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak")
+
+
+def _aggregated(info: NodeMetricInfo | None) -> bytes:
+    if info is None or not info.aggregated_node_usages:
+        return b""
+    encoded = msgspec.json.encode(info.aggregated_node_usages)
+    return encoded if len(encoded) <= MAX_AGGREGATED_BYTES else b""
+
+
+def _refused_pod(used: CpuAndMemory, source: str, key: str, problem: str) -> InvalidInput:
+    return _refused(msgspec.to_builtins(used), source, "status.podsMetric[%s].podUsage", key, problem)
+
+
+def _refused(resources: Quantities, source: str, field: str, of: str, problem: str) -> InvalidInput:
+    native = {name: resources[name] for name in (names.CPU, names.MEMORY) if name in resources}
+    return InvalidInput(source=source, field=field % of if of else field, value=native, problem=problem)
+
+
+def _instant(text: str | None, *, source: str, field: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        return durations.instant(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
+
+
+@lru_cache(maxsize=64)
+def _one_of(spec: NodeMetricSpec) -> NodeMetricSpec:
+    """The first of all equal specs: most nodes have the same one, and need not keep it each."""
+    return spec

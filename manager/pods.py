@@ -1,0 +1,271 @@
+"""What the manager keeps of every pod: a record of integers, and each node's sums, so that no decision reads a spec."""
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from shared import durations, names
+from shared.api import pods
+from shared.api.core import Pod
+from shared.errors import InvalidInput
+from shared.names import PriorityClass, QoS, Tier
+from shared.quantity import QuantityError, Resources
+
+logger = logging.getLogger(__name__)
+
+NOTHING = Resources()
+
+_TIER_OF = {PriorityClass.MID: Tier.MID, PriorityClass.BATCH: Tier.BATCH}
+
+# Whose pods run on one node, whatever becomes of it, and how those that the kubelet runs by itself are known.
+_BOUND_TO_NODE = frozenset({"DaemonSet", "Node"})
+_ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
+
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+_ESTIMATION_ANNOTATIONS = frozenset(
+    {
+        names.ANNOTATION_ESTIMATED_SCALING_FACTORS,
+        names.ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED,
+        names.ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED,
+    }
+)
+
+
+class Estimation(NamedTuple):
+    """How a pod itself wants its usage estimated: percentages of what it asks for, and for how many seconds."""
+
+    cpu_factor: int | None = None
+    memory_factor: int | None = None
+    seconds_after_scheduled: int | None = None
+    seconds_after_initialized: int | None = None
+
+
+class Dispensability(NamedTuple):
+    """How readily a pod of Mid or Batch goes when there is too little for all; lower priorities go first.
+
+    `priority` is the eviction-priority annotation, `sub_priority` the priority label. `evictable` says whether it may
+    be made to go at all, `terminating` whether it goes anyway. `created_at` is in Unix seconds.
+    """
+
+    priority: int
+    sub_priority: int
+    created_at: float
+    evictable: bool
+    terminating: bool
+
+
+class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    """One pod. `requests` are native; `held` is what it requests of its own tier, Mid or Batch.
+
+    `limits` are of what its class asks for: of its tier's resources if it has one, else native.
+    Only an `active` pod holds what it requests: one that is neither finished nor failed. Instants are Unix seconds.
+    `numa_nodes` are those it is bound to, none when it may run on all. `dispensability` is of pods with something held.
+    """
+
+    key: str
+    uid: str
+    node: str
+    active: bool
+    priority_class: PriorityClass
+    qos: QoS
+    priority: int
+    requests: Resources = NOTHING
+    held: Resources = NOTHING
+    scheduled_at: float | None = None
+    numa_nodes: tuple[int, ...] = ()
+    limits: Resources = NOTHING
+    initialized_at: float | None = None
+    estimation: Estimation | None = None
+    dispensability: Dispensability | None = None
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Sums of native requests of the pods that hold them: of all, and of those Mid must make way for."""
+
+    total: Resources = NOTHING
+    prod: Resources = NOTHING
+
+    def plus(self, other: "Requested") -> "Requested":
+        return Requested(self.total.plus(other.total), self.prod.plus(other.prod))
+
+    def minus(self, other: "Requested") -> "Requested":
+        return Requested(self.total.minus(other.total), self.prod.minus(other.prod))
+
+
+_NONE = Requested()
+
+
+def record(pod: Pod) -> PodRecord:
+    """The record of a pod; requests that mean nothing are logged, and count as none."""
+    meta = pod.metadata
+    try:
+        priority_class, qos, asked = pods.priority_class(pod), pods.qos(pod), pods.requests(pod)
+    except QuantityError as error:
+        logger.error("requests that mean nothing count as none: %s", error, extra={"pod": meta.key})
+        priority_class, qos, asked = pods.raw_priority_class(pod), QoS.NONE, {}
+    tier = _TIER_OF.get(priority_class)
+    cpu, memory = ("", "") if tier is None else names.TIER_RESOURCES[tier]
+    held, limited = _amount(asked.get(cpu, 0), asked.get(memory, 0)), _limited(pod)
+    return PodRecord(
+        key=meta.key,
+        uid=meta.uid,
+        node=sys.intern(pod.spec.node_name),
+        active=pods.is_active(pod),
+        priority_class=priority_class,
+        qos=qos,
+        priority=pod.spec.priority or 0,
+        requests=_amount(asked.get(names.CPU, 0), asked.get(names.MEMORY, 0)),
+        held=held,
+        scheduled_at=_true_since(pod, "PodScheduled"),
+        numa_nodes=_numa_nodes(pod),
+        limits=_amount(limited.get(cpu or names.CPU, 0), limited.get(memory or names.MEMORY, 0)),
+        initialized_at=_true_since(pod, "Initialized"),
+        estimation=_estimation(pod),
+        dispensability=None if held == NOTHING else _dispensability(pod),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _amount(cpu_milli: int, memory_bytes: int) -> Resources:
+    """The pods of one template have one amount between them."""
+    return Resources(cpu_milli, memory_bytes)
+
+
+def requested_by(pod: PodRecord) -> Requested:
+    """What one pod adds to its node's sums."""
+    if not pod.active:
+        return _NONE
+    return Requested(pod.requests, pod.requests if pod.priority_class in names.LENDING_CLASSES else NOTHING)
+
+
+class PodLedger:
+    """All pods that are on a node, and each node's sums. Written by the pod informer's thread, read by all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[str, dict[str, PodRecord]] = {}  # of nodes that have any
+        self._sums: dict[str, Requested] = {}
+        self._collections: dict[str, Collection[PodRecord]] = {}
+
+    def on(self, node: str) -> Collection[PodRecord]:
+        """The node's pods, in no order: the same object for as long as they are the same."""
+        with self._lock:
+            found = self._collections.get(node)
+            if found is None and (there := self._pods.get(node)):
+                found = self._collections[node] = tuple(there.values())
+            return found or ()
+
+    def requested(self, node: str) -> Requested:
+        """What the node's pods request."""
+        with self._lock:
+            return self._sums.get(node, _NONE)
+
+    def replace(self, old: PodRecord | None, new: PodRecord | None) -> set[str]:
+        """Takes one change in, and names the nodes that it concerns."""
+        if old == new:
+            return set()
+        concerned = [each for each in (old, new) if each is not None and each.node]
+        with self._lock:
+            for pod in concerned:
+                self._take(pod.node, pod.key)
+            if new is not None and new.node:
+                self._pods.setdefault(new.node, {})[new.key] = new
+                self._sums[new.node] = self._sums.get(new.node, _NONE).plus(requested_by(new))
+        return {pod.node for pod in concerned}
+
+    def _take(self, node: str, key: str) -> None:
+        """Takes off what is known of a pod, which may be older than the last word about it."""
+        self._collections.pop(node, None)
+        there = self._pods.get(node, {})
+        known = there.pop(key, None)
+        if known is not None and there:
+            self._sums[node] = self._sums[node].minus(requested_by(known))
+        elif known is not None:
+            del self._pods[node], self._sums[node]
+
+
+def _numa_nodes(pod: Pod) -> tuple[int, ...]:
+    try:
+        return pods.numa_nodes(pod)
+    except InvalidInput as problem:
+        logger.error("annotation ignored: %s", problem, extra={"pod": pod.metadata.key})
+        return ()
+
+
+def _true_since(pod: Pod, condition_type: str) -> float | None:
+    for condition in pod.status.conditions or ():
+        if condition.type == condition_type and condition.status == "True" and condition.last_transition_time:
+            try:
+                return durations.instant(condition.last_transition_time)
+            except (ValueError, OverflowError):
+                return None
+    return None
+
+
+def _limited(pod: Pod) -> dict[str, int]:
+    """Limits that mean nothing are none; the API server lets none pass."""
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+    try:
+        return pods.limits(pod) if any(each.resources.limits for each in containers) else {}
+    except QuantityError:
+        return {}
+
+
+def _estimation(pod: Pod) -> Estimation | None:
+    """What its annotations say; one that means nothing says nothing, as upstream reads them."""
+    annotations = pod.metadata.annotations or {}
+    if not annotations.keys() & _ESTIMATION_ANNOTATIONS:
+        return None
+    try:
+        factors = msgspec.json.decode(
+            annotations.get(names.ANNOTATION_ESTIMATED_SCALING_FACTORS, "{}"),
+            type=dict[str, Annotated[int, msgspec.Meta(ge=0)]],
+        )
+    except (msgspec.MsgspecError, RecursionError):
+        factors = {}
+    return Estimation(
+        factors.get(names.CPU),
+        factors.get(names.MEMORY),
+        _seconds(annotations.get(names.ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED)),
+        _seconds(annotations.get(names.ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED)),
+    )
+
+
+def _dispensability(pod: Pod) -> Dispensability:
+    """By its annotations and labels, of which those that mean nothing count as absent.
+
+    Upstream evicts some pods only by a label that allows it; here a strategy that turns eviction on allows it, and the
+    label can only forbid it. Pods that belong to the node itself would come back at once, so they never go.
+    """
+    meta = pod.metadata
+    of_node = meta.annotation(_ANNOTATION_MIRROR) is not None or any(
+        owner.controller and owner.kind in _BOUND_TO_NODE for owner in meta.owner_references or ()
+    )
+    try:
+        created_at = meta.created_at
+    except (ValueError, OverflowError):
+        created_at = 0.0
+    return Dispensability(
+        priority=_integer(meta.annotation(names.ANNOTATION_EVICTION_PRIORITY)),
+        sub_priority=_integer(meta.label(names.LABEL_PRIORITY)),
+        created_at=created_at,
+        evictable=not of_node and meta.label(names.LABEL_EVICTION_ENABLED) != "false",
+        terminating=pods.is_terminating(pod),
+    )
+
+
+def _integer(text: str | None) -> int:
+    return int(text) if text is not None and _INTEGER.fullmatch(text) else 0
+
+
+def _seconds(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,143 @@
+"""What is told to schedulers about many nodes at once, from the caches as they are.
+
+Of every node the sums are kept from one question to the next, as long as Node, NodeMetric and pods stay what they were.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from manager.noderesource.explain import Decision
+from manager.noderesource.report import Report
+from manager.pods import PodRecord, record
+from manager.scheduling import bound, estimate, loadaware
+from manager.scheduling.args import LoadAwareArgs
+from manager.scheduling.bound import Shortfall
+from manager.scheduling.loadaware import Incoming, NodeLoad
+from shared.api.core import Node, Pod
+from shared.clock import Clock
+from shared.names import LENDING_CLASSES, Tier
+from shared.quantity import QuantityError, Resources
+
+SWEEP_VIEWS = 100
+DETAILED_REFUSALS = 10  # with more nodes than these, amounts of each make a message nobody reads
+
+
+class Cluster(Protocol):
+    """Where the answers come from."""
+
+    def unsynced(self) -> list[str]: ...
+    def node(self, name: str) -> Node | None: ...
+    def report(self, name: str) -> Report | None: ...
+    def pods(self, name: str) -> Collection[PodRecord]: ...
+
+
+class Refusal(NamedTuple):
+    """Why a node is no place for a pod: in a word for statistics, and in a sentence."""
+
+    cause: str
+    message: str
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """The sums of one node, and what they were made of. `load` is None without a NodeMetric that says anything."""
+
+    node: Node
+    report: Report | None
+    pods: Collection[PodRecord]
+    held: Mapping[Tier, Resources]
+    load: NodeLoad | None
+
+
+class Advisor:
+    """Filters and scores nodes for one pod. May be asked from any thread.
+
+    `decision` is what was last decided about a node, `now` the time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        decision: Callable[[str], Decision | None],
+        args: LoadAwareArgs,
+        clock: Clock,
+    ) -> None:
+        self.args = args
+        self.decision = decision
+        self.now = clock.now
+        self._cluster = cluster
+        self._views: dict[str, NodeView] = {}
+        self._sweep_at = SWEEP_VIEWS
+
+    def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, Refusal]:
+        """Those of the nodes the pod should not go to. Raises QuantityError for requests that mean nothing.
+
+        A node that is not known here is not refused, and none is before all of the cluster was seen: nobody is to
+        wait because the manager is behind.
+        """
+        if self._cluster.unsynced():
+            return {}
+        asked, incoming, now = bound.asked(pod), self._incoming(pod), self.now()
+        found: dict[str, Refusal] = {}
+        short: dict[str, Shortfall] = {}
+        for name in names:
+            view = self.view(name)
+            if view is None:
+                continue
+            if asked and (missing := bound.shortfall(asked, view.held, self.decision(name), now)) is not None:
+                short[name] = missing
+            elif view.load is not None:
+                why = loadaware.why_refused(view.load, incoming, self.args, now)
+                if why is not None:
+                    found[name] = Refusal("expired" if why == loadaware.EXPIRED else "usage", why)
+        is_detailed = len(short) <= DETAILED_REFUSALS
+        for name, missing in short.items():
+            found[name] = Refusal("shrunk", missing.detailed if is_detailed else missing.brief)
+        return found
+
+    def scores(self, pod: Pod, names: Sequence[str]) -> list[int]:
+        """How good each of the nodes is, 0..100; nothing is good about one that is not known."""
+        if self._cluster.unsynced():
+            return [0] * len(names)
+        incoming, now, args = self._incoming(pod), self.now(), self.args
+        views = map(self.view, names)
+        return [
+            0 if view is None or view.load is None else loadaware.score(view.load, incoming, args, now)
+            for view in views
+        ]
+
+    def view(self, name: str) -> NodeView | None:
+        """The node's sums as of now; None when there is no such node, or its allocatable means nothing."""
+        node = self._cluster.node(name)
+        if node is None:
+            self._views.pop(name, None)
+            return None
+        report, pods, view = self._cluster.report(name), self._cluster.pods(name), self._views.get(name)
+        if view is not None and view.node is node and view.report is report and view.pods is pods:
+            return view
+        try:
+            load = None if report is None else loadaware.load(node, report, pods, self.args)
+        except QuantityError:
+            return None
+        view = self._views[name] = NodeView(node, report, pods, bound.held(pods), load)
+        if len(self._views) > self._sweep_at:
+            self._sweep()
+        return view
+
+    def kept(self) -> int:
+        """Of how many nodes the sums are kept."""
+        return len(self._views)
+
+    def _sweep(self) -> None:
+        """Lets go of nodes that are gone, of which no scheduler asks again."""
+        self._views = {name: view for name, view in list(self._views.items()) if self._cluster.node(name) is not None}
+        self._sweep_at = max(SWEEP_VIEWS, 2 * len(self._views))
+
+    def _incoming(self, pod: Pod) -> Incoming:
+        known = record(pod)
+        return Incoming(
+            estimate.estimate(known, self.args),
+            is_prod=known.priority_class in LENDING_CLASSES,
+            is_of_daemon_set=any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()),
+        )

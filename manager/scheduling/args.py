@@ -1,0 +1,125 @@
+"""How load counts for a scheduler: Koordinator's LoadAwareSchedulingArgs, and what is added for the predicted peak.
+
+The names, meanings and defaults are upstream's. Without a file the manager behaves as upstream's shipped configuration
+does: load orders the nodes, and refuses none.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from shared import durations
+from shared.errors import InvalidInput
+
+Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+Seconds: TypeAlias = Annotated[int, Meta(ge=0)]
+AggregationType: TypeAlias = Literal["", "avg", "p50", "p90", "p95", "p99"]
+
+
+class Percents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A percentage, or a weight, for each of the two resources that are measured; 0 is off."""
+
+    cpu: Percent = 0
+    memory: Percent = 0
+
+    def __bool__(self) -> bool:
+        return self.cpu != 0 or self.memory != 0
+
+
+class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which percentage of what a pod asks for it is expected to use; of a resource without one, nothing."""
+
+    cpu: Annotated[int, Meta(ge=0, le=1000)] = 0
+    memory: Annotated[int, Meta(ge=0, le=1000)] = 0
+
+
+class AggregatedArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which aggregate stands for a node's usage; no duration asks for the longest there is."""
+
+    usage_thresholds: Percents = Percents()
+    usage_aggregation_type: AggregationType = ""
+    usage_aggregated_duration: str = ""
+    score_aggregation_type: AggregationType = ""
+    score_aggregated_duration: str = ""
+
+
+class LoadAwareArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Thresholds are percentages of a node's allocatable.
+
+    The node's predicted peak counts in the score beside its usage, with `predicted_peak_weight` against the sum of
+    `resource_weights`; with less confidence than `predicted_peak_confidence_percent` it speaks neither for nor against.
+    """
+
+    api_version: str = ""
+    kind: Literal["", "LoadAwareSchedulingArgs"] = ""
+    filter_expired_node_metrics: bool = True
+    node_metric_expiration_seconds: Annotated[int, Meta(gt=0)] = 180
+    enable_schedule_when_node_metrics_expired: bool = False
+    resource_weights: Percents = Percents(1, 1)
+    usage_thresholds: Percents = Percents(65, 95)
+    prod_usage_thresholds: Percents = Percents()
+    score_according_prod_usage: bool = False
+    estimated_scaling_factors: Factors = Factors(85, 70)
+    dominant_resource_weight: Percent = 0
+    aggregated: AggregatedArgs = AggregatedArgs()
+    prod_usage_include_sys: bool = False
+    estimated_seconds_after_pod_scheduled: Seconds = 0
+    estimated_seconds_after_initialized: Seconds = 0
+    allow_customize_estimation: bool = False
+    supported_resources: tuple[Literal["cpu", "memory"], ...] = ("cpu", "memory")
+    predicted_peak_weight: Percent = 1
+    predicted_peak_confidence_percent: Percent = 50
+
+
+SHIPPED = LoadAwareArgs(
+    filter_expired_node_metrics=False, node_metric_expiration_seconds=300, usage_thresholds=Percents()
+)
+
+
+def load(file: str) -> LoadAwareArgs:
+    """What the YAML file says; SHIPPED when none is named. Raises InvalidInput."""
+    if not file:
+        return SHIPPED
+    import yaml  # here, as most managers are given no file
+
+    try:
+        document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(source="--load-aware-args", field="file", value=file, problem=str(error)) from error
+    return parse({} if document is None else document, source=file)
+
+
+def parse(document: object, *, source: str) -> LoadAwareArgs:
+    """The arguments in `document`, those absent at their defaults. Raises InvalidInput."""
+    try:
+        args = msgspec.convert(document, LoadAwareArgs)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".") or "(document)"
+        raise InvalidInput(source=source, field=field, value=_at(document, field), problem=problem) from error
+    for field, text in (
+        ("usageAggregatedDuration", args.aggregated.usage_aggregated_duration),
+        ("scoreAggregatedDuration", args.aggregated.score_aggregated_duration),
+    ):
+        try:
+            seconds(text)
+        except ValueError as error:
+            raise InvalidInput(source=source, field=f"aggregated.{field}", value=text, problem=str(error)) from error
+    return args
+
+
+def seconds(duration: str) -> float:
+    """Of a Go duration; 0 of an empty one. Raises ValueError."""
+    return durations.parse(duration) if duration else 0.0
+
+
+def _at(document: object, path: str) -> object:
+    """What stands in the document there; the document where nothing does."""
+    found = document
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            return document
+        found = found[key]
+    return found

@@ -1,0 +1,195 @@
+"""Keeps the webhook's certificate good: in a Secret that all replicas share, or in files that others write."""
+
+import base64
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from manager.webhook import certificates
+from manager.webhook.certificates import Material, Rotation
+from manager.webhook.tls import Tls
+from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.errors import HeadroomError, InvalidInput
+from shared.kube.client import Client, Patch
+from shared.kube.errors import NotFound
+from shared.kube.resources import MUTATINGWEBHOOKS, SECRETS, VALIDATINGWEBHOOKS, Resource
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """Where the certificate comes from."""
+
+    def turn(self) -> None:
+        """One look: what is due is done, and what is new is served. Raises HeadroomError; the last good one stays."""
+        ...
+
+
+@prepared
+class Secret(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
+
+
+class Files:
+    """`tls.crt` and `tls.key` of a directory, as cert-manager and others keep them; read again when they change."""
+
+    def __init__(self, directory: Path, tls: Tls) -> None:
+        self._paths = (directory / certificates.CERTIFICATE, directory / certificates.KEY)
+        self._tls = tls
+        self._installed: tuple[bytes, bytes] | None = None
+
+    def turn(self) -> None:
+        chain, key = (_content(path) for path in self._paths)
+        if (chain, key) != self._installed:
+            self._tls.install(chain, key, source=str(self._paths[0]))
+            self._installed = (chain, key)
+            logger.info("webhook certificate read", extra={"file": str(self._paths[0])})
+
+
+class SharedSecret:
+    """The Secret, which has to exist, and which the leader alone writes, on the condition that nobody else has."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        tls: Tls,
+        *,
+        hosts: tuple[str, ...],
+        rotation: Rotation,
+        registration: "Registration",
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._tls = tls
+        self._hosts = hosts
+        self._rotation = rotation
+        self._registration = registration
+        self._is_leader = is_leader
+        self._installed: tuple[str, str] | None = None
+
+    def turn(self) -> None:
+        secret, material = self._read()
+        if material is not None:
+            self._install(material)
+        if self._is_leader():
+            self._lead(secret, material)
+
+    def _lead(self, secret: Secret, material: Material | None) -> None:
+        """API servers are told of what there is, and what is due is done. Raises HeadroomError, once all was tried."""
+        published, trouble = False, None
+        try:
+            published = material is not None and self._registration.publish(material.bundle)
+        except HeadroomError as error:
+            trouble = error
+        now = self._client.clock.now()
+        due = certificates.advanced(material, self._hosts, now, self._rotation, published=published)
+        if due is not material:
+            self._write(secret, due)
+            logger.info("webhook certificates written", extra={"secret": self._key, "upcoming": bool(due.upcoming)})
+            self._install(due)
+            self._registration.publish(due.bundle)
+        if trouble is not None:
+            raise trouble
+
+    def _read(self) -> tuple[Secret, Material | None]:
+        secret = self._client.get(SECRETS, self._name, self._namespace, into=Secret)
+        try:
+            data = {key: base64.b64decode(value, validate=True).decode() for key, value in (secret.data or {}).items()}
+            return secret, certificates.read(data, source=f"Secret {self._key}")
+        except InvalidInput as problem:
+            logger.error("certificates refused: %s", problem)
+        except ValueError as error:
+            logger.error("certificates refused: Secret %s: %s", self._key, error)
+        return secret, None
+
+    def _write(self, secret: Secret, material: Material) -> None:
+        data = {
+            key: None if text is None else base64.b64encode(text.encode()).decode()
+            for key, text in material.data().items()
+        }
+        patch = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": data}
+        self._client.patch(SECRETS, self._name, patch, self._namespace)
+
+    def _install(self, material: Material) -> None:
+        pair = material.serving
+        if (pair.chain, pair.key) != self._installed:
+            self._tls.install(pair.chain.encode(), pair.key.encode(), source=f"Secret {self._key}")
+            self._installed = (pair.chain, pair.key)
+            logger.info("webhook certificate in use", extra={"secret": self._key})
+
+    @property
+    def _key(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+
+class Registration:
+    """The two webhook configurations of one name, which tell the API server whom to trust."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def publish(self, bundle: str) -> bool:
+        """Puts the bundle into those configurations that there are; True if there are any, and all had it before.
+
+        Raises HeadroomError, Conflict among them when somebody else changes a configuration just now.
+        """
+        encoded = base64.b64encode(bundle.encode()).decode()
+        told = [self._publish(resource, encoded) for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS)]
+        return True in told and False not in told
+
+    def _publish(self, resource: Resource, encoded: str) -> bool | None:
+        """Whether the configuration had the bundle; None: there is no configuration."""
+        try:
+            configuration = self._client.get(resource, self._name)
+        except NotFound:
+            return None
+        operations = _operations(configuration, encoded)
+        if operations:
+            self._client.patch(resource, self._name, operations, kind=Patch.JSON)
+            logger.info("webhook configuration updated", extra={"resource": str(resource)})
+        return not operations
+
+
+def _operations(configuration: Mapping[str, Any], encoded: str) -> list[dict[str, object]]:
+    """A JSON patch that gives every webhook the bundle, if it is still the configuration that was read."""
+    operations: list[dict[str, object]] = [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        if webhook["clientConfig"].get("caBundle") != encoded
+    ]
+    version = configuration["metadata"]["resourceVersion"]
+    same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}  # Conflict if it is not
+    return [same, *operations] if operations else []
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(source=str(path), field="file", value=path.name, problem=str(error.strerror)) from error
+
+
+class Diary:
+    """Says what goes wrong once, and not at every turn."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._said = ""
+
+    def turn(self) -> None:
+        """One turn; a failure is logged, and the next turn tries again."""
+        try:
+            self._keeper.turn()
+        except HeadroomError as error:
+            if str(error) != self._said:
+                logger.warning("webhook certificates: %s", error)
+            self._said = str(error)
+        else:
+            self._said = ""

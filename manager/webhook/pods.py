@@ -1,0 +1,118 @@
+"""What happens to a pod on its way in: profiles first, then its requests become those of its class."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from manager.webhook import jsonpatch, profiles, reviews, translation
+from manager.webhook.jsonpatch import JsonObject
+from manager.webhook.profiles import PriorityClassObject, Profile, UnknownPriorityClass
+from manager.webhook.reviews import Answer, Request
+from shared import names
+from shared.api.core import Pod
+from shared.errors import HeadroomError
+from shared.kube.resources import PODS
+from shared.quantity import QuantityError
+
+_MIRROR = "kubernetes.io/config.mirror"
+_MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_DOCUMENT = msgspec.json.Decoder(dict[str, Any])
+
+
+class Sources(Protocol):
+    """What of the cluster an answer depends on."""
+
+    def profiles(self) -> Sequence[Profile]:
+        """All that mean something."""
+        ...
+
+    def priority_class(self, name: str) -> PriorityClassObject | None: ...
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Raises HeadroomError while they cannot be found out."""
+        ...
+
+    def unread(self) -> list[str]:
+        """What has not been seen yet."""
+        ...
+
+
+class PodAdmission:
+    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def review(self, request: Request) -> Answer:
+        """A patch, if anything is to change; pods are never denied."""
+        if not request.is_about(PODS.group, PODS.plural, (reviews.CREATE,)):
+            return Answer()
+        try:
+            original: JsonObject = _DOCUMENT.decode(request.object)
+            pod = _read(original)
+        except _MALFORMED as error:
+            return Answer(warnings=(f"the pod stays as it is, since it cannot be read: {error}",))
+        if pod.metadata.annotation(_MIRROR) is not None:
+            return Answer()  # the kubelet runs it already, by a file of its own, and only shows it
+        warnings = [f"{what} have not been read yet" for what in self._sources.unread()]
+        try:
+            chosen = self._selected(pod, request.namespace)
+        except HeadroomError as error:
+            warnings.append(f"no profile was applied: {error}")
+            chosen = []
+        identity = pod.metadata.name or request.uid
+        taken = [each for each in chosen if profiles.takes(each, f"{request.namespace}/{identity}")]
+        document, warned = self._applied(taken, original)
+        warnings += warned
+        if all(each.translates for each in chosen):
+            try:
+                document = _translated(document, by_profile=bool(taken), warnings=warnings)
+            except QuantityError as error:
+                warnings.append(f"requests stay as they are: {error}")
+        document = translation.with_extended_resource_spec(document)
+        return Answer(jsonpatch.difference(original, document), tuple(warnings))
+
+    def _selected(self, pod: Pod, namespace: str) -> list[Profile]:
+        return profiles.selected(
+            self._sources.profiles(),
+            pod.metadata.labels or {},
+            lambda: self._sources.namespace_labels(namespace),
+        )
+
+    def _applied(self, taken: Sequence[Profile], pod: JsonObject) -> tuple[JsonObject, list[str]]:
+        """The pod after all profiles but those that cannot be applied, and what is to be said of these."""
+        warnings = []
+        for profile in taken:
+            try:
+                changed = profiles.applied(profile, pod, self._sources.priority_class)
+                _read(changed)
+            except UnknownPriorityClass as error:
+                warnings.append(f"profile {profile.name} was not applied: there is no PriorityClass {error}")
+            except msgspec.ValidationError as error:
+                warnings.append(f"profile {profile.name} was not applied: what it makes is no pod: {error}")
+            else:
+                pod = changed
+        return pod, warnings
+
+
+def _translated(document: JsonObject, *, by_profile: bool, warnings: list[str]) -> JsonObject:
+    """Raises QuantityError."""
+    pod = _read(document)
+    priority_class = translation.class_of(pod, by_profile=by_profile)
+    if priority_class not in translation.RESOURCE_NAMES:
+        return document
+    if pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
+        return document
+    if translation.asks_as_a_whole(document):
+        warnings.append(f"requests stay as they are: {priority_class} cannot be asked for in spec.resources")
+        return document
+    return translation.translated(document, priority_class)
+
+
+def _read(document: JsonObject) -> Pod:
+    """Raises msgspec.ValidationError."""
+    pod = msgspec.convert(document, Pod)
+    if not pod.spec.containers:
+        raise msgspec.ValidationError("it has no containers")
+    return pod

@@ -1,0 +1,88 @@
+"""AdmissionReview, admission.k8s.io/v1: what the API server asks, and what it is told."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import msgspec
+
+from manager.webhook.jsonpatch import Operation
+from shared.api.meta import Wire, prepared
+from shared.errors import InvalidInput
+
+API_VERSION: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
+KIND: Literal["AdmissionReview"] = "AdmissionReview"
+CREATE, UPDATE = "CREATE", "UPDATE"
+MAX_TEXT = 1000  # of a message or a warning
+
+
+class ResourceRef(Wire, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class Request(Wire, frozen=True):
+    """One question. `object` is what is to be stored, `old_object` what is there; both may be missing, or null."""
+
+    uid: Annotated[str, msgspec.Meta(min_length=1)]
+    operation: str
+    resource: ResourceRef
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+
+    def is_about(self, group: str, resource: str, operations: Sequence[str]) -> bool:
+        """Whether it is one of these operations on the resource itself, not on a part of it."""
+        asked = (self.resource.group, self.resource.resource, self.sub_resource)
+        return asked == (group, resource, "") and self.operation in operations
+
+
+@prepared
+class Review(Wire, frozen=True):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: Request
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Allowed with a patch, which may be empty, or denied with a message. Users see the warnings."""
+
+    operations: list[Operation] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    denied: str | None = None
+
+    @property
+    def outcome(self) -> str:
+        """As a metric's label."""
+        if self.denied is not None:
+            return "denied"
+        return "mutated" if self.operations else "unchanged"
+
+
+def decode(body: bytes) -> Request:
+    """Raises InvalidInput for anything that is not a review with a request in it."""
+    try:
+        return _REVIEW.decode(body).request
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidInput(source="webhook", field="AdmissionReview", value=body[:200], problem=str(error)) from error
+
+
+def encode(uid: str, answer: Answer) -> bytes:
+    """The review with the answer to the request of that uid."""
+    response: dict[str, object] = {"uid": uid, "allowed": answer.denied is None}
+    if answer.denied is not None:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": answer.denied[:MAX_TEXT]}
+    elif answer.operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(answer.operations)).decode()
+    if answer.warnings:
+        response["warnings"] = [" ".join(text.split())[:MAX_TEXT] for text in answer.warnings]
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+_REVIEW = msgspec.json.Decoder(Review)

@@ -1,0 +1,100 @@
+"""The HTTPS face of the webhook: bounded bodies, strict reviews, and never a reason for the API server to fail."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from manager.webhook import reviews
+from manager.webhook.reviews import Answer
+from shared.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+logger = logging.getLogger(__name__)
+
+# Two objects of the largest size that the API server stores, with room for how they are written.
+MAX_BODY_BYTES = 8 << 20
+
+Review = Callable[[reviews.Request], Answer]
+
+
+class _TooLarge(Exception):
+    """The body has more bytes than any review."""
+
+
+class Counters:
+    """What was asked, and how it went."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reviews = Counter(
+            "headroom_manager_webhook_reviews",
+            "Reviews by what became of them; `refused` was no review, `error` is our own",
+            ["webhook", "outcome"],
+            registry=registry,
+        )
+        self.errors = Counter(
+            "headroom_manager_webhook_errors",
+            "Reviews that failed on our side, and were allowed without change",
+            ["webhook"],
+            registry=registry,
+        )
+
+
+def application(webhooks: Mapping[str, Review], counters: Counters) -> "ASGIApp":
+    """One route per webhook, named as it is."""
+    routes = [_route(name, review, counters) for name, review in webhooks.items()]
+    return Starlette(routes=routes)
+
+
+def _route(name: str, review: Review, counters: Counters) -> Route:
+    counters.errors.labels(name)  # shown from the start, as none
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await _body(request)
+        except _TooLarge:
+            counters.reviews.labels(name, "refused").inc()
+            return PlainTextResponse(f"a review has {MAX_BODY_BYTES} bytes at most\n", 413)
+        return await run_in_threadpool(answer, body)
+
+    def answer(body: bytes) -> Response:
+        try:
+            asked = reviews.decode(body)
+        except InvalidInput as problem:
+            counters.reviews.labels(name, "refused").inc()
+            logger.warning("no review: %s", problem, extra={"webhook": name})
+            return PlainTextResponse(f"{problem}\n", 400)
+        try:
+            given = review(asked)
+            encoded = reviews.encode(asked.uid, given)
+            outcome = given.outcome
+        except Exception:
+            logger.exception("review failed, so nothing was changed", extra={"webhook": name, "uid": asked.uid})
+            counters.errors.labels(name).inc()
+            encoded = reviews.encode(asked.uid, Answer(warnings=("headroom: an internal error; nothing was changed",)))
+            outcome = "error"
+        counters.reviews.labels(name, outcome).inc()
+        return Response(encoded, media_type="application/json")
+
+    return Route(f"/{name}", endpoint, methods=["POST"])
+
+
+async def _body(request: Request) -> bytes:
+    """Raises _TooLarge as soon as that is known."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > MAX_BODY_BYTES:
+        raise _TooLarge
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise _TooLarge
+    return bytes(body)

@@ -1,0 +1,48 @@
+"""Whoever places the pods of a local cluster asks the manager where they should not go."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.kube.resources import PODS
+from tests.e2e.conftest import RunningCluster
+from tests.support import eventually
+from tests.support.apiserver import REAL
+
+ANSWERED = 'headroom_manager_extender_requests_total{code="200",verb="filter"}'
+
+
+def answered(cluster: RunningCluster) -> bool:
+    """Whether the manager was asked about a pod, and had an answer."""
+    try:
+        lines = httpx.get(f"{cluster.manager_url}/metrics", timeout=5).text.splitlines()
+    except httpx.HTTPError:
+        return False
+    return any(line.startswith(ANSWERED) for line in lines)
+
+
+def place_a_pod(cluster: RunningCluster) -> None:
+    """Returns once it is on a node, and the manager was asked about it."""
+    container = {"name": "main", "image": "example.com/image:1", "command": ["sleep", "600"]}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked-about"}, "spec": spec}
+    eventually(lambda: cluster.nodes() and cluster.pod("steady"), 60, 0.2)
+    cluster.client.create(PODS, body, "default")
+    eventually(lambda: (cluster.pod("asked-about") or {}).get("spec", {}).get("nodeName"), 30, 0.2)
+    eventually(lambda: answered(cluster), 5, 0.2)
+    cluster.client.delete(PODS, "asked-about", "default")
+
+
+def test_the_embedded_scheduler_asks_the_manager(cluster: RunningCluster) -> None:
+    place_a_pod(cluster)
+
+
+def test_kube_scheduler_asks_the_manager(
+    cluster_kind: str, start: Callable[..., RunningCluster], tmp_path: Path
+) -> None:
+    if cluster_kind != REAL:
+        pytest.skip("kube-scheduler comes with a real control plane: --cluster apiserver")
+    running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
+    place_a_pod(running)

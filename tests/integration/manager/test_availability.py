@@ -1,0 +1,144 @@
+"""Two managers, one Lease: followers serve, the next one takes over, and a leader that was away writes nothing."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from manager.controller import WRITE_TIMEOUT_SECONDS
+from shared.kube.resources import NODES
+from shared.quantity import Resources
+from tests.integration.manager.conftest import Cluster
+from tests.integration.manager.process import ManagerProcess
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule, write_kubeconfig
+
+GIB = 1 << 30
+LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3, 2.0, 0.2
+TIMES = {
+    "lease_duration": f"{LEASE_SECONDS}s",
+    "renew_deadline": f"{RENEW_SECONDS}s",
+    "retry_period": f"{RETRY_SECONDS}s",
+}
+# A Lease's end and the longest pause of a candidate; what it takes to be asked and to answer comes on top.
+TAKEOVER_SECONDS = LEASE_SECONDS + 1.2 * RETRY_SECONDS + 1.0
+
+StartProcess: TypeAlias = Callable[..., ManagerProcess]
+
+
+@pytest.fixture
+def start(server: ApiServer, cluster: Cluster, tmp_path: Path) -> Iterator[StartProcess]:
+    """Starts replicas, and ends them with the test."""
+    kubeconfig = str(write_kubeconfig(tmp_path / "kubeconfig", server.manager_connection()))
+    started: list[ManagerProcess] = []
+
+    def start(name: str, **flags: str) -> ManagerProcess:
+        started.append(ManagerProcess(name, kubeconfig, cluster.namespace, tmp_path, **TIMES, **flags))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.fixture
+def pair(start: StartProcess, cluster: Cluster) -> tuple[ManagerProcess, ManagerProcess]:
+    """A leader, and one who waits; both know all of the cluster."""
+    cluster.configure()
+    leader = start("first")
+    eventually(leader.leads)
+    follower = start("second")
+    eventually(lambda: follower.get("/readyz").status_code == 200)
+    return leader, follower
+
+
+def test_a_follower_serves_what_the_leader_serves_and_writes_nothing(
+    cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
+) -> None:
+    leader, follower = pair
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == Resources(1500, GIB))
+    explained = eventually(lambda: (found := follower.get("/api/v1/nodes/n1").json()).get("resources") and found)
+    assert explained["resources"] == leader.get("/api/v1/nodes/n1").json()["resources"]
+    eventually(lambda: follower.get("/api/v1/nodes").json()["nodes"] == leader.get("/api/v1/nodes").json()["nodes"])
+    assert follower.get("/").status_code == 200
+    assert not follower.leads()
+    assert follower.counted("node_writes_total") == follower.counted("node_metric_writes_total") == 0
+
+
+def test_when_the_leader_is_killed_the_next_one_leads_as_soon_as_the_lease_has_ended(
+    cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
+) -> None:
+    leader, follower = pair
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == Resources(1500, GIB))
+    leader.signal(signal.SIGKILL)
+    cluster.report("n1", at=time.time(), cpu="500m")
+    eventually(follower.leads, TAKEOVER_SECONDS)
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
+
+
+def test_a_leader_that_was_paused_finds_its_time_over_and_leaves_its_queued_writes(
+    server: ApiServer, cluster: Cluster, start: StartProcess
+) -> None:
+    cluster.configure()
+    # So slow a writer has most of its writes still before it.
+    paused = start("first", writes_per_second="0.5", write_burst="4")
+    eventually(paused.leads)
+    nodes = [f"n{number}" for number in range(4)]
+    for name in nodes:
+        cluster.add_node(name)
+    for name in nodes:
+        cluster.wait_for_metric(name)
+    for name in nodes:
+        cluster.report(name, at=time.time())
+    eventually(lambda: paused.counted("pending_writes") >= 3)
+    follower = start("second")
+    paused.signal(signal.SIGSTOP)
+    eventually(follower.leads, TAKEOVER_SECONDS)
+    for name in nodes:
+        cluster.report(name, at=time.time(), cpu="500m")
+    eventually(lambda: [cluster.mid(name) for name in nodes] == [Resources(500, GIB)] * len(nodes))
+    versions = [cluster.client.get(NODES, name)["metadata"]["resourceVersion"] for name in nodes]
+
+    # What the Lease says now it cannot ask before it may write: it has to know by itself.
+    server.fault(rule("delay", "leases", times=0, seconds=RENEW_SECONDS / 4))
+    paused.signal(signal.SIGCONT)
+    assert not paused.leads()
+    written = paused.counted("node_writes_total") + paused.counted("node_metric_writes_total")
+    cluster.report("n0", at=time.time(), cpu="300m")
+    eventually(lambda: cluster.mid("n0") == Resources(300, GIB))
+    # It looks at the cluster again, and decides; the write is the other's.
+    eventually(lambda: paused.get("/api/v1/nodes/n0").json()["resources"]["cpu"]["result"] == 300)
+    assert paused.counted("node_writes_total") + paused.counted("node_metric_writes_total") == written
+    assert paused.counted("node_write_conflicts_total") == 0, "it did not even try"
+    server.heal()
+    now = [cluster.client.get(NODES, name)["metadata"]["resourceVersion"] for name in nodes]
+    assert now[1:] == versions[1:]
+    eventually(follower.leads)
+
+
+def test_a_write_that_was_on_its_way_when_the_leader_was_paused_is_refused(
+    server: ApiServer, cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
+) -> None:
+    paused, follower = pair
+    cluster.add_node("n1")
+    cluster.wait_for_metric("n1")
+    late = WRITE_TIMEOUT_SECONDS - 1.0
+    server.fault(rule("delay", "^/api/v1/nodes/n1/status", method="PATCH", seconds=late))
+    sent_after = time.monotonic()
+    cluster.report("n1", at=time.time())
+    eventually(lambda: server.faults_left() == 0)
+    paused.signal(signal.SIGSTOP)
+    eventually(follower.leads, TAKEOVER_SECONDS)
+    cluster.report("n1", at=time.time(), cpu="500m")
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
+    assert time.monotonic() < sent_after + late, "the other one has to be the first"
+    paused.signal(signal.SIGCONT)
+    eventually(lambda: paused.counted("node_write_conflicts_total") == 1, 2 * late)
+    assert not paused.leads()
+    assert paused.counted("node_writes_total") == 0
+    assert cluster.mid("n1") == Resources(500, GIB)

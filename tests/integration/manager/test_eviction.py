@@ -1,0 +1,328 @@
+"""Pods that hold more than their node has left: said on a real API server, and evicted in order where that is asked."""
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager.eviction.evictor import MAX_REFUSALS, PAUSE_SECONDS, RETRY_SECONDS, Evictor
+from manager.eviction.metrics import Counters
+from manager.eviction.tracker import CALM_SECONDS, Tracker
+from manager.main import Manager
+from manager.pods import PodRecord, record
+from manager.reports import Reporter
+from shared import names
+from shared.api.core import Node, Pod
+from shared.clock import ManualClock
+from shared.kube.errors import NotFound
+from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
+from shared.names import Tier
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
+from tests.support import eventually
+from tests.unit.manager.objects import enabled
+from tests.unit.manager.shortfalls import decision
+
+AFTER_SECONDS = 60
+
+
+class Pods:
+    """Mid pods on the node n1, as kubelets run them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def add(self, name: str, *, priority: int = 0, cpu: int = 500, labels: dict[str, str] | None = None) -> None:
+        """A pod that runs, with the priority label in place of spec.priority, which takes a PriorityClass."""
+        asked = {names.MID_CPU: str(cpu), names.MID_MEMORY: "1Mi"}
+        marks = {names.LABEL_PRIORITY_CLASS: "koord-mid", names.LABEL_PRIORITY: str(priority)}
+        meta = {"name": name, "labels": {"app": name, **marks, **(labels or {})}}
+        container = {"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}
+        spec = {"nodeName": "n1", "containers": [container]}
+        client, namespace = self.cluster.client, self.cluster.namespace
+        client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, namespace)
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        client.patch(PODS, name, {"status": status}, namespace, subresource="status")
+
+    def guard(self, name: str) -> None:
+        """A disruption budget that allows nobody to evict the pod."""
+        client, namespace = self.cluster.client, self.cluster.namespace
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+        client.create(PODDISRUPTIONBUDGETS, body, namespace)
+        eventually(
+            lambda: client.get(PODDISRUPTIONBUDGETS, name, namespace).get("status", {}).get("currentHealthy") == 1, 30
+        )
+
+    def records(self) -> list[PodRecord]:
+        return [record(each) for each in self.cluster.client.list(PODS, self.cluster.namespace, into=Pod).items]
+
+    def leaving(self) -> set[str]:
+        """Those evicted, which terminate for as long as no kubelet ends them."""
+        found = self.cluster.client.list(PODS, self.cluster.namespace).items
+        return {each["metadata"]["name"] for each in found if each["metadata"].get("deletionTimestamp")}
+
+    def clear(self) -> None:
+        for resource in (PODDISRUPTIONBUDGETS, PODS):
+            for each in self.cluster.client.list(resource, self.cluster.namespace).items:
+                with contextlib.suppress(NotFound):
+                    name = each["metadata"]["name"]
+                    self.cluster.client.delete(resource, name, self.cluster.namespace, grace_period_seconds=0)
+
+
+@pytest.fixture
+def pods(cluster: Cluster) -> Iterator[Pods]:
+    pods = Pods(cluster)
+    yield pods
+    pods.clear()
+
+
+def condition(cluster: Cluster) -> dict[str, Any]:
+    found = cluster.client.get(NODES, "n1")["status"].get("conditions", [])
+    own = [each for each in found if each["type"] == names.CONDITION_MID_SHORTFALL]
+    assert len(own) <= 1
+    return own[0] if own else {}
+
+
+def pass_time(manager: Manager, clock: ManualClock, seconds: float) -> None:
+    """Lets the time pass in steps in which the evictor comes round, so that it is awake all the time."""
+
+    def came_round(before: float) -> bool:
+        return counted(manager, "eviction_rounds_total") > before
+
+    while seconds > 0:
+        rounds = counted(manager, "eviction_rounds_total")
+        clock.advance(min(seconds, PAUSE_SECONDS))
+        seconds -= PAUSE_SECONDS
+        eventually(partial(came_round, rounds))
+
+
+def shortfall(manager: Manager) -> Any:
+    return fetch(manager, "/api/v1/nodes/n1").json()["tiers"]["mid"]["shortfall"]
+
+
+def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
+    cluster: Cluster, start_manager: StartManager, pods: Pods
+) -> None:
+    clock = ManualClock(float(int(time.time())))
+    cluster.configure(midBuffer="off")
+    manager = start_manager(clock)
+    cluster.add_reporting_node("n1", at=clock.now())
+    kubelets = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    cluster.client.patch(NODES, "n1", {"status": {"conditions": [kubelets]}}, subresource="status")
+    eventually(lambda: cluster.mid("n1") is not None)
+    for name, priority in (("high", 9), ("low", 1), ("middle", 5)):
+        pods.add(name, priority=priority)
+
+    cluster.report("n1", at=clock.now(), cpu="600m")
+    said = eventually(lambda: condition(cluster))
+    assert (said["status"], said["reason"]) == ("True", "OfferShrunk")
+    assert "there is cpu 600m" in said["message"]
+    order = [f"{cluster.namespace}/{name} " for name in ("low", "middle")]
+    assert said["message"].index(order[0]) < said["message"].index(order[1])
+    assert "high" not in said["message"]
+    (event,) = eventually(lambda: cluster.events("MidResourceShort"))
+    assert (event["type"], event["message"]) == ("Warning", said["message"])
+    types = {each["type"] for each in cluster.client.get(NODES, "n1")["status"]["conditions"]}
+    assert {"Ready", names.CONDITION_MID_SHORTFALL} <= types
+    assert counted(manager, 'shortfall_nodes{cause="shrunk",tier="mid"}') == 1
+    assert counted(manager, 'shortfall_cpu_cores{node="n1",tier="mid"}') == 0.9
+    answer = shortfall(manager)
+    assert (answer["missing"]["cpu_milli"], answer["evicts_after_seconds"]) == (900, None)
+    assert [each["pod"] for each in answer["pods"]] == [each.strip() for each in order]
+
+    pass_time(manager, clock, 120)
+    assert pods.leaving() == set()
+    cluster.report("n1", at=clock.now(), cpu="2")
+    eventually(lambda: shortfall(manager) is None)
+    assert condition(cluster)["status"] == "True"
+    clock.advance(CALM_SECONDS)
+    eventually(lambda: condition(cluster)["status"] == "False")
+    assert len(eventually(lambda: cluster.events("MidResourceSuffices"))) == 1
+    assert len(cluster.events("MidResourceShort")) == 1
+
+
+def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
+    cluster: Cluster, start_manager: StartManager, pods: Pods
+) -> None:
+    clock = ManualClock(float(int(time.time())))
+    cluster.configure(midFormula="seed-mixed", midBuffer="off", evictionAfterSeconds=AFTER_SECONDS)
+    manager = start_manager(clock)
+    cluster.add_reporting_node("n1", at=clock.now())
+    cluster.report("n1", at=clock.now(), cpu="0")
+    eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 4000)
+    for name, priority in (("last", 9), ("first", 1), ("second", 5)):
+        pods.add(name, priority=priority, cpu=1000)
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2500m", "memory": "1Gi"}}}
+    prod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "prod"}}
+    cluster.client.create(PODS, prod | {"spec": {"nodeName": "n1", "containers": [container]}}, cluster.namespace)
+
+    eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 1500)
+    eventually(lambda: condition(cluster))
+    eventually(lambda: shortfall(manager)["missing"]["cpu_milli"] == 1500)
+    pass_time(manager, clock, AFTER_SECONDS - 1)
+    assert pods.leaving() == set()
+    pass_time(manager, clock, 1)
+    assert pods.leaving() == {"first"}
+    eventually(lambda: shortfall(manager)["missing"]["cpu_milli"] == 500)
+    pass_time(manager, clock, 2)  # by the rate
+    assert pods.leaving() == {"first", "second"}
+    eventually(lambda: shortfall(manager) is None)
+    pass_time(manager, clock, AFTER_SECONDS)
+    assert pods.leaving() == {"first", "second"}
+    assert counted(manager, 'evictions_total{outcome="evicted",tier="mid"}') == 2
+    eventually(lambda: len(cluster.events("MidResourceEviction")) == 2)
+    regarding = [each["involvedObject"] for each in cluster.events("MidResourceEviction")]
+    assert {(each["kind"], each["name"]) for each in regarding} == {("Pod", "first"), ("Pod", "second")}
+
+
+def test_a_shortfall_that_ends_in_time_and_a_stale_node_metric_evict_nobody(
+    cluster: Cluster, start_manager: StartManager, pods: Pods
+) -> None:
+    clock = ManualClock(float(int(time.time())))
+    cluster.configure(midBuffer="off", evictionAfterSeconds=AFTER_SECONDS)
+    manager = start_manager(clock, evictions_per_minute=6000)
+    cluster.add_reporting_node("n1", at=clock.now())
+    pods.add("pod", cpu=1000)
+    for _ in range(2):
+        cluster.report("n1", at=clock.now(), cpu="500m")
+        eventually(lambda: shortfall(manager) is not None)
+        pass_time(manager, clock, AFTER_SECONDS - 1)
+        cluster.report("n1", at=clock.now())
+        eventually(lambda: shortfall(manager) is None)
+    clock.advance(15 * 60 + 1)
+    eventually(lambda: (found := shortfall(manager)) is not None and found["cause"] == "unknown")
+    eventually(lambda: condition(cluster).get("status") == "Unknown")
+    pass_time(manager, clock, 2 * AFTER_SECONDS)
+    assert counted(manager, 'shortfall_seconds{node="n1",tier="mid"}') >= 2 * AFTER_SECONDS
+    assert pods.leaving() == set()
+
+
+class Evicting:
+    """An evictor whose rounds are called one by one, on what the API server says at that moment."""
+
+    def __init__(self, pods: Pods, *, left: int, per_minute: float = 60.0, leads: bool = True) -> None:
+        self.clock = ManualClock()
+        self.pods = pods
+        self.left = decision(left)
+        self.tracker = Tracker(self.clock)
+        self.strategy = enabled(eviction_after_seconds=AFTER_SECONDS)
+        self.registry = CollectorRegistry()
+        self.leads = leads
+        self.is_settled = True
+        self.stale: Collection[PodRecord] | None = None
+        self.evictor = Evictor(
+            pods.cluster.client,
+            self.tracker,
+            self.clock,
+            per_minute=per_minute,
+            node=self.node,
+            pods=lambda _: pods.records() if self.stale is None else self.stale,
+            is_settled=lambda _: self.is_settled,
+            is_leader=lambda: self.leads,
+            reporter=Reporter(None),
+            counters=Counters(self.registry),
+        )
+        self.look()
+        for _ in range(AFTER_SECONDS // 10 - 1):
+            self.clock.advance(10)
+            self.evictor.round()
+        self.clock.advance(9)
+        assert pods.leaving() == set()
+
+    def node(self, name: str) -> Node:
+        return self.pods.cluster.client.get(NODES, name, into=Node)
+
+    def look(self) -> None:
+        self.tracker.looked(self.node("n1"), self.strategy, self.left, self.pods.records())
+
+    def round(self, after_seconds: float = 1) -> set[str]:
+        """Who has been evicted once that time, and a round, have passed."""
+        self.clock.advance(after_seconds)
+        self.look()
+        self.evictor.round()
+        return self.pods.leaving()
+
+    def counted(self, outcome: str) -> float | None:
+        labels = {"tier": Tier.MID.value, "outcome": outcome}
+        return self.registry.get_sample_value("headroom_manager_evictions_total", labels)
+
+
+@pytest.fixture
+def three(cluster: Cluster, pods: Pods) -> Pods:
+    """Three pods of 500m each, named by when they go."""
+    cluster.add_node("n1")
+    for name, priority in (("third", 9), ("first", 1), ("second", 5)):
+        pods.add(name, priority=priority)
+    return pods
+
+
+def test_evictions_keep_their_rate_and_their_order(three: Pods) -> None:
+    evicting = Evicting(three, left=0, per_minute=30)
+    seen = [evicting.round() for _ in range(5)]
+    one, two = {"first"}, {"first", "second"}
+    assert seen == [one, one, two, two, two | {"third"}]
+    assert evicting.counted("evicted") == 3
+
+
+def test_a_pod_that_its_budget_protects_is_waited_for_and_then_passed_over(three: Pods) -> None:
+    three.guard("first")
+    evicting = Evicting(three, left=1000)
+    assert evicting.round() == set()
+    assert evicting.counted("refused") == 1
+    assert evicting.round() == set()
+    assert evicting.counted("refused") == 1  # not yet again
+    for refusals in range(2, MAX_REFUSALS + 1):
+        assert evicting.round(after_seconds=RETRY_SECONDS) == set()
+        assert evicting.counted("refused") == refusals
+    assert evicting.round() == {"second"}
+    assert evicting.round() == {"second"}  # which is enough
+
+
+@pytest.mark.parametrize("obstacle", ["follower", "unsettled", "published", "expired"])
+def test_nobody_is_evicted_by_who_does_not_lead_or_know_or_while_more_is_on_offer(three: Pods, obstacle: str) -> None:
+    evicting = Evicting(three, left=1000)
+    offered = {part: {names.MID_CPU: "1500", names.MID_MEMORY: "100Mi"} for part in ("capacity", "allocatable")}
+    if obstacle == "published":
+        three.cluster.client.patch(NODES, "n1", {"status": offered}, subresource="status")
+    evicting.leads = obstacle != "follower"
+    evicting.is_settled = obstacle != "unsettled"
+    if obstacle == "expired":
+        evicting.left = decision(1000, expires_at=evicting.clock.now())
+    assert evicting.round() == set()
+    evicting.left = decision(1000)
+    evicting.leads = evicting.is_settled = True
+    gone = {part: dict.fromkeys(listed) for part, listed in offered.items()}
+    three.cluster.client.patch(NODES, "n1", {"status": gone}, subresource="status")
+    assert evicting.round() == {"first"}
+
+
+def test_who_slept_lets_the_time_pass_again(three: Pods) -> None:
+    evicting = Evicting(three, left=1000)
+    assert evicting.round(after_seconds=PAUSE_SECONDS + 1) == set()
+    for _ in range(AFTER_SECONDS // 10 - 1):
+        assert evicting.round(after_seconds=10) == set()
+    assert evicting.round(after_seconds=10) == {"first"}
+
+
+def test_another_pod_of_the_same_name_is_not_evicted_in_its_place(three: Pods) -> None:
+    evicting = Evicting(three, left=1000)
+    evicting.stale = three.records()
+    three.cluster.client.delete(PODS, "first", three.cluster.namespace, grace_period_seconds=0)
+    three.add("first", priority=1)
+    evicting.clock.advance(1)
+    evicting.evictor.round()
+    assert three.leaving() == set()
+    assert evicting.counted("gone") == 1
+
+
+def test_while_an_evicted_pod_is_not_seen_to_leave_nobody_else_goes(three: Pods) -> None:
+    evicting = Evicting(three, left=0)
+    evicting.stale = three.records()
+    assert evicting.round() == {"first"}
+    assert evicting.round() == {"first"}
+    evicting.stale = None
+    assert evicting.round() == {"first", "second"}

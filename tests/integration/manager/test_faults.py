@@ -1,0 +1,274 @@
+"""Whatever goes wrong around the manager, it ends up where it should be, and offers nothing unsafe on the way."""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared import durations
+from shared.clock import ManualClock
+from shared.kube.resources import NODEMETRICS, NODES
+from shared.quantity import Resources
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
+from tests.integration.manager.process import ManagerProcess
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule, write_kubeconfig
+
+pytestmark = pytest.mark.embedded_only("the proxy before a real server leaves connections open that break so often")
+
+GIB = 1 << 30
+MIB = 1 << 20
+WHOLE_NODE = Resources(4000, 8 * GIB)
+OFFERED = Resources(1500, GIB)
+
+
+def restarts(manager: Any, reason: str) -> float:
+    """How many watches ended so."""
+    lines = fetch(manager, "/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith("headroom_kube_watch_restarts") and f'reason="{reason}"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+def test_dropped_watches_lose_no_report(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    server.fault(rule("drop-watch", "watch=true", times=16, seconds=0.05))
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    amounts = itertools.count(1000)
+
+    def all_have_struck() -> bool:
+        cluster.report("n1", at=time.time(), cpu=f"{next(amounts)}m")
+        return server.faults_left() == 0
+
+    eventually(all_have_struck, 30)
+    cluster.report("n1", at=time.time(), cpu="500m")
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
+    assert restarts(manager, "unreachable") + restarts(manager, "ended") >= 16
+    assert not counted(manager, "failures_total")
+
+
+def test_a_storm_of_lost_positions_is_outlasted(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    cluster.add_node("n1")
+    server.fault(rule("status", "watch=true", times=14, status=410))
+    manager = start_manager()
+    eventually(lambda: restarts(manager, "gone") >= 6)
+    # In the middle of it, it serves what it knows.
+    assert fetch(manager, "/readyz").status_code == 200
+    assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["name"] == "n1"
+    cluster.wait_for_metric("n1")
+    cluster.report("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED, 30)
+    eventually(lambda: server.faults_left() == 0, 60)
+    cluster.report("n1", at=time.time(), cpu="500m")
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB), 30)
+
+
+def test_when_every_second_patch_is_a_conflict_all_is_written_in_the_end(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    nodes = [f"n{number}" for number in range(6)]
+    for name in nodes:
+        cluster.add_node(name)
+    for name in nodes:
+        cluster.wait_for_metric(name)
+        cluster.report(name, at=time.time())
+    eventually(lambda: [cluster.mid(name) for name in nodes] == [OFFERED] * len(nodes))
+    written = counted(manager, "node_writes_total")
+    path = "^/api/v1/nodes/n[0-9]/status"
+    passed, refused = rule("delay", path, method="PATCH"), rule("status", path, method="PATCH", status=409)
+    server.fault(*[passed, refused] * 50)
+    for name in nodes:
+        cluster.report(name, at=time.time(), cpu="500m")
+    eventually(lambda: [cluster.mid(name) for name in nodes] == [Resources(500, GIB)] * len(nodes))
+    assert counted(manager, "node_write_conflicts_total") >= len(nodes) - 1
+    assert counted(manager, "node_writes_total") == written
+    assert not counted(manager, "failures_total")
+
+
+def test_a_server_that_comes_back_without_its_history_is_listed_again(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    for name in ("stays", "goes"):
+        cluster.add_node(name)
+        cluster.wait_for_metric(name)
+        cluster.report(name, at=time.time())
+    eventually(lambda: (cluster.mid("stays"), cluster.mid("goes")) == (OFFERED, OFFERED))
+    server.kill()
+    # By then it has become patient, so that it does not come back before it is told to wait.
+    eventually(lambda: restarts(manager, "unreachable") >= 12)
+    server.start()
+    server.fault(rule("status", "watch=true", times=0, status=503))
+    eventually(lambda: restarts(manager, "refused") >= 1)
+    # While nobody watches: one node goes, the other one reports, and the server forgets how it came to that.
+    cluster.client.delete(NODES, "goes")
+    cluster.report("stays", at=time.time(), cpu="500m")
+    server.compact()
+    server.heal()
+    eventually(lambda: cluster.mid("stays") == Resources(500, GIB), 40)
+    eventually(lambda: not cluster.has_metric("goes"), 20)
+    assert fetch(manager, "/api/v1/nodes/goes").status_code == 404
+    assert restarts(manager, "gone") >= 1
+
+
+def test_a_node_replaced_between_decision_and_patch_gets_nothing_that_was_meant_for_the_old_one(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_node("n1")
+    cluster.wait_for_metric("n1")
+    server.fault(rule("delay", "^/api/v1/nodes/n1/status", method="PATCH", seconds=1.5))
+    cluster.report("n1", at=time.time(), cpu="3500m")
+    eventually(lambda: server.faults_left() == 0)
+    cluster.client.delete(NODES, "n1")
+    native = {"cpu": "2", "memory": "4Gi"}
+    cluster.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    status = {"capacity": native, "allocatable": native}
+    cluster.client.patch(NODES, "n1", {"status": status}, subresource="status")
+    eventually(lambda: counted(manager, "node_write_conflicts_total") >= 1)
+    eventually(lambda: cluster.has_metric("n1"))
+    cluster.report("n1", at=time.time(), cpu="1")
+    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
+    assert not counted(manager, "failures_total")
+
+
+def test_a_write_that_takes_its_time_keeps_nobody_else_waiting(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    for name in ("slow", "quick"):
+        cluster.add_node(name)
+        cluster.wait_for_metric(name)
+    server.fault(rule("delay", "^/api/v1/nodes/slow/status", method="PATCH", seconds=8.0))
+    cluster.report("slow", at=time.time())
+    eventually(lambda: server.faults_left() == 0)
+    cluster.report("quick", at=time.time())
+    cluster.report("slow", at=time.time(), cpu="500m")
+    eventually(lambda: cluster.mid("quick") == OFFERED)
+    eventually(lambda: fetch(manager, "/api/v1/nodes/slow").json()["resources"]["cpu"]["result"] == 500)
+    assert cluster.mid("slow") is None, "it is still on its way"
+    eventually(lambda: cluster.mid("slow") == Resources(500, GIB), 20)
+
+
+def resources(cpu: str, memory: str) -> dict[str, object]:
+    return {"resources": {"cpu": cpu, "memory": memory}}
+
+
+def pods_using(cpu: str, memory: str, count: int = 1) -> list[dict[str, object]]:
+    return [
+        {"name": f"pod-{number}", "namespace": "default", "podUsage": resources(cpu, memory), "priority": "koord-prod"}
+        for number in range(count)
+    ]
+
+
+HOSTILE: dict[str, Callable[[float], dict[str, object]]] = {
+    "more than all": lambda now: {
+        "updateTime": durations.timestamp(now),
+        "prodReclaimableMetric": {"resource": resources("9999999999E", "99999999999999999999")},
+    },
+    "less than nothing": lambda now: {
+        "updateTime": durations.timestamp(now),
+        "prodReclaimableMetric": {"resource": resources("-9999999999E", "-1")},
+        "nodeMetric": {"nodeUsage": resources("-100", "-64Gi"), "systemUsage": resources("-100", "-64Gi")},
+    },
+    "pods that give back": lambda now: {
+        "updateTime": durations.timestamp(now),
+        "prodReclaimableMetric": {"resource": resources("1", "1Gi")},
+        "podsMetric": pods_using("-100", "-64Gi"),
+    },
+    "from the far future": lambda now: {
+        "updateTime": "9999-12-31T23:59:59Z",
+        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
+    },
+    "from long ago": lambda now: {
+        "updateTime": "0001-01-01T00:00:00Z",
+        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
+    },
+    "more pods than any node has": lambda now: {
+        "updateTime": durations.timestamp(now),
+        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
+        "podsMetric": pods_using("1", "1Gi", 5000),
+    },
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_report_offers_nothing_that_is_not_there_and_costs_nobody_else(
+    cluster: Cluster, start_manager: StartManager, what: str
+) -> None:
+    clock = ManualClock(float(int(time.time())))
+    cluster.configure(midCPUThresholdPercent=100, midMemoryThresholdPercent=100)
+    manager = start_manager(clock)
+    for name in ("hostile", "honest"):
+        cluster.add_node(name)
+        cluster.wait_for_metric(name)
+        cluster.report(name, at=clock.now())
+    eventually(lambda: (cluster.mid("hostile"), cluster.mid("honest")) == (OFFERED, OFFERED))
+    cluster.client.patch(NODEMETRICS, "hostile", {"status": HOSTILE[what](clock.now())}, subresource="status")
+    cluster.report("honest", at=clock.now(), cpu="500m")
+    eventually(lambda: cluster.mid("honest") == Resources(500, GIB))
+    # The worker has come to the hostile one before: it was told of it before.
+    offered = cluster.mid("hostile")
+    assert offered is None or Resources() <= offered.least(WHOLE_NODE) == offered
+    if what != "more than all":
+        assert offered in (None, Resources())
+    for each in fetch(manager, "/api/v1/nodes").json()["nodes"]:
+        assert each["mid"]["cpu_milli"] <= WHOLE_NODE.cpu_milli
+    # An agent that says no more is no better than one that says nothing.
+    clock.advance(60 * 60)
+    eventually(lambda: cluster.mid("hostile") is None)
+    assert not counted(manager, "failures_total")
+
+
+def test_a_report_about_a_node_that_is_not_there_is_taken_away(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    ghost = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "ghost"}}
+    cluster.client.create(NODEMETRICS, ghost)
+    eventually(lambda: not cluster.has_metric("ghost"))
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+
+
+def test_reports_as_large_as_the_server_takes_them_do_not_stay_in_memory(
+    server: ApiServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.configure()
+    kubeconfig = str(write_kubeconfig(tmp_path / "kubeconfig", server.manager_connection()))
+    manager = ManagerProcess("m", kubeconfig, cluster.namespace, tmp_path, leader_elect="false")
+    try:
+        nodes = [f"n{number}" for number in range(8)]
+        for name in nodes:
+            cluster.add_node(name)
+        for name in nodes:
+            cluster.wait_for_metric(name)
+        pods = pods_using("1", "1Gi", 10_000)
+
+        def burden(round_: int) -> None:
+            for name in nodes:
+                status = {"updateTime": durations.timestamp(time.time() + round_), "podsMetric": pods}
+                cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
+            eventually(lambda: "no node runs more than" in manager.get(f"/api/v1/nodes/{nodes[-1]}").text, 30)
+
+        burden(0)
+        before = manager.resident_bytes()
+        for round_ in range(1, 4):
+            burden(round_)
+        assert manager.resident_bytes() - before < 8 * MIB
+        assert manager.get("/healthz").status_code == 200
+        cluster.report(nodes[0], at=time.time())
+        cluster.client.patch(NODEMETRICS, nodes[0], {"status": {"podsMetric": []}}, subresource="status")
+        eventually(lambda: cluster.mid(nodes[0]) == OFFERED)
+    finally:
+        manager.close()

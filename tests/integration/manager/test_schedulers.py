@@ -1,0 +1,162 @@
+"""Schedulers that ask the manager put a Mid pod where it is good for long, and hold it back when the prediction moves.
+
+On a real API server that is kube-scheduler itself too, with the configuration that is shipped as a sample.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local.control_plane import LOOPBACK, SCHEDULER, binary, free_ports
+from deploy.local.scheduler import configuration, scheduler
+from deploy.local.scheduler.extender import Extenders
+from deploy.local.scheduler.scheduler import Scheduler
+from manager.main import Manager
+from shared import durations, names
+from shared.kube.events import Recorder
+from shared.kube.resources import NODEMETRICS, NODES, PODS
+from shared.quantity import Resources
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.support import eventually
+from tests.support.apiserver import REAL, ROOT, ApiServer
+
+GIB = 1 << 30
+SAMPLE = ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml"
+SETTLED_SECONDS = 30.0
+
+
+class Pods:
+    """Mid pods in a namespace of their own."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._client = server.client()
+        self._namespace = server.add_namespace()
+
+    def create(self, name: str, *, memory_bytes: int) -> None:
+        asked = {names.MID_CPU: "1000", names.MID_MEMORY: str(memory_bytes)}
+        spec = {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}],
+            "tolerations": [{"operator": "Exists"}],  # no kubelet says that these nodes are ready
+        }
+        metadata = {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: "koord-mid"}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self._client.create(PODS, body, self._namespace)
+
+    def node_of(self, name: str) -> str:
+        return str(self._get(name)["spec"].get("nodeName", ""))
+
+    def why_waiting(self, name: str) -> str:
+        conditions = self._get(name)["status"].get("conditions") or ()
+        return next((str(c.get("message")) for c in conditions if c.get("reason") == "Unschedulable"), "")
+
+    def clear(self) -> None:
+        for pod in self._client.list(PODS, self._namespace).items:
+            self._client.delete(PODS, pod["metadata"]["name"], self._namespace, grace_period_seconds=0)
+
+    def _get(self, name: str) -> dict[str, Any]:
+        return self._client.get(PODS, name, self._namespace)
+
+
+@pytest.fixture
+def pods(server: ApiServer) -> Iterator[Pods]:
+    made = Pods(server)
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def manager(cluster: Cluster, start_manager: StartManager) -> Manager:
+    """It lets offers grow at once, since kube-scheduler looks at a waiting pod again when a Node changes."""
+    cluster.configure()
+    return start_manager(write_rule="upstream")
+
+
+@pytest.fixture(params=["embedded", "kube-scheduler"])
+def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manager, tmp_path: Path) -> Iterator[None]:
+    """A scheduler that is configured as the sample says."""
+    document = yaml.safe_load(SAMPLE.read_text())
+    host, port = manager.address
+    document["clientConnection"]["kubeconfig"] = str(server.kubeconfig)
+    document["extenders"][0]["urlPrefix"] = f"http://{host}:{port}/scheduler"
+    document["extenders"][0]["httpTimeout"] = "10s"  # on a machine that runs a test suite
+    document["leaderElection"] = {"leaderElect": False}
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(yaml.safe_dump(document))
+    with _embedded(server, config) if request.param == "embedded" else _kube_scheduler(request, config, tmp_path):
+        yield
+
+
+@contextlib.contextmanager
+def _embedded(server: ApiServer, config: Path) -> Iterator[None]:
+    client, loops = server.client(), Loops()
+    recorder = Recorder(client, scheduler.NAME, "here")
+    extenders = Extenders(configuration.load(config).extenders)
+    loops.start("events", recorder.run)
+    Scheduler(client, recorder, extenders).start(loops)
+    yield
+    loops.close()
+    extenders.close()
+
+
+@contextlib.contextmanager
+def _kube_scheduler(request: pytest.FixtureRequest, config: Path, directory: Path) -> Iterator[None]:
+    if request.config.getoption("--cluster") != REAL:
+        pytest.skip("kube-scheduler needs more of an API server than the embedded one has")
+    arguments = (f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={free_ports(1)[0]}")
+    leash = (sys.executable, "-m", "deploy.local.leash", str(os.getpid()))
+    with (directory / "kube-scheduler.log").open("wb") as log:
+        process = subprocess.Popen([*leash, str(binary(SCHEDULER)), *arguments], cwd=ROOT, stdout=log, stderr=log)
+    yield
+    assert process.poll() is None, (directory / "kube-scheduler.log").read_text()
+    process.terminate()
+    process.wait(20)
+
+
+def add_node(cluster: Cluster, name: str, *, used: str, peak: str) -> None:
+    cluster.add_node(name)
+    cluster.client.patch(NODES, name, {"status": {"allocatable": {"pods": "110"}}}, subresource="status")
+    cluster.wait_for_metric(name)
+    report(cluster, name, used=used, peak=peak)
+
+
+def report(cluster: Cluster, name: str, *, used: str = "1", peak: str = "1", memory_bytes: int = GIB) -> None:
+    status = {
+        "updateTime": durations.timestamp(time.time()),
+        "nodeMetric": {"nodeUsage": {"resources": {"cpu": used, "memory": "1Gi"}}},
+        "prodReclaimableMetric": {"resource": {"resources": {"cpu": "1500m", "memory": str(memory_bytes)}}},
+        "prediction": {"nodePeak": {"cpu": peak, "memory": "1Gi"}, "confidencePercent": 100},
+    }
+    cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
+
+
+@pytest.mark.usefixtures("scheduling")
+def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
+    cluster: Cluster, manager: Manager, pods: Pods
+) -> None:
+    add_node(cluster, "n1", used="1", peak="4")
+    add_node(cluster, "n2", used="1", peak="1")
+    eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (Resources(1500, GIB), Resources(1500, GIB)))
+    pods.create("first", memory_bytes=GIB)
+    assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "n2", "in equal use, but of the lower peak"
+
+    # Too little less to be written to the Node, yet less than the next pod asks for.
+    report(cluster, "n1", memory_bytes=GIB - 1)
+    eventually(lambda: fetch(manager, "/api/v1/nodes/n1").json()["resources"]["memory"]["result"] == GIB - 1)
+    pods.create("second", memory_bytes=GIB)
+    waiting = eventually(lambda: pods.why_waiting("second"), SETTLED_SECONDS)
+    assert cluster.mid("n1") == Resources(1500, GIB)
+    assert pods.node_of("second") == ""
+    assert "1 Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB" in waiting
+    assert f"1 Insufficient {names.MID_CPU}" in waiting
+
+    report(cluster, "n1", memory_bytes=2 * GIB)
+    assert eventually(lambda: pods.node_of("second"), SETTLED_SECONDS) == "n1"

@@ -1,0 +1,111 @@
+"""A manager on a real API server answers schedulers from what it has seen there."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from manager.main import Manager
+from shared import durations, names
+from shared.errors import InvalidInput
+from shared.kube.resources import NODEMETRICS, NODES, PODS
+from shared.quantity import Resources
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
+from tests.support import eventually
+
+GIB = 1 << 30
+ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
+CONTAINER = {"name": "c", "image": "i", "resources": {"requests": ASKED, "limits": ASKED}}
+
+
+def mid_pod(name: str, node: str = "") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: "koord-mid"}},
+        "spec": {"containers": [CONTAINER]} | ({"nodeName": node} if node else {}),
+    }
+
+
+PLAIN_POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def ask(manager: Manager, verb: str, node_names: list[str], pod: dict[str, Any] | None = None) -> Any:
+    host, port = manager.address
+    question = {"Pod": pod or mid_pod("p"), "Nodes": None, "NodeNames": node_names}
+    answer = httpx.post(f"http://{host}:{port}/scheduler/{verb}", json=question, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def node(name: str) -> dict[str, Any]:
+    native = {"cpu": "4", "memory": "8Gi"}
+    status = {"capacity": native, "allocatable": native}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+
+
+def use(cluster: Cluster, name: str, cpu: str) -> None:
+    """The node's agent reports what the node uses, and little that can be reclaimed."""
+    usage = {"resources": {"cpu": cpu, "memory": "1Gi"}}
+    status = {"updateTime": durations.timestamp(time.time()), "nodeMetric": {"nodeUsage": usage}}
+    cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
+
+
+def test_a_thousand_nodes_are_filtered_and_scored_by_name(
+    cluster: Cluster, start_manager: StartManager, tmp_path: Path
+) -> None:
+    args = tmp_path / "args.yaml"
+    args.write_text("usageThresholds: {cpu: 65}\n")
+    many = [f"n{index}" for index in range(1000)]
+    for name in many:
+        cluster.client.create(NODES, node(name))
+        cluster.client.create(
+            NODEMETRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
+        )
+        use(cluster, name, "3" if name.endswith("7") else "1")
+    manager = start_manager(dry_run=True, load_aware_args=str(args))
+    eventually(lambda: fetch(manager, "/readyz").status_code == 200, 30)
+
+    answer = ask(manager, "filter", [*many, "unknown"], PLAIN_POD)
+    assert answer["NodeNames"] == [*(name for name in many if not name.endswith("7")), "unknown"]
+    assert set(answer["FailedNodes"].values()) == {"node(s) cpu usage exceed threshold"}
+    scores = {one["Host"]: one["Score"] for one in ask(manager, "prioritize", many, PLAIN_POD)}
+    assert scores["n7"] < scores["n8"] <= 10
+    assert counted(manager, 'extender_refusals_total{cause="usage"}') == 100
+
+
+def test_a_mid_pod_is_held_back_as_soon_as_the_prediction_moves_and_before_the_node_says_so(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == Resources(1500, GIB))
+    assert ask(manager, "filter", ["n1"])["FailedNodes"] == {}
+
+    cluster.client.create(PODS, mid_pod("holder", "n1"), cluster.namespace)
+    refusal = eventually(lambda: ask(manager, "filter", ["n1"])["FailedNodes"])
+    assert refusal == {"n1": "Mid cpu has shrunk: offers 1500m, pods hold 1, pod asks 1"}
+    cluster.client.delete(PODS, "holder", cluster.namespace, grace_period_seconds=0)
+    eventually(lambda: ask(manager, "filter", ["n1"])["NodeNames"] == ["n1"])
+
+    # Too small a change to be written to the Node, yet one the pod does not fit into.
+    exactly = {"resources": {"cpu": "1500m", "memory": str(GIB - 1)}}
+    status = {"updateTime": durations.timestamp(time.time()), "prodReclaimableMetric": {"resource": exactly}}
+    cluster.client.patch(NODEMETRICS, "n1", {"status": status}, subresource="status")
+    refusal = eventually(lambda: ask(manager, "filter", ["n1"])["FailedNodes"])
+    assert "Mid memory has shrunk: offers 1024 MiB" in refusal["n1"]
+    assert cluster.mid("n1") == Resources(1500, GIB)
+    cluster.client.delete(NODES, "n1")
+    eventually(lambda: ask(manager, "filter", ["n1"])["NodeNames"] == ["n1"])
+
+
+def test_arguments_that_mean_nothing_end_the_manager_before_it_serves(
+    start_manager: StartManager, tmp_path: Path
+) -> None:
+    args = tmp_path / "args.yaml"
+    args.write_text("usageThresholds: {cpu: 650}\n")
+    with pytest.raises(InvalidInput, match=r"args.yaml: usageThresholds.cpu: 650"):
+        start_manager(load_aware_args=str(args))

@@ -1,0 +1,439 @@
+"""Pods of Mid and Batch come in translated, and a bad configuration does not come in, on a real API server."""
+
+import base64
+import contextlib
+import itertools
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.local import webhook as registration
+from manager.settings import ManagerSettings
+from manager.webhook import certificates
+from manager.webhook.certificates import Rotation
+from manager.webhook.webhook import Webhook
+from shared import names
+from shared.kube.client import Client
+from shared.kube.errors import ApiError, Forbidden, NotFound
+from shared.kube.resources import (
+    CLUSTERCOLOCATIONPROFILES,
+    CONFIGMAPS,
+    MUTATINGWEBHOOKS,
+    PODS,
+    SECRETS,
+    VALIDATINGWEBHOOKS,
+    Resource,
+)
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster, StartManager, counted
+from tests.support import eventually
+from tests.support.apiserver import REAL, ApiServer, rule
+
+LOOPBACK = "127.0.0.1"
+KUBECTL = shutil.which("kubectl")
+NATIVE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
+MID = {
+    "requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "64Mi"},
+    "limits": {"kubernetes.io/mid-cpu": "1k", "kubernetes.io/mid-memory": "64Mi"},
+}
+MID_LABELS = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
+
+_LIMIT_RANGES = Resource("", "v1", "limitranges", namespaced=True)
+_RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
+
+
+class Site:
+    """A cluster whose API server knows of the webhook, with a namespace for pods."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.client = server.client()
+        self.namespace = server.add_namespace()
+        self._numbers = itertools.count()
+        registration.create_priority_classes(self.client)
+
+    def register(self, address: tuple[str, int] | None) -> None:
+        assert address is not None
+        registration.register(self.client, f"https://{LOOPBACK}:{address[1]}")
+
+    def unregister(self) -> None:
+        for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS):
+            with contextlib.suppress(NotFound):
+                self.client.delete(resource, registration.NAME)
+        with contextlib.suppress(NotFound):
+            self.client.delete(SECRETS, registration.SECRET, names.INSTALL_NAMESPACE)
+
+    def create(self, labels: dict[str, str] | None = None, resources: object = NATIVE, **spec: Any) -> dict[str, Any]:
+        """A new pod, as it was stored."""
+        name = f"p{next(self._numbers)}"
+        container = {"name": "c", "image": "example.com/image:1", "resources": resources}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"containers": [container], **spec},
+        }
+        self.client.create(PODS, body, self.namespace)
+        return self.client.get(PODS, name, self.namespace)
+
+    def is_called(self) -> bool:
+        """Whether a Mid pod comes in as one now."""
+        return bool(asked_by(self.create(MID_LABELS)) == MID)
+
+    def authorities(self) -> str:
+        """What the API server was told to trust."""
+        webhooks = self.client.get(MUTATINGWEBHOOKS, registration.NAME)["webhooks"]
+        return base64.b64decode(webhooks[0]["clientConfig"].get("caBundle", "")).decode()
+
+
+def asked_by(pod: dict[str, Any]) -> Any:
+    return pod["spec"]["containers"][0]["resources"]
+
+
+@pytest.fixture
+def site(server: ApiServer, install_namespace: str) -> Iterator[Site]:
+    site = Site(server)
+    yield site
+    site.unregister()
+
+
+StartWebhook = Callable[..., "Replica"]
+
+
+class Replica:
+    """One replica's webhook, without the rest of the manager."""
+
+    def __init__(self, server: ApiServer, rotation: Rotation, *, leads: bool = True, **settings: Any) -> None:
+        self.registry = CollectorRegistry()
+        self._loops = Loops()
+        self._client = Client(server.manager_connection(), "manager")
+        chosen = ManagerSettings(
+            webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), config_namespace="", **settings
+        )
+        self.webhook = Webhook(
+            chosen,
+            self._client,
+            self.registry,
+            recorder=None,
+            nodes=lambda: [],
+            pods=lambda: [],
+            is_leader=lambda: leads,
+            rotation=rotation,
+        )
+        self.webhook.start(self._loops)
+
+    def served(self, authorities: str) -> bytes:
+        """The certificate that a client gets who trusts these authorities. Raises ssl.SSLError."""
+        context = ssl.create_default_context(cadata=authorities)
+        with (
+            socket.create_connection(self.webhook.address, timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=LOOPBACK) as secured,
+        ):
+            return secured.getpeercert(binary_form=True) or b""
+
+    def counted(self, outcome: str, webhook: str = "mutate-pods") -> float:
+        labels = {"webhook": webhook, "outcome": outcome}
+        return self.registry.get_sample_value("headroom_manager_webhook_reviews_total", labels) or 0.0
+
+    def close(self) -> None:
+        self._loops.close()
+        self.webhook.close()
+        self._client.close()
+
+
+@pytest.fixture
+def start_webhook(site: Site) -> Iterator[StartWebhook]:
+    started: list[Replica] = []
+
+    def start(rotation: Rotation | None = None, **settings: Any) -> Replica:
+        started.append(Replica(site.server, rotation or Rotation(turn_seconds=0.2), **settings))
+        return started[-1]
+
+    yield start
+    for replica in started:
+        replica.close()
+
+
+@pytest.fixture
+def replica(site: Site, start_webhook: StartWebhook) -> Replica:
+    """One that the API server calls."""
+    replica = start_webhook()
+    site.register(replica.webhook.address)
+    eventually(site.is_called)
+    return replica
+
+
+def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(site: Site, replica: Replica) -> None:
+    assert asked_by(site.create(MID_LABELS)) == MID
+    assert asked_by(site.create(priorityClassName="koord-mid")) == MID
+    batch = site.create(priorityClassName="koord-batch", resources={"limits": {"cpu": "1500m"}})
+    assert asked_by(batch) == {
+        "requests": {"kubernetes.io/batch-cpu": "1500"},
+        "limits": {"kubernetes.io/batch-cpu": "1500"},
+    }
+    assert batch["metadata"]["labels"] == {names.LABEL_QOS_CLASS: "BE"}
+    assert names.ANNOTATION_EXTENDED_RESOURCE_SPEC in batch["metadata"]["annotations"]
+    assert batch["status"]["qosClass"] == "BestEffort"
+    for prod in (site.create(), site.create(priorityClassName="koord-prod")):
+        assert asked_by(prod) == NATIVE
+
+
+def test_init_containers_are_translated_and_already_translated_pods_let_alone(site: Site, replica: Replica) -> None:
+    init = {"name": "init", "image": "example.com/image:1", "resources": {"requests": {"cpu": "1"}}}
+    pod = site.create(MID_LABELS, initContainers=[init])
+    assert pod["spec"]["initContainers"][0]["resources"] == {"requests": {"kubernetes.io/mid-cpu": "1k"}}
+    unchanged = replica.counted("unchanged")
+    assert asked_by(site.create(MID_LABELS, MID)) == MID
+    assert replica.counted("unchanged") == unchanged + 1
+
+
+def test_default_requests_of_a_namespace_do_not_come_back(site: Site, replica: Replica, cluster_kind: str) -> None:
+    if cluster_kind != REAL:
+        pytest.skip("the embedded API server has no LimitRanges")
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "50m"}, "default": {"cpu": "100m"}}]
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"}, "spec": {"limits": limits}}
+    site.client.create(_LIMIT_RANGES, body, site.namespace)
+    eventually(lambda: "cpu" in str(asked_by(site.create(resources={}))))
+    assert asked_by(site.create(MID_LABELS)) == MID
+    assert asked_by(site.create(MID_LABELS, {})) == {
+        "requests": {"kubernetes.io/mid-cpu": "50"},
+        "limits": {"kubernetes.io/mid-cpu": "100"},
+    }
+
+
+def test_a_sandboxed_mid_pod_is_admitted_since_its_overhead_stays_that_of_its_runtime_class(
+    site: Site, replica: Replica, cluster_kind: str
+) -> None:
+    if cluster_kind != REAL:
+        pytest.skip("the embedded API server has no RuntimeClasses")
+    overhead = {"cpu": "100m"}
+    body = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "sandbox"},
+        "handler": "sandbox",
+        "overhead": {"podFixed": overhead},
+    }
+    site.client.create(_RUNTIME_CLASSES, body)
+    try:
+        pod = eventually(lambda: _created(site, MID_LABELS, runtimeClassName="sandbox"))
+        with pytest.raises(Forbidden, match="Overhead"):
+            site.create(MID_LABELS, runtimeClassName="sandbox", overhead={"kubernetes.io/mid-cpu": "100"})
+    finally:
+        site.client.delete(_RUNTIME_CLASSES, "sandbox")
+    assert pod is not None
+    assert asked_by(pod) == MID
+    assert pod["spec"]["overhead"] == overhead
+
+
+def _created(site: Site, labels: dict[str, str], **spec: Any) -> dict[str, Any] | None:
+    """None as long as the API server does not know all that the pod refers to."""
+    with contextlib.suppress(ApiError):
+        return site.create(labels, **spec)
+    return None
+
+
+def test_profiles_make_pods_mid_and_a_bad_one_costs_nothing_but_itself(site: Site, start_webhook: StartWebhook) -> None:
+    def profile(name: str, **spec: object) -> None:
+        body = {
+            "apiVersion": CLUSTERCOLOCATIONPROFILES.api_version,
+            "kind": "ClusterColocationProfile",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        site.client.create(CLUSTERCOLOCATIONPROFILES, body)
+
+    try:
+        chosen = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
+        profile("bad", probability="often", labels={"bad": "yes"})
+        profile(
+            "mid",
+            namespaceSelector=chosen,
+            selector={"matchLabels": {"app": "batchy"}},
+            priorityClassName="koord-mid",
+            labels={"by": "profile"},
+        )
+        replica = start_webhook()
+        site.register(replica.webhook.address)
+        eventually(lambda: "by" in site.create({"app": "batchy"})["metadata"]["labels"])
+        pod = site.create({"app": "batchy"})
+        assert asked_by(pod) == MID
+        assert (pod["spec"]["priority"], pod["spec"]["priorityClassName"]) == (7000, "koord-mid")
+        assert pod["metadata"]["labels"] == {"app": "batchy", "by": "profile"}
+        assert asked_by(site.create({"app": "other"})) == NATIVE
+        assert replica.registry.get_sample_value("headroom_manager_webhook_refused_profiles") == 1
+    finally:
+        for item in site.client.list(CLUSTERCOLOCATIONPROFILES).items:
+            site.client.delete(CLUSTERCOLOCATIONPROFILES, item["metadata"]["name"])
+
+
+def test_a_bad_configuration_is_refused_by_field_where_it_is_applied(
+    site: Site, replica: Replica, server: ApiServer, tmp_path: Path
+) -> None:
+    def config_map(strategy: object) -> dict[str, object]:
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.CONFIG_MAP, "namespace": names.INSTALL_NAMESPACE},
+            "data": {names.CONFIG_KEY_COLOCATION: json.dumps(strategy)},
+        }
+
+    bad, good = config_map({"enable": True, "midCPUThresholdPercent": 140}), config_map({"enable": True})
+    with pytest.raises(Forbidden, match="midCPUThresholdPercent: 140: must be between 0 and 100"):
+        site.client.create(CONFIGMAPS, bad, names.INSTALL_NAMESPACE)
+    site.client.create(CONFIGMAPS, good, names.INSTALL_NAMESPACE)
+    with pytest.raises(Forbidden, match="midCPUThresholdPercent"):
+        site.client.replace(CONFIGMAPS, names.CONFIG_MAP, bad, names.INSTALL_NAMESPACE)
+    if KUBECTL:
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(bad))
+        command = [KUBECTL, "--kubeconfig", str(server.kubeconfig), "apply", "-f", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0
+        assert "midCPUThresholdPercent: 140: must be between 0 and 100" in done.stderr
+    stored = site.client.get(CONFIGMAPS, names.CONFIG_MAP, names.INSTALL_NAMESPACE)
+    assert stored["data"] == good["data"]
+
+
+def test_pods_are_created_all_the_same_while_the_webhook_is_away(site: Site, replica: Replica) -> None:
+    replica.close()
+    assert asked_by(site.create(MID_LABELS)) == NATIVE
+
+
+def test_replicas_share_one_certificate_and_rotate_it_without_a_failed_call(
+    site: Site, start_webhook: StartWebhook
+) -> None:
+    # Certificates are as if an hour old, so two thirds of their life are over in a few seconds.
+    rotation = Rotation(valid_seconds=1803.0, overlap_seconds=2.0, turn_seconds=0.2)
+    follower, leader = start_webhook(rotation, leads=False), start_webhook(rotation)
+    site.register(follower.webhook.address)
+    eventually(site.is_called)
+    first = leader.served(site.authorities())
+    assert follower.served(site.authorities()) == first
+    calls = 0
+    deadline = time.monotonic() + 30
+    while follower.served(site.authorities()) == first:
+        assert leader.served(site.authorities())
+        assert site.is_called()
+        assert time.monotonic() < deadline
+        calls += 1
+    assert calls > 1
+    eventually(lambda: leader.served(site.authorities()) == follower.served(site.authorities()))
+    assert site.is_called()
+    assert follower.counted("error") == 0
+
+
+def test_two_that_both_think_they_lead_agree_on_one_certificate(site: Site, start_webhook: StartWebhook) -> None:
+    replicas = [start_webhook(), start_webhook()]
+    site.register(replicas[0].webhook.address)
+    eventually(site.is_called)
+
+    def agree() -> bool:
+        with contextlib.suppress(ssl.SSLError, OSError):
+            one, other = (replica.served(site.authorities()) for replica in replicas)
+            return one == other
+        return False
+
+    eventually(agree)
+
+
+def test_a_spoiled_secret_and_a_bundle_that_was_overwritten_are_put_right(site: Site, replica: Replica) -> None:
+    site.client.patch(
+        SECRETS,
+        registration.SECRET,
+        {"data": {certificates.CERTIFICATE: base64.b64encode(b"junk").decode()}},
+        names.INSTALL_NAMESPACE,
+    )
+    eventually(lambda: "BEGIN" in _stored_certificate(site))
+    eventually(site.is_called)
+    site.unregister()
+    site.register(replica.webhook.address)
+    assert site.authorities() == ""
+    eventually(site.is_called)
+
+
+def _stored_certificate(site: Site) -> str:
+    secret = site.client.get(SECRETS, registration.SECRET, names.INSTALL_NAMESPACE)
+    return base64.b64decode((secret.get("data") or {}).get(certificates.CERTIFICATE, "")).decode()
+
+
+def test_an_api_server_that_fails_meanwhile_costs_no_certificate(
+    site: Site, replica: Replica, server: ApiServer
+) -> None:
+    authorities = site.authorities()
+    server.fault(rule("status", "/secrets/", times=0, status=503))
+    time.sleep(0.5)  # turns that all fail
+    assert replica.served(authorities)
+    server.heal()
+    assert site.is_called()
+
+
+def test_a_leader_that_may_not_change_the_configurations_serves_all_the_same(
+    site: Site, start_webhook: StartWebhook, server: ApiServer
+) -> None:
+    site.register((LOOPBACK, 1))
+    server.fault(rule("status", "webhookconfigurations", times=0, status=403, reason="Forbidden"))
+    replica = start_webhook()
+
+    def serves() -> bool:
+        with contextlib.suppress(ssl.SSLError, OSError, KeyError):
+            secret = site.client.get(SECRETS, registration.SECRET, names.INSTALL_NAMESPACE)
+            return bool(replica.served(base64.b64decode(secret["data"][certificates.BUNDLE]).decode()))
+        return False
+
+    eventually(serves)
+    server.heal()
+    eventually(lambda: "BEGIN CERTIFICATE" in site.authorities())
+
+
+def test_certificates_of_others_are_read_from_files_and_again_when_they_change(
+    site: Site, start_webhook: StartWebhook, tmp_path: Path
+) -> None:
+    def renew() -> certificates.Pair:
+        pair = certificates.issued((LOOPBACK,), time.time(), Rotation())
+        (tmp_path / "tls.crt").write_text(pair.chain)
+        (tmp_path / "tls.key").write_text(pair.key)
+        return pair
+
+    first = renew()
+    replica = start_webhook(webhook_certificates="files", webhook_certificate_directory=str(tmp_path))
+    eventually(lambda: _serves(replica, first))
+    (tmp_path / "tls.key").write_text("half written")
+    time.sleep(0.5)  # turns that cannot use it
+    assert _serves(replica, first)
+    second = renew()
+    eventually(lambda: _serves(replica, second))
+
+
+def _serves(replica: Replica, pair: certificates.Pair) -> bool:
+    with contextlib.suppress(ssl.SSLError, OSError):
+        return bool(replica.served(pair.authority))
+    return False
+
+
+def test_the_manager_has_it_with_the_right_settings_only(site: Site, start_manager: StartManager) -> None:
+    assert start_manager().webhook_address is None
+    assert start_manager(webhook_listen=f"{LOOPBACK}:0", dry_run=True).webhook_address is None
+    manager = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,))
+    site.register(manager.webhook_address)
+    eventually(site.is_called)
+
+
+def test_pods_that_came_in_without_the_webhook_are_counted(
+    site: Site, cluster: Cluster, start_manager: StartManager
+) -> None:
+    manager = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,))
+    cluster.add_node("n1")
+    site.create(MID_LABELS, nodeName="n1")
+    site.create(nodeName="n1")
+    site.create(MID_LABELS, MID, nodeName="n1")
+    eventually(lambda: counted(manager, "webhook_untranslated_pods") == 1)

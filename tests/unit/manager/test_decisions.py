@@ -1,0 +1,209 @@
+"""What is remembered from one look to the next, and what becomes of what nobody foresaw."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from manager import configuration
+from manager.configuration import Configuration
+from manager.decisions import Decisions
+from manager.noderesource import report, writing
+from manager.noderesource.report import Report
+from manager.noderesource.writing import Reason, Wait, Waiting, Write
+from manager.pods import PodRecord, Requested
+from manager.reports import Reporter
+from manager.settings import ManagerSettings
+from shared import names
+from shared.api.core import ConfigMap, Node
+from shared.clock import ManualClock
+from shared.names import Tier
+from shared.quantity import Resources
+from tests.unit.manager.objects import GIB, NOW, metric, node
+
+
+@dataclass
+class Known:
+    """A cluster of one node."""
+
+    configuration: Configuration
+    reported: Report | None = None
+    records: tuple[PodRecord, ...] = ()
+
+    def report(self, name: str) -> Report | None:
+        return self.reported
+
+    def pods(self, name: str) -> Collection[PodRecord]:
+        return self.records
+
+    def requested(self, name: str) -> Requested:
+        return Requested()
+
+
+class World:
+    """Decisions about one node, of which a manager that writes what is due could not tell the difference."""
+
+    def __init__(self, strategy: str = '{"enable": true}', **settings: Any) -> None:
+        self.clock = ManualClock(NOW)
+        config_map = ConfigMap(data={names.CONFIG_KEY_COLOCATION: strategy})
+        self.known = Known(configuration.after(Configuration(), config_map, source="cm"))
+        self.decisions = Decisions(self.known, ManagerSettings(**settings), self.clock, Reporter(None))
+        self.node = node()
+
+    def report(self, cpu: str, memory: str = "1Gi") -> None:
+        """The agent reports now."""
+        reported = metric(age_seconds=NOW - self.clock.now(), reclaimable={"cpu": cpu, "memory": memory})
+        self.known.reported = report.read(reported)
+
+    def look(self) -> Write | Wait | None:
+        """One look, and the write that is due."""
+        outcome = self.decisions.look(self.node).outcome
+        if isinstance(outcome, Write):
+            listed: Mapping[str, str] = {}
+            for tier, change in outcome.changes.items():
+                listed = {**listed, **writing.listed(tier, change.new)}
+            self.node = node(mid=dict(listed))
+            self.decisions.written("n1", outcome)
+        return outcome
+
+    def mid(self) -> Resources | None:
+        return writing.on_offer(self.node, Tier.MID)
+
+
+def reason(outcome: Write | Wait | None) -> str | None:
+    return None if outcome is None else outcome.reason
+
+
+def test_growth_after_a_fall_is_written_by_time_alone_once_it_has_lasted() -> None:
+    world = World(offers="mid")
+    for cpu, expected in (("2", Reason.DIFFERENCE), ("3", Reason.DIFFERENCE), ("1", Reason.DIFFERENCE)):
+        world.report(cpu)
+        assert reason(world.look()) == expected
+        world.clock.advance(60)
+    world.report("3")
+    held = world.look()
+    assert isinstance(held, Wait)
+    assert (held.reason, world.mid()) == (Waiting.DAMPED, Resources(1000, GIB))
+    assert world.decisions.due() == []
+    assert held.until is not None
+    world.clock.advance(held.until - world.clock.monotonic() + 1)
+    assert world.decisions.due() == ["n1"]
+    assert world.decisions.due() == []
+    assert reason(world.look()) == Reason.DIFFERENCE
+    assert world.mid() == Resources(3000, GIB)
+
+
+def test_the_upstream_rule_writes_what_is_decided_as_it_comes() -> None:
+    world = World(offers="mid", write_rule="upstream")
+    for cpu in ("2", "1", "2", "1"):
+        world.report(cpu)
+        assert reason(world.look()) == Reason.DIFFERENCE
+        assert world.mid() == Resources(int(cpu) * 1000, GIB)
+    world.report("1010m")
+    assert reason(world.look()) == Waiting.THRESHOLD
+    world.report("990m")
+    assert reason(world.look()) == Waiting.THRESHOLD
+
+
+def test_a_node_that_swings_learns_to_hold_something_back_and_then_is_not_written_for_that_swing() -> None:
+    world = World(offers="mid")
+    written = 0
+    for index in range(240):
+        world.clock.advance(60)
+        world.report("2" if index % 2 else "1920m")
+        outcome = world.look()
+        written += isinstance(outcome, Write) and index >= 60
+    memory = world.decisions.of("n1")
+    assert memory is not None
+    assert memory.learner.learned.cpu.permille == 40
+    assert memory.learner.learned.memory.permille == 0
+    assert written == 0
+    assert memory.look is not None
+    assert memory.look.decision.offers[Tier.MID].held_back.cpu_milli == 80
+
+
+def test_looking_twice_at_one_report_teaches_nothing() -> None:
+    world = World()
+    world.report("2")
+    for _ in range(100):
+        world.look()
+    memory = world.decisions.of("n1")
+    assert memory is not None
+    assert memory.learner.learned.cpu.steps == 0
+
+
+def test_a_node_metric_that_turns_stale_takes_every_tier_away_by_time_alone() -> None:
+    world = World()
+    world.report("2")
+    world.look()
+    assert world.mid() == Resources(2000, GIB)
+    assert writing.on_offer(world.node, Tier.BATCH) is not None
+    world.clock.advance(15 * 60)
+    assert world.decisions.due() == []
+    world.clock.advance(0.1)
+    assert world.decisions.due() == ["n1"]
+    assert reason(world.look()) == Reason.DIFFERENCE
+    assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_a_report_no_formula_foresaw_costs_its_tier_and_no_other(tier: Tier) -> None:
+    world = World()
+    world.report("2")
+    world.look()
+    assert world.known.reported is not None
+    nonsense = cast(Resources, ("much", "more"))
+    broken = {Tier.MID: {"reclaimable": nonsense}, Tier.BATCH: {"system_usage": nonsense}}[tier]
+    world.known.reported = msgspec.structs.replace(world.known.reported, **broken)
+    write = world.look()
+    assert isinstance(write, Write)
+    assert write.shrinks
+    assert [each for each in Tier if writing.on_offer(world.node, each) is None] == [tier]
+
+
+def test_a_node_that_cannot_be_decided_about_offers_nothing_and_is_complained_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.report("2")
+    world.look()
+    assert world.known.reported is not None
+    world.known.reported = msgspec.structs.replace(world.known.reported, update_time=cast(float, "yesterday"))
+    assert reason(world.look()) == Reason.DIFFERENCE
+    assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
+    look = world.decisions.look(world.node)
+    for offer in look.decision.offers.values():
+        assert offer.is_degraded
+        assert "TypeError" in offer.reason
+        assert "(explain.py:" in offer.reason
+    assert sum("because deciding failed" in record.getMessage() for record in caplog.records) == 1
+    world.report("2")
+    world.look()
+    assert world.mid() == Resources(2000, GIB)
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    world = World()
+    world.report("2")
+    world.look()
+    world.decisions.forget("n1")
+    assert world.decisions.of("n1") is None
+    world.clock.advance(10_000)
+    assert world.decisions.due() == []
+
+
+def test_only_the_tiers_that_are_managed_are_written() -> None:
+    for tier in Tier:
+        world = World(offers=tier.value)
+        world.report("2")
+        world.node = _offering(names.TIER_RESOURCES[Tier.BATCH if tier is Tier.MID else Tier.MID])
+        write = world.decisions.look(world.node).outcome
+        assert isinstance(write, Write)
+        assert isinstance(status := write.patch["status"], dict)
+        assert set(status["allocatable"]) == set(names.TIER_RESOURCES[tier])
+
+
+def _offering(resources: Collection[str]) -> Node:
+    return node(mid=dict.fromkeys(resources, "7"))

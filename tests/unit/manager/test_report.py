@@ -1,0 +1,94 @@
+"""What is kept of a NodeMetric: numbers where it means something, and the problem where it does not."""
+
+import gc
+import weakref
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.noderesource import report
+from manager.noderesource.report import Report
+from shared.api.nodemetric import NodeMetric
+from shared.quantity import Resources
+
+
+def read(**status: Any) -> Report:
+    return report.read(msgspec.convert({"metadata": {"name": "n1", "uid": "u"}, "status": status}, NodeMetric))
+
+
+def used(cpu: str, memory: str) -> dict[str, Any]:
+    return {"resources": {"cpu": cpu, "memory": memory}}
+
+
+def test_a_report_is_read_into_numbers() -> None:
+    found = read(
+        updateTime="2023-11-14T22:13:20Z",
+        nodeMetric={"nodeUsage": used("2", "3Gi"), "systemUsage": used("100m", "1Gi")},
+        podsMetric=[{"name": "p", "namespace": "default", "podUsage": used("150m", "512Mi"), "priority": "koord-mid"}],
+        hostApplicationMetric=[{"name": "h", "usage": used("50m", "0"), "priority": "koord-prod"}],
+        prodReclaimableMetric={"resource": used("-1", "2Gi")},
+    )
+    assert found.problem is None
+    assert found.update_time == 1_700_000_000
+    assert (found.usage, found.system_usage) == (Resources(2000, 3 << 30), Resources(100, 1 << 30))
+    assert found.pods["default/p"].usage == Resources(150, 512 << 20)
+    assert found.pods["default/p"].priority_class == "koord-mid"
+    assert found.host_applications["h"].usage == Resources(50, 0)
+    assert (found.reclaimable, found.peak) == (Resources(-1000, 2 << 30), None)
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [
+        ({"updateTime": "yesterday"}, "status.updateTime: 'yesterday'"),
+        ({"nodeMetric": {"nodeUsage": used("lots", "1Gi")}}, "status.nodeMetric.nodeUsage: {'cpu': 'lots'"),
+        ({"nodeMetric": {"systemUsage": used("-1", "1Gi")}}, "systemUsage: .*a usage cannot be negative"),
+        ({"podsMetric": [{"name": "p", "podUsage": used("1", "-1")}]}, r"status.podsMetric\[/p\].podUsage: .*negative"),
+        ({"prodPeakMetric": {"resource": used("1", "1ki")}}, "status.prodPeakMetric.resource: .*'1ki'"),
+        ({"podsMetric": [{"name": str(i)} for i in range(5000)]}, "status.podsMetric: 5000: no node runs more than"),
+        ({"hostApplicationMetric": [{"name": str(i)} for i in range(5000)]}, "status.hostApplicationMetric: 5000"),
+    ],
+)
+def test_a_report_that_means_nothing_says_why_and_nothing_else(status: dict[str, Any], named: str) -> None:
+    sound: dict[str, Any] = {
+        "updateTime": "2023-11-14T22:13:20Z",
+        "prodReclaimableMetric": {"resource": used("1", "1Gi")},
+    }
+    found = read(**sound | status)
+    with pytest.raises(ValueError, match=named):
+        raise found.problem or AssertionError("it was taken")
+    assert (found.update_time, found.reclaimable, dict(found.pods)) == (None, None, {})
+
+
+def test_a_refused_report_does_not_hold_on_to_the_object() -> None:
+    class Watched(NodeMetric, frozen=True, weakref=True):
+        pass
+
+    metric = msgspec.convert({"metadata": {"name": "n1"}, "status": {"updateTime": "never"}}, Watched)
+    gone = weakref.ref(metric)
+    found = report.read(metric)
+    del metric
+    gc.collect()
+    assert found.problem is not None
+    assert gone() is None
+
+
+def test_equal_specs_are_kept_once() -> None:
+    wire = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}}
+    first, second = (report.read(msgspec.convert(wire, NodeMetric)) for _ in range(2))
+    assert first.spec is second.spec
+
+
+TEXTS = st.text(max_size=6) | st.sampled_from(["1", "-1", "100m", "1e3", "9" * 70, "12E", "0001-01-01T00:00:00+23:59"])
+
+
+@given(cpu=TEXTS, memory=TEXTS, time=TEXTS)
+def test_no_text_is_too_strange_and_no_usage_negative(cpu: str, memory: str, time: str) -> None:
+    pods = [{"name": cpu, "namespace": memory, "podUsage": used(cpu, memory), "priority": time}]
+    found = read(updateTime=time, nodeMetric={"nodeUsage": used(cpu, memory)}, podsMetric=pods)
+    assert all(min(each.usage) >= 0 for each in found.pods.values())
+    assert found.usage is None or min(found.usage) >= 0
+    assert (found.problem is None) == (found.update_time is not None)

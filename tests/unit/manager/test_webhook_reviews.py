@@ -1,0 +1,353 @@
+"""A review is answered whatever is in it, and what is no review is told so."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from deploy.local.apiserver import patching
+from manager.webhook import profiles, reviews, server
+from manager.webhook.configmap import ConfigAdmission
+from manager.webhook.pods import PodAdmission
+from manager.webhook.profiles import PriorityClassObject, Profile
+from manager.webhook.reviews import Answer, Request
+from shared import names
+from shared.api.profile import ClusterColocationProfile
+from shared.errors import HeadroomError
+from tests.unit.manager.objects import node
+
+MID = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
+NATIVE = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+TRANSLATED = {"requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "1Gi"}}
+
+
+class Known:
+    """What of a cluster is known, as a test says it."""
+
+    def __init__(self, *specs: dict[str, Any], namespace: dict[str, str] | None = None) -> None:
+        self._profiles = [
+            profiles.accepted(msgspec.convert({"metadata": {"name": f"p{index}"}, **each}, ClusterColocationProfile))
+            for index, each in enumerate(specs)
+        ]
+        self._namespace = namespace
+        self.missing: list[str] = []
+
+    def profiles(self) -> Sequence[Profile]:
+        return self._profiles
+
+    def priority_class(self, name: str) -> PriorityClassObject | None:
+        return PriorityClassObject(value=7000) if name == "koord-mid" else None
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        if self._namespace is None:
+            raise HeadroomError(f"{name} cannot be read")
+        return self._namespace
+
+    def unread(self) -> list[str]:
+        return self.missing
+
+
+def pod(resources: object = NATIVE, labels: object = None, **spec: object) -> dict[str, Any]:
+    metadata = {"name": "p", "labels": MID if labels is None else labels}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}], **spec}}
+
+
+def asked(obj: object, resource: str = "pods", *, old: object = None, operation: str = "", **more: str) -> Request:
+    request = {
+        "uid": "u1",
+        "operation": operation or ("CREATE" if old is None else "UPDATE"),
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "namespace": "ns",
+        "object": obj,
+        "oldObject": old,
+        **more,
+    }
+    return reviews.decode(json.dumps(review(request)).encode())
+
+
+def review(request: object) -> dict[str, object]:
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def admitted(obj: dict[str, Any], known: Known | None = None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    answer = PodAdmission(known or Known()).review(asked(obj))
+    assert answer.denied is None
+    return patching.json_patch(obj, answer.operations), answer.warnings
+
+
+def resources_of(obj: dict[str, Any]) -> object:
+    return obj["spec"]["containers"][0]["resources"]
+
+
+def test_a_mid_pod_is_translated_and_others_are_let_alone() -> None:
+    changed, warnings = admitted(pod())
+    assert resources_of(changed) == TRANSLATED
+    assert warnings == ()
+    for labels in ({}, {names.LABEL_PRIORITY_CLASS: "koord-prod"}, {names.LABEL_PRIORITY_CLASS: "koord-free"}):
+        assert admitted(pod(labels=labels)) == (pod(labels=labels), ())
+
+
+def test_a_profile_makes_a_pod_mid() -> None:
+    known = Known({"spec": {"selector": {"matchLabels": {"app": "a"}}, "priorityClassName": "koord-mid"}})
+    changed, _ = admitted(pod(labels={"app": "a"}), known)
+    assert resources_of(changed) == TRANSLATED
+    assert changed["spec"]["priority"] == 7000
+    assert admitted(pod(labels={"app": "b"}), known)[0] == pod(labels={"app": "b"})
+
+
+def test_a_profile_or_the_pod_itself_can_keep_requests_as_they_are() -> None:
+    skip = {names.ANNOTATION_SKIP_UPDATE_RESOURCES: "true"}
+    changed, _ = admitted(pod(), Known({"metadata": {"name": "a", "annotations": skip}, "spec": {"qosClass": "LS"}}))
+    assert changed["metadata"]["labels"] == MID | {names.LABEL_QOS_CLASS: "LS"}
+    assert resources_of(changed) == NATIVE
+    own = pod()
+    own["metadata"]["annotations"] = skip
+    assert admitted(own) == (own, ())
+
+
+def test_a_profile_that_cannot_be_applied_is_passed_over_with_a_warning() -> None:
+    known = Known(
+        {"spec": {"priorityClassName": "of-nobody"}},
+        {"spec": {"patch": {"spec": {"containers": "none"}}}},
+        {"spec": {"patch": {"spec": None}}},
+        {"spec": {"labels": {"good": "one"}}},
+    )
+    changed, warnings = admitted(pod(), known)
+    assert changed["metadata"]["labels"] == MID | {"good": "one"}
+    assert resources_of(changed) == TRANSLATED
+    assert ["of-nobody" in warnings[0], "is no pod" in warnings[1], "is no pod" in warnings[2]] == [True] * 3
+
+
+def test_a_namespace_that_cannot_be_read_costs_the_profiles_and_not_the_translation() -> None:
+    changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}))
+    assert resources_of(changed) == TRANSLATED
+    assert warnings == ("no profile was applied: ns cannot be read",)
+
+
+def test_what_has_not_been_read_yet_is_told() -> None:
+    known = Known()
+    known.missing = ["profiles"]
+    assert admitted(pod(), known)[1] == ("profiles have not been read yet",)
+
+
+@pytest.mark.parametrize(
+    "bad", [pod({"requests": {"cpu": "lots"}}), pod("none"), pod(labels=5), {"metadata": {}}, [], None, "text"]
+)
+def test_a_pod_that_means_nothing_stays_as_it_is_with_a_warning(bad: Any) -> None:
+    answer = PodAdmission(Known()).review(asked(bad))
+    assert answer.denied is None
+    assert answer.operations == []
+    assert len(answer.warnings) == 1
+
+
+def test_requests_of_a_pod_as_a_whole_cannot_be_translated() -> None:
+    document = pod(resources={"requests": {"cpu": "1"}})
+    changed, warnings = admitted(document)
+    assert changed != document
+    document["spec"]["resources"] = {"limits": {"cpu": "2"}}
+    changed, warnings = admitted(document)
+    assert changed == document
+    assert "spec.resources" in warnings[0]
+
+
+def test_a_mirror_pod_shows_what_runs_and_is_let_alone() -> None:
+    mirror = pod()
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
+    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}})).review(asked(mirror)) == Answer()
+
+
+@pytest.mark.parametrize(
+    "other", [{"resource": "nodes"}, {"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}]
+)
+def test_nothing_is_changed_of_what_is_not_a_new_pod(other: dict[str, Any]) -> None:
+    assert PodAdmission(Known()).review(asked(pod(), **other)) == Answer()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_whatever_stands_in_a_pod_it_is_answered(junk: object) -> None:
+    for document in (
+        junk,
+        {"metadata": junk},
+        {"metadata": {"labels": MID}, "spec": junk},
+        pod(junk),
+        pod(labels=junk),
+    ):
+        assert PodAdmission(Known()).review(asked(document)).denied is None
+
+
+# The configuration
+
+
+def config_map(text: str | None, **data: str) -> dict[str, Any]:
+    keys = data if text is None else {names.CONFIG_KEY_COLOCATION: text, **data}
+    return {"metadata": {"name": "config", "namespace": "ns"}, "data": keys}
+
+
+def judged(new: object, old: object = None, name: str = "config") -> Answer:
+    nodes = [node("both", labels={"pool": "a", "zone": "z"}), node("one", labels={"pool": "a"})]
+    return ConfigAdmission("ns", "config", lambda: nodes).review(asked(new, "configmaps", old=old, name=name))
+
+
+def node_configs(*selectors: object, **strategy: object) -> str:
+    return json.dumps({"enable": True, "nodeConfigs": [{"nodeSelector": each, **strategy} for each in selectors]})
+
+
+def labelled(**labels: str) -> dict[str, object]:
+    return {"matchLabels": labels}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('{"enable": tru', ["ConfigMap ns/config colocation-config"]),
+        ('{"enabled": true}', ["enabled", "unknown field"]),
+        ('{"midCPUThresholdPercent": 140}', ["midCPUThresholdPercent: 140: must be between 0 and 100"]),
+        ('{"resourceDiffThreshold": 1.5}', ["resourceDiffThreshold: 1.5: must be at most 1"]),
+        ('{"midStaticCPUReservedPercent": 101}', ["midStaticCPUReservedPercent"]),
+        (node_configs(None), ["nodeConfigs[0].nodeSelector", "must select nodes"]),
+        (node_configs({}), ["nodeConfigs[0].nodeSelector", "must select nodes"]),
+        (node_configs(labelled(a="1"), degradeTimeMinutes=0), ["nodeConfigs[0].degradeTimeMinutes: 0"]),
+        (node_configs(labelled(a="1"), labelled(a="1", b="2")), ["nodeConfigs[1].nodeSelector", "nodeConfigs[0]"]),
+        (
+            node_configs(labelled(a="2"), {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
+            ["nodeConfigs[1].nodeSelector", "nodeConfigs[0]"],
+        ),
+        (node_configs({"matchExpressions": [{"key": "a", "operator": "Near"}]}), ["nodeConfigs[0].nodeSelector"]),
+    ],
+)
+def test_a_configuration_that_means_nothing_is_denied_by_field_and_value(text: str, parts: list[str]) -> None:
+    denied = judged(config_map(text)).denied
+    assert denied is not None
+    for part in parts:
+        assert part in denied
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"enable": true, "midCPUThresholdPercent": 40}',
+        node_configs(labelled(pool="a"), labelled(pool="b")),
+        node_configs({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, labelled(a="1")),
+    ],
+)
+def test_a_good_configuration_is_allowed(text: str) -> None:
+    assert judged(config_map(text)) == Answer()
+
+
+def test_only_a_changed_key_of_that_one_config_map_is_judged() -> None:
+    bad = config_map('{"nope": 1}')
+    assert judged(bad).denied
+    assert judged(bad, old=config_map("{}")).denied
+    assert judged(bad, old=config_map('{"nope": 1}', other="key")) == Answer()
+    assert judged(bad, name="another") == Answer()
+    assert judged(config_map(None, other="key")) == Answer()
+
+
+def test_selectors_that_meet_on_a_node_of_the_cluster_are_worth_a_warning() -> None:
+    answer = judged(config_map(node_configs(labelled(pool="a"), labelled(zone="z"))))
+    assert answer.denied is None
+    assert answer.warnings == ("Node both is selected by nodeConfigs[0] and nodeConfigs[1]; the first one counts",)
+
+
+# The wire
+
+
+class Served:
+    """The application, asked in process as the API server asks it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        webhooks = {"pods": PodAdmission(Known()).review, "fails": self.fail}
+        self.app = server.application(webhooks, server.Counters(self.registry))
+
+    def fail(self, _: Request) -> Answer:
+        raise ZeroDivisionError
+
+    async def post(self, path: str, body: bytes, **headers: str) -> httpx.Response:
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://webhook") as http:
+            return await http.post(path, content=body, headers=headers)
+
+    def asked(self, path: str, body: bytes, **headers: str) -> httpx.Response:
+        return asyncio.run(self.post(path, body, **headers))
+
+    def counted(self, outcome: str, webhook: str = "pods") -> float | None:
+        labels = {"webhook": webhook, "outcome": outcome}
+        return self.registry.get_sample_value("headroom_manager_webhook_reviews_total", labels)
+
+
+def body_of(obj: object) -> bytes:
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    return json.dumps(review({"uid": "u1", "operation": "CREATE", "resource": resource, "object": obj})).encode()
+
+
+def test_an_answer_carries_the_uid_and_a_json_patch() -> None:
+    served = Served()
+    answer = served.asked("/pods", body_of(pod())).json()
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response = answer["response"]
+    assert (response["uid"], response["allowed"], response["patchType"]) == ("u1", True, "JSONPatch")
+    assert resources_of(patching.json_patch(pod(), json.loads(base64.b64decode(response["patch"])))) == TRANSLATED
+    assert served.asked("/pods", body_of(pod(labels={}))).json()["response"] == {"uid": "u1", "allowed": True}
+    assert (served.counted("mutated"), served.counted("unchanged")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"\xff\xfe",
+        b"{}",
+        b"[]",
+        json.dumps(review(None)).encode(),
+        json.dumps(review({"uid": "", "operation": "CREATE", "resource": {}})).encode(),
+        json.dumps({**review({}), "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+        b'{"a":' * 100_000,
+    ],
+)
+def test_what_is_no_review_is_told_so(body: bytes) -> None:
+    served = Served()
+    assert served.asked("/pods", body).status_code == 400
+    assert served.counted("refused") == 1
+
+
+def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:
+    served = Served()
+    assert served.asked("/pods", b" " * (server.MAX_BODY_BYTES + 1)).status_code == 413
+    assert served.counted("refused") == 1
+
+
+def test_an_error_of_our_own_allows_the_object_as_it_is_and_is_counted() -> None:
+    served = Served()
+    response = served.asked("/fails", body_of(pod())).json()["response"]
+    assert response["allowed"] is True
+    assert "patch" not in response
+    assert "internal error" in response["warnings"][0]
+    assert served.counted("error", "fails") == 1
+    assert served.registry.get_sample_value("headroom_manager_webhook_errors_total", {"webhook": "fails"}) == 1
+
+
+def test_a_denial_is_a_status_that_people_can_read() -> None:
+    encoded = json.loads(reviews.encode("u1", Answer(denied="x" * 5000, warnings=("a\nb",))))["response"]
+    assert encoded["allowed"] is False
+    assert encoded["status"]["code"] == 403
+    assert len(encoded["status"]["message"]) == reviews.MAX_TEXT
+    assert encoded["warnings"] == ["a b"]
