@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 from deploy.local.control_plane import MissingBinary, binary
+from shared.kube.client import Client
+from shared.kube.errors import NotFound
+from shared.kube.resources import Resource
 from tests.chart.helm import Helm
+from tests.support import eventually
 from tests.support.apiserver import REAL, ApiServer, RealApiServer, started
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 def program(name: str, cluster_kind: str) -> Path:
@@ -30,6 +36,8 @@ def helm(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def server(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """The API server that --cluster names; on a real one the chart is installed, without pods."""
     server = started(cluster_kind, tmp_path_factory.mktemp("apiserver"))
+    for kind in ("Issuer", "Certificate"):  # which the chart makes objects of
+        add_kind(server.client(), Resource("cert-manager.io", "v1", f"{kind.lower()}s", namespaced=True), kind)
     yield server
     server.close()
 
@@ -42,3 +50,29 @@ def real(request: pytest.FixtureRequest, cluster_kind: str) -> RealApiServer:
     server = request.getfixturevalue("server")
     assert isinstance(server, RealApiServer)
     return server
+
+
+def add_kind(client: Client, resource: Resource, kind: str, field: str = "spec") -> None:
+    """A custom kind of others, so far as an API server can tell whether something is one: it takes anything there."""
+    anything = {"x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {field: anything}}}
+    spec = {
+        "group": resource.group,
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "names": {"kind": kind, "plural": resource.plural},
+        "versions": [{"name": resource.version, "served": True, "storage": True, "schema": schema}],
+    }
+    # Kubernetes' own groups take no others.
+    approved = {"api-approved.kubernetes.io": "unapproved, experimental-only"}
+    metadata = {"name": str(resource), "annotations": approved}
+    body = {"apiVersion": CRDS.api_version, "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec}
+    client.create(CRDS, body)
+
+    def served() -> bool:
+        try:
+            client.list(resource)
+        except NotFound:
+            return False
+        return True
+
+    eventually(served, 30.0)

@@ -12,11 +12,14 @@ from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
-from shared.kube.resources import LEASES, NODEMETRICS, NODES
+from shared.kube.resources import LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
+from tests.chart.conftest import add_kind
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
 
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
+BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
+ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
 
 
@@ -85,6 +88,42 @@ def test_everything_that_is_ours_goes_and_nothing_else(leftovers: Leftovers) -> 
     assert leftovers.metrics() == {"found-there"}
     with pytest.raises(NotFound):
         leftovers.client.get(LEASES, LEASE_NAME, leftovers.namespace)
+
+
+def test_batch_goes_with_what_stands_beside_it_unless_another_offers_it(leftovers: Leftovers) -> None:
+    leftovers.add_node("a", annotations=ORIGIN)
+    conditions = [
+        {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""},
+        {"type": names.CONDITION_BATCH_SHORTFALL, "status": "False", "reason": "OfferSuffices", "message": ""},
+    ]
+    status = {"capacity": NATIVE | BATCH, "allocatable": NATIVE | BATCH, "conditions": conditions}
+    leftovers.client.patch(NODES, "a", {"status": status}, subresource="status")
+    assert _lines(leftovers.cleanup("--offers", "mid")) == [f"removed from node a: {names.MID_CPU}, {names.MID_MEMORY}"]
+    assert _lines(leftovers.cleanup()) == [
+        f"removed from node a: {', '.join((*ORIGIN, *BATCH))}",
+        f"removed from node a: {names.CONDITION_BATCH_SHORTFALL}",
+    ]
+    node = leftovers.client.get(NODES, "a")
+    assert node["status"]["capacity"] == node["status"]["allocatable"] == NATIVE
+    assert [each["type"] for each in node["status"]["conditions"]] == ["Ready"]
+    assert not ORIGIN.keys() & node["metadata"].get("annotations", {}).keys()
+
+
+def test_batch_goes_from_the_zones_of_nodes_and_what_agents_say_of_them_stays(leftovers: Leftovers) -> None:
+    client = leftovers.client
+    add_kind(client, NODERESOURCETOPOLOGIES, "NodeResourceTopology", "zones")
+    native = {"name": "cpu", "capacity": "2", "allocatable": "2", "available": "1"}
+    batch = [dict.fromkeys(("capacity", "allocatable", "available"), "0") | {"name": name} for name in BATCH]
+    costs = [{"name": "node-0", "value": 10}]
+    for name, resources in (("a", [*batch, native]), ("b", [native])):
+        zones = [{"name": "node-0", "type": "Node", "costs": costs, "resources": resources}]
+        body = {"apiVersion": NODERESOURCETOPOLOGIES.api_version, "kind": "NodeResourceTopology", "zones": zones}
+        client.create(NODERESOURCETOPOLOGIES, body | {"metadata": {"name": name}})
+    assert _lines(leftovers.cleanup("--offers", "mid")) == ["nothing to remove"]
+    assert _lines(leftovers.cleanup()) == [f"removed from the zones of node a: {', '.join(BATCH)}"]
+    for name in ("a", "b"):
+        (zone,) = client.get(NODERESOURCETOPOLOGIES, name)["zones"]
+        assert (zone["costs"], zone["resources"]) == (costs, [native])
 
 
 def test_a_second_run_finds_nothing_to_remove(leftovers: Leftovers) -> None:

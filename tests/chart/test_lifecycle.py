@@ -1,8 +1,11 @@
 """A release's whole life: install, upgrade, rollback, uninstall, and nothing left; with pods only on a real cluster."""
 
+import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,41 +13,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
+from manager.webhook.certificates import Rotation
+from manager.webhook.keeping import Registration, SharedSecret
+from manager.webhook.tls import Tls
 from shared import names
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.errors import AlreadyExists, Forbidden, NotFound
 from shared.kube.resources import (
+    CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
+    MUTATINGWEBHOOKS,
     NAMESPACES,
     NODEMETRICS,
     NODES,
     PODS,
+    SECRETS,
     SERVICEACCOUNTS,
+    VALIDATINGWEBHOOKS,
     Resource,
 )
 from shared.names import PriorityClass
 from shared.quantity import Resources
-from tests.chart.conftest import program
-from tests.chart.helm import CI, Helm
+from tests.chart.conftest import CRDS, program
+from tests.chart.helm import CI, QUIET, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, RealApiServer
 
 NAMESPACE = names.INSTALL_NAMESPACE
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
 JOBS = Resource("batch", "v1", "jobs", namespaced=True)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", namespaced=True)
+WEBHOOK = f"{RELEASE}-webhook"
 NODE = "chart-worker"
 CGROUP_PARENT = "headroom-chart-tests"
 NATIVE = {"cpu": "4", "memory": "8Gi"}
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
-
-# A release without processes: what they do is not what this is about, and one machine has each port once.
-QUIET = ("--set", "manager.replicas=0", "--set-string", "agent.nodeSelector.none=there")
 
 
 class Release:
@@ -84,7 +93,8 @@ def release(server: ApiServer, cluster_kind: str, tmp_path: Path) -> Release:
     helm = Helm(program("helm", cluster_kind), tmp_path / "helm", server.kubeconfig)
     kubectl = Kubectl(program("kubectl", cluster_kind), server.kubeconfig)
     helm.must("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
-    kubectl.must("delete", "crd", str(NODEMETRICS), "--ignore-not-found")  # the embedded one starts with it
+    # The embedded one starts with them.
+    kubectl.must("delete", "crd", str(NODEMETRICS), str(CLUSTERCOLOCATIONPROFILES), "--ignore-not-found")
     client = server.client()
     with suppress(AlreadyExists):
         client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -122,7 +132,7 @@ def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_one
 ) -> None:
     older = tmp_path / "older"
     shutil.copytree(CHART, older)
-    (source,) = (older / "files" / "crds").glob("*.yaml")
+    source = older / "files" / "crds" / "nodemetrics.yaml"
     crd = yaml.safe_load(source.read_text("utf-8"))
     short_names = crd["spec"]["names"].pop("shortNames")
     source.write_text(yaml.safe_dump(crd))
@@ -178,6 +188,69 @@ def test_an_upgrade_that_changes_nothing_rolls_nothing(release: Release) -> None
         "get", "daemonset,deployment", "-n", NAMESPACE, "-o", "jsonpath={..metadata.generation}"
     )
     assert before == after
+
+
+APPLIES = {"by-the-server": "--server-side=true", "by-the-client": "--server-side=false"}
+
+
+@pytest.mark.parametrize("how", APPLIES.values(), ids=APPLIES.keys())
+def test_an_upgrade_keeps_the_webhooks_certificate_and_whom_api_servers_trust(release: Release, how: str) -> None:
+    if "--server-side" not in release.helm.must("upgrade", "--help"):
+        pytest.skip("this Helm has but one way")
+    client, changed = release.client, ("--set", "manager.webhook.timeoutSeconds=7")
+
+    def kept() -> dict[str, Any]:
+        return dict(client.get(SECRETS, WEBHOOK, NAMESPACE).get("data", {}))
+
+    def registered() -> list[tuple[str, int]]:
+        found = [client.get(resource, RELEASE)["webhooks"] for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS)]
+        return [(each["clientConfig"].get("caBundle", ""), each["timeoutSeconds"]) for (each,) in found]
+
+    release.apply(how)
+    assert kept() == {}
+    assert registered() == [("", 3), ("", 3)]
+    registration = Registration(client, RELEASE)
+    SharedSecret(
+        client,
+        NAMESPACE,
+        WEBHOOK,
+        Tls(),
+        hosts=(f"{WEBHOOK}.{NAMESPACE}.svc",),
+        rotation=Rotation(),
+        registration=registration,
+        is_leader=lambda: True,
+    ).turn()
+    certificate = kept()
+    authority = certificate["ca.crt"]
+    assert authority
+
+    release.apply(how, *changed)
+    assert (kept(), registered()) == (certificate, [(authority, 7), (authority, 7)])
+    release.apply(how)
+    assert (kept(), registered()) == (certificate, [(authority, 3), (authority, 3)])
+    release.must("rollback", "2")
+    assert (kept(), registered()) == (certificate, [(authority, 7), (authority, 7)])
+
+
+def test_an_upgrade_takes_the_webhook_away_and_brings_it_back(release: Release) -> None:
+    def there() -> set[str]:
+        kinds = "secrets,services,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+        kinds += ",issuers.cert-manager.io,certificates.cert-manager.io"
+        selector = f"app.kubernetes.io/instance={RELEASE}"
+        found = release.kubectl.must("get", kinds, "-n", NAMESPACE, "-l", selector, "-o", "name").splitlines()
+        own = [line for line in found if line.endswith((f"/{WEBHOOK}", f"/{RELEASE}"))]
+        return {re.split("[./]", line)[0] for line in own}
+
+    own = {"service", "mutatingwebhookconfiguration", "validatingwebhookconfiguration"}
+    for values, expected in (
+        ((), own | {"secret"}),
+        (("--set", "manager.webhook.enabled=false"), set()),
+        ((), own | {"secret"}),
+        (("--set", "manager.webhook.certificates=cert-manager"), own | {"issuer", "certificate"}),
+        ((), own | {"secret"}),
+    ):
+        release.apply(*values)
+        assert there() == expected
 
 
 def test_an_uninstall_leaves_nothing_not_even_mid_on_a_node(release: Release, node: str) -> None:
@@ -236,7 +309,7 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     # They share this machine's network, on which a port can be had once.
     release.run("--set", "manager.replicas=1", "--set", f"agent.state.hostPath={state}", *settings)
     size = client.get(NODES, node)["status"]["capacity"]["memory"]
-    client.create(PODS, _idle_pod(str(Resources.parse({"memory": size}).memory_bytes // 2)), "default")
+    client.create(PODS, _pod("idle", str(Resources.parse({"memory": size}).memory_bytes // 2)), "default")
 
     namespace = ("-n", NAMESPACE, "--timeout=90s")
     release.kubectl.must("rollout", "status", f"daemonset/{RELEASE}-agent", *namespace)
@@ -253,11 +326,65 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     eventually(lambda: not release.left_behind(before), 60.0, 0.5)
 
 
+def test_its_own_pod_translates_pods_and_refuses_a_policy_that_means_nothing(
+    release: Release, node: str, tmp_path: Path
+) -> None:
+    """The manager's pod as it is on any cluster, which the API server finds by its Service."""
+    client = release.client
+    before = release.kubectl.everything()
+    release.run("--set", "manager.replicas=1", "--set-string", "agent.nodeSelector.none=there")
+    _publish_endpoint(client)
+    release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", "-n", NAMESPACE, "--timeout=90s")
+
+    pod = tmp_path / "pod.json"
+    pod.write_text(json.dumps(_pod("lent-to", "64Mi", PriorityClass.MID)))
+
+    def translated() -> bool:
+        stored = json.loads(release.kubectl.must("create", "-f", str(pod), "--dry-run=server", "-o", "json"))
+        return bool(stored["spec"]["containers"][0]["resources"] == {"requests": {names.MID_MEMORY: "64Mi"}})
+
+    eventually(translated, 60.0, 0.5)
+    (manager,) = [each for each in psutil.process_iter() if f"--webhook-secret={WEBHOOK}" in _command(each)]
+    assert set(manager.uids()) == {65532}
+    bad = {"data": {names.CONFIG_KEY_COLOCATION: '{"enable": true, "degradeTimeMinutes": 0}'}}
+    with pytest.raises(Forbidden, match="degradeTimeMinutes: 0: must be greater than 0"):
+        client.patch(CONFIGMAPS, names.CONFIG_MAP, bad, NAMESPACE)
+
+    client.delete(ENDPOINT_SLICES, WEBHOOK, NAMESPACE)
+    release.must("uninstall", "--timeout", "120s")
+    eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+def _publish_endpoint(client: Client) -> None:
+    """Pods have this machine's loopback address, which is no endpoint; it has another one on which they answer."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        address = probe.getsockname()[0]
+    body = {
+        "apiVersion": ENDPOINT_SLICES.api_version,
+        "kind": "EndpointSlice",
+        "metadata": {"name": WEBHOOK, "labels": {"kubernetes.io/service-name": WEBHOOK}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address]}],
+        "ports": [{"name": "webhook", "port": 9443}],
+    }
+    client.create(ENDPOINT_SLICES, body, NAMESPACE)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
 def _predicted(metrics: list[dict[str, Any]]) -> bool:
     return any("prodReclaimableMetric" in metric.get("status", {}) for metric in metrics)
 
 
-def _idle_pod(memory: str) -> dict[str, Any]:
+def _pod(name: str, memory: str, priority_class: PriorityClass = PriorityClass.PROD) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": "none",
@@ -267,6 +394,6 @@ def _idle_pod(memory: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "idle", "labels": {names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value}},
+        "metadata": {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: priority_class.value}},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
     }

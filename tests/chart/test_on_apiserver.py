@@ -1,36 +1,45 @@
 """What a real kube-apiserver says to the chart: its objects, its access rights, its admission policy."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.local import identities
+from deploy.local.identities import CHART, RELEASE
 from manager.main import LEASE_NAME
 from shared import names
-from shared.kube.client import Client
+from shared.kube.client import Client, Patch
 from shared.kube.config import Connection, StaticToken
-from shared.kube.errors import Forbidden, Unauthorized
+from shared.kube.errors import Forbidden, NotFound, Unauthorized
 from shared.kube.resources import (
+    CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
     EVENTS,
     LEASES,
+    MUTATINGWEBHOOKS,
     NAMESPACES,
     NODEMETRICS,
+    NODERESOURCETOPOLOGIES,
     NODES,
     PODS,
+    PRIORITYCLASSES,
+    SECRETS,
+    VALIDATINGWEBHOOKS,
     Resource,
 )
 from tests.chart.conftest import program
-from tests.chart.helm import CI, Helm, pods
+from tests.chart.helm import CI, QUIET, Helm, pods
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import RealApiServer
 
 OWN, OTHER = "node-a", "node-b"
+MUTATING, TOPOLOGY = "MutatingWebhookConfiguration", "NodeResourceTopology"
 NAMESPACE = names.INSTALL_NAMESPACE
-SECRETS = Resource("", "v1", "secrets", namespaced=True)
+WEBHOOK_SECRET, WEBHOOK_CONFIGURATION = f"{RELEASE}-webhook", RELEASE
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 
@@ -81,6 +90,16 @@ def _live_through(client: Client) -> None:
     client.delete(NODEMETRICS, "passing")
 
 
+def _unless_absent(call: Call) -> Call:
+    """Of a kind that is not there: what matters is that nobody is forbidden to ask."""
+
+    def attempt(client: Client) -> None:
+        with suppress(NotFound):
+            call(client)
+
+    return attempt
+
+
 STATUS = {"status": {"updateTime": "2026-01-01T00:00:00Z"}}
 LABEL = {"metadata": {"labels": {"example.com/x": "y"}}}
 OF_CONFIG = f"metadata.name={names.CONFIG_MAP}"
@@ -125,6 +144,18 @@ MANAGER_MAY: dict[str, Call] = {
         c.patch(EVENTS, f"{OWN}.x", {"count": 2}, "default"),
     ),
     "tell about the ConfigMap": lambda c: c.create(EVENTS, _event(NAMESPACE), NAMESPACE),
+    "follow zones": _unless_absent(_watch(NODERESOURCETOPOLOGIES)),
+    "offer Batch in zones": _unless_absent(lambda c: c.patch(NODERESOURCETOPOLOGIES, OWN, [], kind=Patch.JSON)),
+    "follow profiles": _watch(CLUSTERCOLOCATIONPROFILES),
+    "follow PriorityClasses": _watch(PRIORITYCLASSES),
+    "follow namespaces": _watch(NAMESPACES),
+    "look at a namespace": lambda c: c.get(NAMESPACES, "default"),
+    "read the webhook's certificate": lambda c: c.get(SECRETS, WEBHOOK_SECRET, NAMESPACE),
+    "keep the webhook's certificate": lambda c: c.patch(SECRETS, WEBHOOK_SECRET, {"data": {}}, NAMESPACE),
+    "tell whom to trust": lambda c: [
+        (c.get(resource, WEBHOOK_CONFIGURATION), c.patch(resource, WEBHOOK_CONFIGURATION, [], kind=Patch.JSON))
+        for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS)
+    ],
 }
 MANAGER_MUST_NOT: dict[str, Call] = {
     "create a node": lambda c: c.create(NODES, _object(NODES, "Node", "new")),
@@ -137,6 +168,19 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
     "bind a pod": lambda c: c.bind(NAMESPACE, "any", OWN),
     "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
+    "read another secret": lambda c: c.get(SECRETS, "other", NAMESPACE),
+    "read the webhook's secret elsewhere": lambda c: c.get(SECRETS, WEBHOOK_SECRET, "default"),
+    "create a secret": lambda c: c.create(SECRETS, _object(SECRETS, "Secret", "new"), NAMESPACE),
+    "delete the webhook's secret": lambda c: c.delete(SECRETS, WEBHOOK_SECRET, NAMESPACE),
+    "change another webhook": lambda c: c.patch(MUTATINGWEBHOOKS, "other", [], kind=Patch.JSON),
+    "list webhooks": lambda c: c.list(MUTATINGWEBHOOKS),
+    "create a webhook": lambda c: c.create(MUTATINGWEBHOOKS, _object(MUTATINGWEBHOOKS, MUTATING, "new")),
+    "delete a webhook": lambda c: c.delete(VALIDATINGWEBHOOKS, WEBHOOK_CONFIGURATION),
+    "change a profile": lambda c: c.patch(CLUSTERCOLOCATIONPROFILES, "any", {"spec": {}}),
+    "change a PriorityClass": lambda c: c.patch(PRIORITYCLASSES, "any", {"description": ""}),
+    "change a namespace": lambda c: c.patch(NAMESPACES, NAMESPACE, LABEL),
+    "create zones": lambda c: c.create(NODERESOURCETOPOLOGIES, _object(NODERESOURCETOPOLOGIES, TOPOLOGY, OWN)),
+    "delete zones": lambda c: c.delete(NODERESOURCETOPOLOGIES, OWN),
     "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
     "read ConfigMaps elsewhere": lambda c: c.list(CONFIGMAPS, "default", field_selector=OF_CONFIG),
     "change its ConfigMap": lambda c: c.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": {}}, NAMESPACE),
@@ -152,8 +196,11 @@ MANAGER_MUST_NOT: dict[str, Call] = {
 
 
 @pytest.fixture(scope="module")
-def cluster(real: RealApiServer) -> RealApiServer:
+def cluster(real: RealApiServer, helm: Helm) -> RealApiServer:
     """Two nodes with their NodeMetrics, as a manager leaves them."""
+    # With the rights of a release that nobody has said anything about; what is installed so far is for local clusters.
+    kubeconfig = ("--kubeconfig", real.kubeconfig)
+    helm.must("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-values", *QUIET, *kubeconfig)
     client = real.client()
     client.create(NAMESPACES, _object(NAMESPACES, "Namespace", "koordinator-system"))
     for name in (OWN, OTHER):
@@ -226,6 +273,27 @@ def test_the_manager_may(manager: Client, call: Call) -> None:
 def test_the_manager_must_not(manager: Client, call: Call) -> None:
     with pytest.raises(Forbidden, match="cannot"):
         call(manager)
+
+
+def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: RealApiServer, helm: Helm) -> None:
+    def set_formula(formula: str) -> None:
+        value = ("--set", f"colocationConfig.strategy.midFormula={formula}")
+        helm.must("upgrade", RELEASE, CHART, "-n", NAMESPACE, *QUIET, *value, "--kubeconfig", cluster.kubeconfig)
+
+    def may_evict() -> bool:
+        try:
+            cluster.client(cluster.manager_connection()).evict("kube-system", "any")
+        except NotFound:
+            return True
+        except Forbidden:
+            return False
+        raise AssertionError("there is no such pod")
+
+    set_formula("seed-mixed")
+    eventually(may_evict)
+    cluster.client(cluster.manager_connection()).create(EVENTS, _event("kube-system"), "kube-system")
+    set_formula("seed")
+    eventually(lambda: not may_evict())
 
 
 class TestNodeIsolation:

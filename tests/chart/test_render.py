@@ -11,13 +11,18 @@ import yaml
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART
 from manager.main import LEASE_NAME
+from manager.scheduling import args as scheduling_args
 from manager.settings import ManagerSettings
+from manager.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from shared import names, settings
 from shared.api import colocation
+from shared.kube.resources import NODEMETRICS
+from shared.names import Tier
 from tests.chart.helm import CI, Helm, Manifest, containers, one, pods
 
 DEFAULT = CHART / "ci" / "default-values.yaml"
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
+CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
 every_ci = pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
 
@@ -104,9 +109,161 @@ def test_no_rule_has_a_wildcard_and_every_binding_leads_to_a_role_and_an_account
             assert ("ServiceAccount", subject["namespace"], subject["name"]) in known
 
 
+def _rules(objects: list[Manifest], kind: str, name: str) -> dict[str, Manifest]:
+    """By their resource; of several for one, the one that is held to names."""
+    rules = sorted(one(objects, kind, name)["rules"], key=lambda rule: "resourceNames" in rule)
+    return {resource: rule for rule in rules for resource in rule["resources"]}
+
+
 def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: list[Manifest]) -> None:
-    rules = one(defaults, "Role", "headroom-manager")["rules"]
-    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [[LEASE_NAME]]
+    assert _rules(defaults, "Role", "headroom-manager")["leases"]["resourceNames"] == [LEASE_NAME]
+
+
+def _settings(helm: Helm, tmp_path: Path, *arguments: str | Path) -> tuple[list[Manifest], ManagerSettings]:
+    """What is rendered, and with which settings its manager runs."""
+    objects = helm.objects(*arguments)
+    (container,) = pods(objects)["manager"]["spec"]["containers"]
+    (config_map,) = [item for item in objects if "manager.yaml" in item.get("data", {})]
+    return objects, _loaded(ManagerSettings, config_map, tmp_path, *container["args"])
+
+
+def _of_webhook(objects: list[Manifest]) -> set[str]:
+    """Kinds of the objects that there are for the webhook alone."""
+    kinds = {item["kind"] for item in objects if item["kind"].endswith("WebhookConfiguration")}
+    return kinds | {item["kind"] for item in objects if "-webhook" in item["metadata"]["name"]}
+
+
+@pytest.mark.parametrize("values", [DEFAULT, EVERYTHING], ids=["default", "everything"])
+def test_the_webhook_is_served_where_it_is_registered_with_a_certificate_that_may_be_kept(
+    helm: Helm, tmp_path: Path, values: Path
+) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", values)
+    name = settings_.webhook_secret
+    assert name == one(objects, "Secret", name)["metadata"]["name"]
+    assert "data" not in one(objects, "Secret", name)
+    (port,) = one(objects, "Service", name)["spec"]["ports"]
+    (container,) = pods(objects)["manager"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports[port["targetPort"]] == int(settings_.webhook_listen.rpartition(":")[2])
+    paths = {}
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (webhook,) = one(objects, kind, settings_.webhook_configuration)["webhooks"]
+        service = webhook["clientConfig"].pop("service")
+        assert webhook["clientConfig"] == {}  # whom to trust there is for the manager to say
+        paths[kind] = service.pop("path")
+        assert service == {"name": name, "namespace": names.INSTALL_NAMESPACE, "port": port["port"]}
+    assert list(paths.values()) == [f"/{MUTATE_PODS}", f"/{VALIDATE_CONFIG}"]
+    assert settings_.webhook_hosts == (f"{name}.{names.INSTALL_NAMESPACE}.svc",)
+    component = name.replace("-webhook", "-manager")
+    assert _rules(objects, "Role", component)["secrets"]["resourceNames"] == [name]
+    kept = _rules(objects, "ClusterRole", component)["mutatingwebhookconfigurations"]
+    assert (kept["resourceNames"], kept["verbs"]) == ([settings_.webhook_configuration], ["get", "patch"])
+
+
+def test_nobody_waits_for_the_webhook_in_its_own_namespace_or_in_the_systems(helm: Helm) -> None:
+    for values, more in ((DEFAULT, []), (EVERYTHING, [{"key": "example.com/frozen", "operator": "DoesNotExist"}])):
+        objects = helm.objects("--values", values)
+        (configuration,) = [item for item in objects if item["kind"] == "MutatingWebhookConfiguration"]
+        (webhook,) = configuration["webhooks"]
+        spared = {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["kube-system", names.INSTALL_NAMESPACE],
+        }
+        assert webhook["namespaceSelector"]["matchExpressions"] == [*more, spared]
+    in_the_systems = helm.template("--namespace", "kube-system", "--show-only", "templates/webhook.yaml")
+    assert 'values: ["kube-system"]' in in_the_systems
+
+
+def test_a_webhook_that_does_not_answer_holds_nobody_up_unless_that_is_wanted(helm: Helm) -> None:
+    def policies(values: Path) -> list[str]:
+        kinds = [item for item in helm.objects("--values", values) if item["kind"].endswith("WebhookConfiguration")]
+        return [item["webhooks"][0]["failurePolicy"] for item in sorted(kinds, key=lambda item: str(item["kind"]))]
+
+    assert policies(DEFAULT) == ["Ignore", "Ignore"]
+    assert policies(EVERYTHING) == ["Fail", "Ignore"]
+
+
+def test_with_cert_manager_the_manager_may_read_no_secret_and_change_no_webhook(helm: Helm, tmp_path: Path) -> None:
+    values = ("--set", "manager.webhook.certificates=cert-manager")
+    objects, settings_ = _settings(helm, tmp_path, *values)
+    assert settings_.webhook_certificates == "files"
+    spec = pods(objects)["manager"]["spec"]
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "webhook"]
+    assert (mount["mountPath"], mount["readOnly"]) == (settings_.webhook_certificate_directory, True)
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "webhook"]
+    certificate = one(objects, "Certificate", "headroom-webhook")
+    assert volume["secret"] == {"secretName": certificate["spec"]["secretName"], "optional": True}
+    assert certificate["spec"]["dnsNames"] == [f"headroom-webhook.{names.INSTALL_NAMESPACE}.svc"]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = one(objects, kind, "headroom")["metadata"]["annotations"]
+        source = f"{names.INSTALL_NAMESPACE}/{certificate['metadata']['name']}"
+        assert annotations == {"cert-manager.io/inject-ca-from": source}
+    assert "Secret" not in _of_webhook(objects)
+    assert "secrets" not in _rules(objects, "Role", "headroom-manager")
+    assert "mutatingwebhookconfigurations" not in _rules(objects, "ClusterRole", "headroom-manager")
+    # The chain of the release's own authority, which is left out where another one issues.
+    issuer = one(objects, "Issuer", certificate["spec"]["issuerRef"]["name"])
+    authority = one(objects, "Certificate", issuer["spec"]["ca"]["secretName"])
+    assert authority["spec"]["isCA"] is True
+    assert one(objects, "Issuer", authority["spec"]["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    others = helm.objects("--values", CHART / "ci" / "cert-manager-values.yaml")
+    assert [item["spec"]["issuerRef"]["name"] for item in others if item["kind"] == "Certificate"] == ["internal"]
+    assert "Issuer" not in {item["kind"] for item in others}
+
+
+@pytest.mark.parametrize(
+    "value", ["manager.webhook.enabled=false", "manager.settings.dryRun=true", "manager.enabled=false"]
+)
+def test_where_nothing_serves_the_webhook_nothing_is_there_for_it(helm: Helm, value: str) -> None:
+    objects = helm.objects("--set", value, "--set", "networkPolicy.enabled=true")
+    assert _of_webhook(objects) == set()
+    assert "webhook" not in json.dumps([item for item in objects if item["kind"] != "CustomResourceDefinition"])
+
+
+def test_a_webhook_that_others_register_is_served_all_the_same(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--set", "manager.webhook.register=false")
+    assert _of_webhook(objects) == {"Secret", "Service"}
+    assert settings_.webhook_listen
+
+
+@pytest.mark.parametrize(("grace", "waits"), [(30, True), (6, True), (5, False), (0, False)])
+def test_a_manager_that_ends_is_asked_for_a_while_longer_if_there_is_time(helm: Helm, grace: int, waits: bool) -> None:
+    (container,) = pods(helm.objects("--set", f"manager.terminationGracePeriodSeconds={grace}"))["manager"]["spec"][
+        "containers"
+    ]
+    assert container.get("lifecycle") == ({"preStop": {"sleep": {"seconds": 5}}} if waits else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "granted"),
+    [
+        ([], False),
+        (["colocationConfig.strategy.midFormula=seed"], False),
+        (["colocationConfig.strategy.evictionAfterSeconds=off"], False),
+        (["colocationConfig.strategy.midFormula=seed-mixed"], True),
+        (["colocationConfig.strategy.evictionAfterSeconds=60"], True),
+        (["colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"], True),
+        (["colocationConfig.strategy.midFormula=seed-mixed", "colocationConfig.create=false"], False),
+        (["colocationConfig.strategy.midFormula=seed-mixed", "rbac.eviction=false"], False),
+        (["rbac.eviction=true", "colocationConfig.create=false"], True),
+    ],
+)
+def test_pods_may_be_evicted_where_the_policy_has_it_so(helm: Helm, values: list[str], granted: bool) -> None:
+    arguments = [word for value in values for word in ("--set", value)]
+    rules = _rules(helm.objects(*arguments), "ClusterRole", "headroom-manager")
+    assert ("pods/eviction" in rules) is granted
+    assert ("events" in rules) is granted  # about pods, in any namespace
+
+
+@pytest.mark.parametrize(("offers", "batch"), [("mid", False), ("batch", True), ("batch\\,mid", True)])
+def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: Path, offers: str, batch: bool) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--set", f"manager.settings.offers={offers}")
+    (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
+    named = [argument.removeprefix("--offers=") for argument in cleanup["args"] if "offers" in argument]
+    assert sorted(named) == sorted(settings_.tiers)
+    for role in ("headroom-manager", "headroom-cleanup"):
+        assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
 
 @every_ci
@@ -130,6 +287,8 @@ def test_every_object_bears_the_standard_labels_and_says_its_namespace(helm: Hel
         "CustomResourceDefinition",
         "ClusterRole",
         "ClusterRoleBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
         "PriorityClass",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
@@ -183,7 +342,8 @@ def test_the_rendered_settings_are_what_the_processes_read(helm: Helm, tmp_path:
     agent = _loaded(AgentSettings, one(objects, "ConfigMap", "lender-agent"), tmp_path)
     manager = _loaded(ManagerSettings, one(objects, "ConfigMap", "lender-manager"), tmp_path)
     assert (agent.cold_start_seconds, agent.sigma_cpu, agent.metric_retention_seconds) == (43200.0, 4.0, 7200)
-    assert (manager.dry_run, manager.lease_duration_seconds, manager.renew_deadline_seconds) == (True, 30, 20.0)
+    assert (manager.tiers, manager.write_rule) == ((Tier.MID,), "upstream")
+    assert (manager.lease_duration_seconds, manager.renew_deadline_seconds) == (30, 20.0)
 
 
 @every_ci
@@ -202,31 +362,52 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
             assert (loaded.cgroup_root, loaded.state_dir) == ("/host/cgroup", "/var/lib/headroom")
         else:
             assert loaded.namespace == names.INSTALL_NAMESPACE
+            assert {Path(loaded.load_aware_args).name} - {""} == config_map["data"].keys() - {"manager.yaml"}
 
 
-@pytest.mark.parametrize("component", ["agent", "manager"])
-def test_changed_settings_roll_the_pods_of_that_component_alone(helm: Helm, component: str) -> None:
-    before, after = pods(helm.objects()), pods(helm.objects("--set", f"{component}.settings.logLevel=debug"))
+@pytest.mark.parametrize(
+    ("component", "value"),
+    [
+        ("agent", "agent.settings.logLevel=debug"),
+        ("manager", "manager.settings.logLevel=debug"),
+        ("manager", "manager.loadAwareArgs.usageThresholds.cpu=65"),
+    ],
+)
+def test_changed_settings_roll_the_pods_of_that_component_alone(helm: Helm, component: str, value: str) -> None:
+    before, after = pods(helm.objects()), pods(helm.objects("--set", value))
     assert {name for name in before if before[name] != after[name]} == {component}
+
+
+def test_the_rendered_load_aware_arguments_are_what_the_manager_reads(helm: Helm, tmp_path: Path) -> None:
+    file = tmp_path / "load-aware-args.yaml"
+    file.write_text(one(helm.objects("--values", EVERYTHING), "ConfigMap", "lender-manager")["data"][file.name])
+    assert scheduling_args.load(str(file)).aggregated.usage_thresholds.cpu == 70
 
 
 def test_the_rendered_policy_is_what_the_manager_reads(helm: Helm) -> None:
     config_map = one(helm.objects("--values", EVERYTHING), "ConfigMap", "lender-policy")
     parsed = colocation.parse(config_map["data"][names.CONFIG_KEY_COLOCATION], source="chart")
     assert (parsed.cluster.enable, parsed.cluster.mid_cpu_threshold_percent) == (True, 40)
+    assert parsed.cluster.eviction_seconds(Tier.BATCH) == 600
     assert [config.strategy.enable for config in parsed.node_configs] == [False]
     assert not parsed.problems
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_the_crd_is_the_one_that_the_product_is_tested_with(helm: Helm, keep: bool) -> None:
-    (source,) = (CHART / "files" / "crds").glob("*.yaml")
+@pytest.mark.parametrize("source", CRD_FILES, ids=lambda path: path.stem)
+def test_each_crd_is_the_one_that_the_product_is_tested_with(helm: Helm, source: Path, keep: bool) -> None:
     expected = yaml.safe_load(source.read_text("utf-8"))
     rendered = one(
         helm.objects("--set", f"crds.keep={json.dumps(keep)}"), expected["kind"], expected["metadata"]["name"]
     )
     assert rendered["spec"] == expected["spec"]
     assert rendered["metadata"].get("annotations") == ({"helm.sh/resource-policy": "keep"} if keep else None)
+
+
+def test_the_profiles_crd_is_an_option(helm: Helm) -> None:
+    objects = helm.objects("--set", "crds.clusterColocationProfiles=false")
+    crds = [item["metadata"]["name"] for item in objects if item["kind"] == "CustomResourceDefinition"]
+    assert crds == [str(NODEMETRICS)]
 
 
 def test_the_bands_are_an_option(helm: Helm, defaults: list[Manifest]) -> None:
@@ -241,7 +422,8 @@ def test_the_bands_are_an_option(helm: Helm, defaults: list[Manifest]) -> None:
 def test_beside_koordinator_nothing_is_rendered_that_koordinator_owns(helm: Helm) -> None:
     objects = helm.objects("--values", CHART / "ci" / "koordinator-values.yaml")
     kinds = {item["kind"] for item in objects}
-    assert not kinds & {"CustomResourceDefinition", "PriorityClass"}
+    assert not kinds & {"CustomResourceDefinition", "PriorityClass", "Secret"}
+    assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
     assert names.CONFIG_MAP not in {item["metadata"]["name"] for item in objects}
     (container,) = pods(objects)["manager"]["spec"]["containers"]
     assert "--config-namespace=koordinator-system" in container["args"]
@@ -276,6 +458,16 @@ def test_nothing_but_hooks_of_the_cleanup_is_a_hook_and_each_cleans_up_after_its
         ("agent.livenessProbe.httpGet.path=/", "httpGet"),
         ("manager.settings.leaderElect=false", "leaderElect"),
         ("manager.settings.dryRun=sometimes", "/manager/settings/dryRun"),
+        ("manager.settings.webhookListen=:1", "webhookListen"),
+        ("manager.settings.loadAwareArgs=x", "loadAwareArgs"),
+        ("manager.loadAwareArgs.usageThresholds.gpu=1", "/manager/loadAwareArgs/usageThresholds"),
+        ("manager.webhook.certificates=files", "/manager/webhook/certificates"),
+        ("manager.webhook.failurePolicy=ignore", "/manager/webhook/failurePolicy"),
+        ("manager.webhook.timeoutSeconds=31", "/manager/webhook/timeoutSeconds"),
+        ("manager.webhook.certManager.issuerRef.kind=Issuer", "/manager/webhook/certManager/issuerRef"),
+        ("manager.webhook.namespaceSelector.app=x", "/manager/webhook/namespaceSelector"),
+        ("rbac.eviction=sometimes", "/rbac/eviction"),
+        ("colocationConfig.strategy.evictionAfterSeconds=0", "/colocationConfig/strategy/evictionAfterSeconds"),
         ("colocationConfig.strategy.enabled=true", "enabled"),
         ("colocationConfig.strategy.midFormula=guess", "/colocationConfig/strategy/midFormula"),
         ("colocationConfig.strategy.nodeConfigs[0].enabled=true", "/colocationConfig/strategy/nodeConfigs/0"),
@@ -296,14 +488,14 @@ def test_every_value_is_documented_and_in_the_schema() -> None:
     documented = re.findall(r"^ *# --.*\n(?: *#.*\n)* *(\w+):", text, re.MULTILINE)
     sections = re.findall(r"^ *# (?!--).*\n(?: *#.*\n)* *(\w+):", text, re.MULTILINE)
     assert values.keys() <= {*documented, *sections}
-    for section in ("agent", "manager", "image", "colocationConfig", "cleanup"):
+    for section in ("agent", "manager", "image", "colocationConfig", "crds", "rbac", "cleanup"):
         assert values[section].keys() <= {*documented, *sections, "livenessProbe", "readinessProbe"}
 
 
 def _loaded(kind: Any, config_map: Manifest, directory: Path, *arguments: str) -> Any:
     """The settings a process would have that finds the ConfigMap where its --config points."""
-    ((name, text),) = config_map["data"].items()
-    (directory / name).write_text(text)
+    name = f"{config_map['metadata']['labels']['app.kubernetes.io/component']}.yaml"
+    (directory / name).write_text(config_map["data"][name])
     flags = [argument for argument in arguments if not argument.startswith("--config=")]
     assert len(flags) == max(len(arguments) - 1, 0)
     argv = [f"--config={directory / name}", *flags]

@@ -9,7 +9,9 @@ from shared.api.core import Node, NodeStatus, Quantities
 from shared.api.meta import ObjectMeta
 
 MID: Quantities = {names.MID_CPU: "1000", names.MID_MEMORY: "1048576"}
-OTHERS: Quantities = {"cpu": "4", "memory": "8Gi", names.BATCH_CPU: "500", "example.com/gpu": "1"}
+BATCH: Quantities = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
+OTHERS: Quantities = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
+ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 
 
 def _node(
@@ -26,6 +28,20 @@ def test_mid_goes_from_capacity_and_allocatable_and_all_else_stays() -> None:
     found = cleanup.removal(_node(capacity=OTHERS | MID, allocatable=OTHERS | MID))
     nulls = {names.MID_CPU: None, names.MID_MEMORY: None}
     assert found == Removal({"status": {"capacity": nulls, "allocatable": nulls}}, (names.MID_CPU, names.MID_MEMORY))
+
+
+def test_batch_goes_with_the_annotation_that_stands_beside_it() -> None:
+    found = cleanup.removal(_node(allocatable=OTHERS | BATCH, annotations=ORIGIN | {"example.com/x": ""}))
+    assert found == Removal(
+        {"metadata": {"annotations": dict.fromkeys(ORIGIN)}, "status": {"allocatable": dict.fromkeys(BATCH)}},
+        (*ORIGIN, *BATCH),
+    )
+
+
+def test_a_tier_that_was_not_offered_belongs_to_somebody_else() -> None:
+    node = _node(allocatable=OTHERS | MID | BATCH, annotations=ORIGIN)
+    found = cleanup.removal(node, [names.Tier.MID])
+    assert found == Removal({"status": {"allocatable": dict.fromkeys(MID)}}, tuple(MID))
 
 
 def test_what_is_left_in_one_place_alone_goes_from_there() -> None:

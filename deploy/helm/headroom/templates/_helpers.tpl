@@ -54,6 +54,31 @@ helm.sh/chart: {{ printf "%s-%s" $chart.Name $chart.Version | replace "+" "_" | 
 {{- default .Release.Namespace .Values.colocationConfig.namespace }}
 {{- end }}
 
+{{/* Whether the manager serves the admission webhook, "" for no. A dry run changes nothing, pods included. */}}
+{{- define "headroom.webhook" -}}
+{{- $manager := .Values.manager }}
+{{- if and $manager.enabled $manager.webhook.enabled (not $manager.settings.dryRun) }}true{{ end }}
+{{- end }}
+
+{{/* The tiers that the manager offers, as {"tiers": [...]}. */}}
+{{- define "headroom.offers" -}}
+tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | toJson }}
+{{- end }}
+
+{{/* Whether the manager may evict pods, "" for no. */}}
+{{- define "headroom.eviction" -}}
+{{- $given := .Values.rbac.eviction }}
+{{- if eq (toString $given) "auto" }}
+{{- if .Values.colocationConfig.create }}
+{{- $strategy := .Values.colocationConfig.strategy }}
+{{- range prepend (default list $strategy.nodeConfigs) $strategy }}
+{{- $after := toString (default "auto" .evictionAfterSeconds) }}
+{{- if or (eq (default "" .midFormula) "seed-mixed") (not (has $after (list "auto" "off"))) }}true{{ end }}
+{{- end }}
+{{- end }}
+{{- else if $given }}true{{ end }}
+{{- end }}
+
 {{- define "headroom.image" -}}
 {{- if .Values.image.digest -}}
 image: {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
