@@ -129,7 +129,7 @@ class LocalSource:
         if layout is None:
             self._pods = PodProcesses(self._proc_root)
         else:
-            self._pods = PodCgroups(layout, self._descriptors, self._monotonic)
+            self._pods = PodCgroups(layout, self._descriptors, self._monotonic, only_numa_node=self._numa.only)
             self.description = layout.description
         logger.info("pods are measured through %s", self.description)
         return self._pods

@@ -24,12 +24,21 @@ class NumaNodes:
         self._nodes = sys_root / "devices/system/node"
         self._before: dict[int, Reading] = {}  # by CPU
 
+    @property
+    def only(self) -> int | None:
+        """The machine's NUMA node, where there is but one."""
+        try:
+            numbers = list(self._directories())
+        except ValueError:
+            return None
+        return numbers[0] if len(numbers) == 1 else None
+
     def sample(self, pods_bytes: Mapping[int, int], readings: Readings) -> None:
         """`pods_bytes` is what pods hold of each node. Machines without NUMA, or that hide it, have no readings."""
         try:
             busy = formats.busy_seconds_by_cpu(read_once(self._stat))
             at = self._monotonic()
-            nodes = {int(path.name.removeprefix("node")): path for path in self._nodes.glob("node[0-9]*")}
+            nodes = self._directories()
         except (OSError, ValueError):
             return
         used = self._cores({cpu: Reading(seconds, at) for cpu, seconds in busy.items()})
@@ -45,6 +54,10 @@ class NumaNodes:
             readings[SeriesKey(Kind.NUMA, entity, Metric.MEMORY)] = memory_bytes
             system_bytes = max(0, memory_bytes - pods_bytes.get(number, 0))
             readings[SeriesKey(Kind.NUMA, system_entity(number), Metric.MEMORY)] = system_bytes
+
+    def _directories(self) -> dict[int, Path]:
+        """By number. Raises ValueError."""
+        return {int(path.name.removeprefix("node")): path for path in self._nodes.glob("node[0-9]*")}
 
     def _cores(self, now: dict[int, Reading]) -> dict[int, float]:
         """Cores used by CPU since the last turn; a CPU that came meanwhile, or whose counter fell, is left out."""

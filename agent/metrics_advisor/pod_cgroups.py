@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from agent.metric_cache.series import Kind, Usage
 from agent.metrics_advisor import formats
 from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, Tracked
@@ -71,13 +73,25 @@ class _Watched:
 
 
 class PodCgroups:
-    """Every pod's cgroup under one layout. A pod is looked for at each tick, a container now and then."""
+    """Every pod's cgroup under one layout. A pod is looked for at each tick, a container now and then.
 
-    def __init__(self, layout: Layout, descriptors: Descriptors, monotonic: Monotonic = time.monotonic) -> None:
+    Where there is but one NUMA node, its number saves asking each cgroup how its memory is spread.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        descriptors: Descriptors,
+        monotonic: Monotonic = time.monotonic,
+        *,
+        only_numa_node: int | None = None,
+    ) -> None:
         self._layout = layout
         self._hierarchy = layout.hierarchy
         self._descriptors = descriptors
         self._monotonic = monotonic
+        self._only_numa_node = only_numa_node
+        self._pods_bytes = np.empty(0)  # of each pod as of the last tick; NaN where it is not known
         self._watched: dict[str, _Watched] = {}
         self._sweep = Sweep(v2=self._hierarchy.v2, monotonic=monotonic)
         self._follow((), monotonic())
@@ -90,8 +104,10 @@ class PodCgroups:
         for place in self._cold.due(now):
             watched = self._by_turn[place]
             watched.read_cold(readings)
-            watched.numa_bytes = self._numa_bytes(watched)
+            if self._only_numa_node is None:
+                watched.numa_bytes = self._numa_bytes(watched)
         pod_count = len(self._pods)
+        self._pods_bytes = usages[:pod_count, 1]
         return Measured(self._pods.of(usages[:pod_count]), self._containers.of(usages[pod_count:]))
 
     @property
@@ -101,6 +117,8 @@ class PodCgroups:
 
     def numa_bytes(self) -> dict[int, int]:
         """What all pods hold of each NUMA node, as of each pod's last turn."""
+        if self._only_numa_node is not None:
+            return {self._only_numa_node: int(np.nansum(self._pods_bytes))}
         total: dict[int, int] = {}
         for watched in self._watched.values():
             for node, held in watched.numa_bytes.items():

@@ -42,13 +42,19 @@ def pod(uid: str = UID, *containers: tuple[str, str], qos: str = "Burstable", **
 class Machine:
     """A machine of plain files whose time stands still until told to go on."""
 
-    def __init__(self, directory: Path, tree: Tree, applications: Sequence[HostApplication] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        tree: Tree,
+        applications: Sequence[HostApplication] = (),
+        numa_cpus: tuple[str, ...] = ("0-1", "2-3"),
+    ) -> None:
         self.directory = directory
         self.tree = tree
         self.seconds = 1000.0
         self.busy_ticks = 0
         procfs(directory / "proc", cpus=CPUS)
-        sysfs(directory / "sys", ("0-1", "2-3"))
+        sysfs(directory / "sys", numa_cpus)
         self.source = LocalSource(
             cgroup_root=tree.root,
             proc_root=directory / "proc",
@@ -74,6 +80,16 @@ def v2(tmp_path: Path) -> Iterator[Machine]:
     (machine.tree.root / "kubepods").mkdir()
     yield machine
     machine.source.close()
+
+
+def test_where_there_is_one_numa_node_what_pods_hold_of_it_is_what_they_use(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "cgroup", Version.V2, Driver.CGROUPFS)
+    tree.write(tree.pod_path(), Counters(cpu_seconds=5, anon_bytes=64 << 10, numa_pages=(1,)))
+    machine = Machine(tmp_path, tree, numa_cpus=("0-3",))
+    samples = machine.ticks([pod(UID)], 12)
+    machine.source.close()
+    held = [sample.readings.get(SeriesKey(Kind.NUMA, "0/system", Metric.MEMORY)) for sample in samples]
+    assert {bytes_ for bytes_ in held[1:] if bytes_ is not None} == {(1000 - 160 - 64) * 1024}
 
 
 RUNTIMES = ["containerd", "cri-o", "docker"]
