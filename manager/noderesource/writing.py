@@ -11,7 +11,8 @@ the last write is too long ago. The product's own (`damped`) adds what makes sma
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -70,12 +71,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One patch of a Node's status, and what it does to each tier; `why` names the quantity that called for it."""
+    """One patch of a Node's status, and what it does to each tier; `say` makes the sentence that is `why`."""
 
     patch: dict[str, object]
     reason: Reason
-    why: str
+    say: Callable[[], str]
     changes: Mapping[Tier, Change]
+
+    @property
+    def why(self) -> str:
+        """Which quantity called for it."""
+        return self.say()
 
     @property
     def shrinks(self) -> bool:
@@ -83,11 +89,19 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What was decided differs from what the Node says, and is not written; until when, in monotonic seconds."""
+    """What was decided differs from what the Node says, and is not written; until when, in monotonic seconds.
+
+    `say` makes the sentence that is `why`: it is seldom asked for.
+    """
 
     reason: Waiting
-    why: str
+    say: Callable[[], str]
     until: float | None = None
+
+    @property
+    def why(self) -> str:
+        """What differs, and why that is not enough."""
+        return self.say()
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -134,15 +148,17 @@ def plan(
     else:
         steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
         new = {step.name: str(step.target) for step in steps if step.target is not None}
+    noted = _changed_annotations(node, annotations)
+    cause = _cause(steps, _come_or_gone(node, noted), rule)
+    if cause is None:
+        return _soonest(step.wait for step in steps)
     managed = [step.name for step in steps]
     status = {
         part: changes
         for part, before in (("capacity", capacity), ("allocatable", allocatable))
         if (changes := changed(before, new, managed))
     }
-    noted = _changed_annotations(node, annotations)
-    cause = _cause(steps, _come_or_gone(node, noted), rule) if status or noted else None
-    if cause is None:
+    if not status and not noted:
         return _soonest(step.wait for step in steps)
     metadata: dict[str, object] = {"resourceVersion": node.metadata.resource_version}
     if noted:
@@ -247,14 +263,13 @@ def _grown(name: str, old: int, new: int, damping: Damping | None, position: int
         return _Step(name, old, target, Reason.DIFFERENCE)
     if damping is None or target == new or not differs(old, new, rule.threshold):
         return _Step(name, old, target, wait=_within(name, old, new, rule))
-    why = f"{name} {old} -> {new}: fell to {damping.ceiling[position]} lately, so growth has to last first"
-    return _Step(name, old, target, wait=Wait(Waiting.DAMPED, why, damping.lifted_at(rule.interval_seconds)))
+    say = partial(_held_down, name, old, new, damping.ceiling[position])
+    return _Step(name, old, target, wait=Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds)))
 
 
 def _within(name: str, old: int, new: int, rule: Rule) -> Wait:
     until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
-    why = f"{name} {old} -> {new}: within {100 * rule.threshold:g} % of what is written"
-    return Wait(Waiting.THRESHOLD, why, until)
+    return Wait(Waiting.THRESHOLD, partial(_too_little, name, old, new, rule.threshold), until)
 
 
 def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
@@ -267,21 +282,31 @@ def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
     return _Step(name, step.old, step.target, wait=_within(name, step.old, step.target, rule))
 
 
-def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reason, str] | None:
+def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reason, Callable[[], str]] | None:
     """Why to write now; `noted` is the annotation that came or went."""
     for step in steps:
         if step.reason is not None:
-            return step.reason, _said(step, rule)
+            return step.reason, partial(_said, step, rule)
     if noted is not None:
-        return Reason.ANNOTATION, noted
+        return Reason.ANNOTATION, lambda: noted
     if (overdue := rule.overdue) is Reason.FIRST:
-        return overdue, "this manager has not written the Node yet"
-    return None if overdue is None else (overdue, f"a difference, and no write for {rule.interval_seconds:g} s")
+        return overdue, lambda: "this manager has not written the Node yet"
+    if overdue is None:
+        return None
+    return overdue, lambda: f"a difference, and no write for {rule.interval_seconds:g} s"
 
 
 def _soonest(waits: Iterable[Wait | None]) -> Wait | None:
     known = [wait for wait in waits if wait is not None]
     return min(known, key=lambda wait: math.inf if wait.until is None else wait.until, default=None)
+
+
+def _too_little(name: str, old: int, new: int, threshold: float) -> str:
+    return f"{name} {old} -> {new}: within {100 * threshold:g} % of what is written"
+
+
+def _held_down(name: str, old: int, new: int, ceiling: int) -> str:
+    return f"{name} {old} -> {new}: fell to {ceiling} lately, so growth has to last first"
 
 
 def _said(step: _Step, rule: Rule) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 
 from shared import durations
+from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec
 
 NOW = 1_700_000_000.0
 PODS_REPORTED = 44  # makes a NodeMetric of 12 kB, with what an agent reports beside them
@@ -42,7 +43,12 @@ def node(index: int, version: int = 1, mid: tuple[int, int] | None = None) -> by
     )
 
 
-def node_metric(index: int, *, version: int = 1, at: float = NOW, round_: int = 0) -> bytes:
+SPEC = NodeMetricSpec(MetricCollectPolicy(aggregate_duration_seconds=300, report_interval_seconds=60))
+
+
+def node_metric(
+    index: int, *, version: int = 1, at: float = NOW, round_: int = 0, spec: NodeMetricSpec = SPEC
+) -> bytes:
     """The report of a node; those of another round differ in every number."""
     step = index + 7 * round_
     pods = [
@@ -68,7 +74,7 @@ def node_metric(index: int, *, version: int = 1, at: float = NOW, round_: int = 
             "apiVersion": "slo.koordinator.sh/v1alpha1",
             "kind": "NodeMetric",
             "metadata": {"name": f"node-{index}", "uid": f"{index:032x}", "resourceVersion": str(version)},
-            "spec": {"metricCollectPolicy": {"aggregateDurationSeconds": 300, "reportIntervalSeconds": 60}},
+            "spec": spec,
             "status": {
                 "updateTime": durations.timestamp(at),
                 "nodeMetric": {

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
 from kubernetes import watch as official
 
 from manager.configuration import Configuration
-from manager.decisions import Decisions
+from manager.decisions import Decisions, Look
 from manager.main import collect_seldom
 from manager.nodemetric import lifecycle, spec
 from manager.noderesource import report
@@ -24,7 +25,7 @@ from manager.reports import Reporter
 from manager.settings import ManagerSettings
 from shared import durations
 from shared.api import colocation
-from shared.api.core import Node, Pod
+from shared.api.core import Node, NodeStatus, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.clock import ManualClock
 from shared.kube import objects
@@ -80,24 +81,50 @@ class Deciding:
         """What the informer keeps of it."""
         self.known.reports[metric.metadata.name] = report.read(metric)
 
-    def decide(self, node: Node) -> None:
-        """Mid, Batch and the NodeMetric's spec: each a write, as it must be for a node that offers nothing yet."""
-        name = node.metadata.name
-        look, said = self._decisions.look(node), self.known.reports[name]
-        assert isinstance(look.outcome, Write)
+    def decide(self, node: Node) -> tuple[Look, lifecycle.Create | lifecycle.Update | None]:
+        """Mid, Batch and the NodeMetric's spec, and which of them is to be written."""
+        look, said = self._decisions.look(node), self.known.reports[node.metadata.name]
         assert look.strategy is not None
         assert all(offer.resources for offer in look.decision.offers.values())
-        assert lifecycle.plan(name, said.spec, spec.desired(look.strategy, settled=True, old=said.spec))
+        wanted = spec.desired(look.strategy, settled=True, old=said.spec)
+        return look, lifecycle.plan(node.metadata.name, said.spec, wanted)
+
+    def written(self, node: Node, write: Write) -> Node:
+        """The Node once it was written."""
+        self._decisions.written(node.metadata.name, write)
+        patched: dict[str, Any] = write.patch
+        offers = patched["status"]
+        status = NodeStatus(
+            capacity=(node.status.capacity or {}) | offers["capacity"],
+            allocatable=(node.status.allocatable or {}) | offers["allocatable"],
+        )
+        annotations = (node.metadata.annotations or {}) | patched["metadata"].get("annotations", {})
+        metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
+        return msgspec.structs.replace(node, metadata=metadata, status=status)
+
+    def decide_anew(self, node: Node) -> None:
+        """Each is a write, as it must be for a node that offers nothing yet."""
+        look, step = self.decide(node)
+        assert isinstance(look.outcome, Write)
+        assert step
 
 
 def _event() -> Row:
-    # Every event differs, as reports do: in each memory, and in cpu as far as a few thousand milli-cores go.
-    node = msgspec.json.decode(fleet.node(0), type=Node)
-    lines = [fleet.event("MODIFIED", fleet.node_metric(0, round_=index)) for index in range(EVENTS)]
-    texts = [line.decode() for line in lines[: EVENTS // 4]]
-    deciding = Deciding()
+    # A node in its stride: what was decided first is on it, and every report differs from the others in each memory
+    # and, by up to a tenth, in cpu.
+    deciding, node = Deciding(), msgspec.json.decode(fleet.node(0), type=Node)
     for slot in range(fleet.PODS_REPORTED):
         deciding.known.ledger.replace(None, record(msgspec.json.decode(fleet.pod(slot, 0, slot), type=Pod)))
+    deciding.take(msgspec.json.decode(fleet.node_metric(0), type=NodeMetric))
+    look, _ = deciding.decide(node)
+    assert isinstance(look.outcome, Write)
+    assert look.strategy is not None
+    node = deciding.written(node, look.outcome)
+    delivered = spec.desired(look.strategy, settled=True, old=None)
+    lines = [
+        fleet.event("MODIFIED", fleet.node_metric(0, round_=index % 100, spec=delivered)) for index in range(EVENTS)
+    ]
+    texts = [line.decode() for line in lines[: EVENTS // 4]]
     watch = official.Watch()
 
     def ours() -> None:
@@ -133,7 +160,7 @@ def _decided_at_once() -> Row:
                 deciding.take(metric)
         for page in node_pages:
             for node in objects.decode_page(page, Node).items:
-                deciding.decide(node)
+                deciding.decide_anew(node)
 
     def plain() -> None:
         for page in (*node_pages, *metric_pages):
