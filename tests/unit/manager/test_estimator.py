@@ -204,7 +204,7 @@ def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: 
     there = estimator.schedulable(asked)
     found = estimated(case, asked, template, after=there)
     plain = case.plain()
-    groups = {group[0].metadata.owner_references[0].uid: list(group) for group in case.groups}  # type: ignore[index]
+    groups = {owner.uid: list(group) for group in case.groups for owner in group[0].metadata.owner_references or ()}
     for placement in (*there.placements, *found.placements):
         waiting = groups[asked.classes[placement.position].controller]
         # pods of one class at once need not fit in the order of nodes, but do in some; so try the others first

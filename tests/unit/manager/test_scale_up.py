@@ -189,7 +189,8 @@ def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
     decision = decided(states, [pending(1.5)], full)
     ranks = {each.group: each.ranked.rank for each in decision.considered}
     assert decision.chosen is not None
-    assert decision.chosen.group == min(ranks, key=lambda name: ranks[name].rank if ranks[name] else 9e9) == "large"  # type: ignore[union-attr]
+    lowest = min((rank.rank, name) for name, rank in ranks.items() if rank is not None)
+    assert decision.chosen.group == lowest[1] == "large"
     assert ranks["small"] is not None
     assert ranks["small"].unfitness == 4
     assert decision.steps[0].groups == ("large",)
