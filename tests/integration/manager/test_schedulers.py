@@ -4,6 +4,7 @@ On a real API server that is kube-scheduler itself too, with the configuration t
 """
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -41,12 +42,16 @@ class Pods:
         self._client = server.client()
         self._namespace = server.add_namespace()
 
-    def create(self, name: str, *, memory_bytes: int) -> None:
-        asked = {names.MID_CPU: "1000", names.MID_MEMORY: str(memory_bytes)}
-        spec = {
+    def create(self, name: str, *, cpu_milli: int = 1000, memory_bytes: int = 0, node: str = "") -> None:
+        asked = {names.MID_CPU: str(cpu_milli), names.MID_MEMORY: str(memory_bytes)}
+        spec: dict[str, Any] = {
             "containers": [{"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}],
             "tolerations": [{"operator": "Exists"}],  # no kubelet says that these nodes are ready
         }
+        if node:
+            named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [named]}}
+            spec["affinity"] = {"nodeAffinity": required}
         metadata = {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: "koord-mid"}}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self._client.create(PODS, body, self._namespace)
@@ -144,7 +149,10 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
 ) -> None:
     add_node(cluster, "n1", used="1", peak="4")
     add_node(cluster, "n2", used="1", peak="1")
-    eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (Resources(1500, GIB), Resources(1500, GIB)))
+    for name in ("n1", "n2"):  # until the scheduler has seen both offers
+        pods.create(f"on-{name}", cpu_milli=1, node=name)
+        assert eventually(functools.partial(pods.node_of, f"on-{name}"), SETTLED_SECONDS) == name
+    assert (cluster.mid("n1"), cluster.mid("n2")) == (Resources(1500, GIB), Resources(1500, GIB))
     pods.create("first", memory_bytes=GIB)
     assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "n2", "in equal use, but of the lower peak"
 

@@ -141,7 +141,7 @@ def test_the_sample_and_the_written_configuration_can_be_read(tmp_path: Path) ->
         assert (extender.filter_verb, extender.prioritize_verb) == ("filter", "prioritize")
         assert extender.node_cache_capable
         assert extender.ignorable
-    assert (sample.timeout_seconds, written.timeout_seconds) == (0.5, 2.0)
+    assert (sample.timeout_seconds, written.timeout_seconds) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(
