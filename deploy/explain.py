@@ -137,7 +137,9 @@ def _documents(path: Path, text: str) -> Iterator[object]:
 
 def _converted(document: dict[str, Any], kind: type[T], *, source: str, where: str) -> T:
     try:
-        return msgspec.convert(document, kind)
+        return msgspec.json.decode(msgspec.json.encode(document), type=kind)
+    except (TypeError, OverflowError) as error:  # what YAML has and JSON does not
+        raise InvalidInput(source=source, field=where, value=document, problem=str(error)) from error
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         path = path.rstrip("`")

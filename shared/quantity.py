@@ -5,9 +5,11 @@ rounding up (away from zero) to the unit asked for. Arithmetic never touches a f
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
+
+import msgspec
 
 from shared.errors import shown
 
@@ -37,6 +39,9 @@ _DECIMAL_SUFFIXES = ("E", "P", "T", "G", "M", "k")
 _BINARY_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _PLAIN_LENGTH = 15  # what machines write is read without the pattern, unless it may be beyond int64
 _MAX_LENGTH = 64  # int64 has 19 digits; whatever is longer than this was not written to be read
+_ALL_BYTES = re.compile(r"(?:(?:[1-9]\d{0,14}|0),)+", re.ASCII)
+_ALL_KIB = re.compile(r"(?:(?:[1-9]\d{0,11}Ki|0),)+", re.ASCII)
+_INTEGERS = msgspec.json.Decoder(list[int])
 _BINARY_EXPONENT = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
@@ -72,6 +77,24 @@ def whole(quantity: str | float) -> int:
         elif quantity.isdecimal():
             return int(quantity)
     return _scaled(quantity, 0)
+
+
+def wholes(quantities: Sequence[str | int | float]) -> list[int]:
+    """What `whole` makes of each of them. Raises QuantityError.
+
+    Usages of memory come in long lists of one form, all in bytes or all in Ki, which are read in one go.
+    """
+    try:
+        text = ",".join(cast("Sequence[str]", quantities)) + ","
+    except TypeError:  # there are numbers among them
+        return list(map(whole, quantities))
+    shift = 10 if _ALL_KIB.fullmatch(text) else 0
+    if not shift and not _ALL_BYTES.fullmatch(text):
+        return list(map(whole, quantities))
+    found = _INTEGERS.decode(f"[{text[:-1].replace('Ki', '')}]")
+    if len(found) != len(quantities):  # a comma within one of them
+        return list(map(whole, quantities))
+    return [each << shift for each in found] if shift else found
 
 
 @lru_cache(maxsize=4096)

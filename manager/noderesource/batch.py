@@ -60,18 +60,6 @@ class Rule(NamedTuple):
         return reserved if self.policy == REQUEST else max(system, reserved)
 
 
-class HighPriority(NamedTuple):
-    """Sums over the pods above Batch: what they use, request, and the larger of both for each."""
-
-    used: Resources
-    requested: Resources
-    most: Resources
-
-    def under(self, policy: str) -> Resources:
-        """The sum that a policy goes by."""
-        return self.used if policy == USAGE else self.requested if policy == REQUEST else self.most
-
-
 class Above(NamedTuple):
     """Of a node's pods what Batch has to know, whatever is reported of them.
 
@@ -139,10 +127,14 @@ _PODS = {
 
 def calculate(strategy: ColocationStrategy, situation: Situation, above: Above) -> Explanation:
     """What Batch is by the strategy's policies; freshness is not judged here."""
-    pods = high_priority(above, {} if situation.report is None else situation.report.pods)
+    reported: Mapping[str, ReportedUsage] = {} if situation.report is None else situation.report.pods
+    rules = cpu_rule(strategy), memory_rule(strategy)
+    pods = {policy: _sum(policy, above, reported) for policy in {rule.policy for rule in rules}}
     system = situation.system_usage(HOST_APPLICATIONS_ABOVE)
-    cpu = _explained(_CPU, cpu_rule(strategy), situation, system, pods)
-    memory = _explained(_MEMORY, memory_rule(strategy), situation, system, pods)
+    cpu, memory = (
+        _explained(axis, rule, situation, system, pods[rule.policy])
+        for axis, rule in zip((_CPU, _MEMORY), rules, strict=True)
+    )
     return Explanation(cpu, memory)
 
 
@@ -162,33 +154,47 @@ def memory_rule(strategy: ColocationStrategy) -> Rule:
     return Rule(policy, strategy.memory_reclaim_threshold_percent, strategy.batch_memory_threshold_percent)
 
 
-def high_priority(above: Above, reported: Mapping[str, ReportedUsage]) -> HighPriority:
-    """The sums over the pods above Batch that hold what they request.
+def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
+    """What the pods above Batch use that hold what they request.
 
     A pod of which no usage is reported uses what it requests; an LSE pod keeps its cpu whether it uses it or not.
     Usage reported of a pod that is not there (any more, or yet) counts by the class it was reported in.
     """
-    used_cpu = used_memory = most_cpu = most_memory = 0
+    cpu_milli = memory_bytes = 0
     usage_of = reported.get
     for key, cpu, memory, keeps_cpu in above.pods:
-        metric = usage_of(key)
-        if metric is None:
-            used_cpu += cpu
-            used_memory += memory
-            continue
-        usage_cpu, usage_memory = metric.cpu_milli, metric.memory_bytes
-        used_cpu += cpu if keeps_cpu else usage_cpu
-        used_memory += usage_memory
-        most_cpu += cpu if cpu > usage_cpu else usage_cpu
-        most_memory += memory if memory > usage_memory else usage_memory
-    for usage_cpu, usage_memory in dangling(above.active, reported):
-        used_cpu += usage_cpu
-        used_memory += usage_memory
-        most_cpu += usage_cpu
-        most_memory += usage_memory
-    return HighPriority(
-        used=Resources(used_cpu, used_memory), requested=above.requested, most=Resources(most_cpu, most_memory)
-    )
+        usage = usage_of(key)
+        if usage is None:
+            cpu_milli += cpu
+            memory_bytes += memory
+        else:
+            cpu_milli += cpu if keeps_cpu else usage.cpu_milli
+            memory_bytes += usage.memory_bytes
+    return _with_dangling(Resources(cpu_milli, memory_bytes), above, reported)
+
+
+def most(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
+    """The larger of use and request of each pod above Batch, of those that a usage is reported of."""
+    cpu_milli = memory_bytes = 0
+    for key, cpu, memory, _ in above.pods:
+        usage = reported.get(key)
+        if usage is not None:
+            cpu_milli += max(cpu, usage.cpu_milli)
+            memory_bytes += max(memory, usage.memory_bytes)
+    return _with_dangling(Resources(cpu_milli, memory_bytes), above, reported)
+
+
+def _with_dangling(found: Resources, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
+    for usage in dangling(above.active, reported):
+        found = found.plus(usage)
+    return found
+
+
+def _sum(policy: str, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
+    """What a policy subtracts for the pods above Batch."""
+    if policy == REQUEST:
+        return above.requested
+    return used(above, reported) if policy == USAGE else most(above, reported)
 
 
 def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> Iterator[Resources]:
@@ -220,12 +226,12 @@ def message(resource: str, explained: ResourceExplanation) -> str:
 
 
 def _explained(
-    axis: _Axis, rule: Rule, situation: Situation, system: Resources, above: HighPriority
+    axis: _Axis, rule: Rule, situation: Situation, system: Resources, above: Resources
 ) -> ResourceExplanation:
     unit, where = axis.unit, axis.position
     capacity, reserved, used = situation.capacity[where], situation.reserved[where], system[where]
     updated = None if situation.report is None else situation.report.updated
-    margin, taken, pods = rule.margin(capacity), rule.taken(used, reserved), above.under(rule.policy)[where]
+    margin, taken, pods = rule.margin(capacity), rule.taken(used, reserved), above[where]
     terms = [
         Term("capacity", capacity, unit, "Node {node} status.capacity"),
         Term(MARGIN, margin, unit, f"capacity x (100 - {axis.reclaim_key} {rule.reclaim_percent}) %"),

@@ -26,7 +26,11 @@ class Damping(NamedTuple):
     @property
     def ceiling(self) -> Resources:
         """To how much an offer may grow."""
-        return self.last.least(self.low).least(self.earlier_low)
+        return Resources(self.ceiling_of(0), self.ceiling_of(1))
+
+    def ceiling_of(self, position: int) -> int:
+        """That of one resource."""
+        return min(self.last[position], self.low[position], self.earlier_low[position])
 
     def lifted_at(self, interval_seconds: float) -> float | None:
         """When the ceiling can next be higher; None while it holds nothing down."""
@@ -46,8 +50,10 @@ def after(before: Damping | None, decided: Resources, now: float, interval_secon
         started += passed * interval_seconds
         low, earlier_low = _NO_LOW, low if passed == 1 else _NO_LOW
     cpu, memory = decided
-    if cpu < last.cpu_milli:
-        low = low._replace(cpu_milli=min(low.cpu_milli, cpu))
-    if memory < last.memory_bytes:
-        low = low._replace(memory_bytes=min(low.memory_bytes, memory))
+    low_cpu, low_memory = low
+    if cpu < min(last.cpu_milli, low_cpu) or memory < min(last.memory_bytes, low_memory):
+        low = Resources(
+            min(low_cpu, cpu) if cpu < last.cpu_milli else low_cpu,
+            min(low_memory, memory) if memory < last.memory_bytes else low_memory,
+        )
     return Damping(decided, started, low, earlier_low)

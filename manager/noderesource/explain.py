@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -36,6 +37,9 @@ DEGRADED_REASONS = {
 CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be behind the API server's; no machine is replaced within it
 
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
+
+# Makes what an annotation is to say, which is asked only when the Node is written.
+Note: TypeAlias = Callable[[], str]
 
 ALL_TIERS = tuple(Tier)
 NOBODY = Requested()
@@ -144,7 +148,7 @@ def decide(
     return Decision(offers, now, observed=observed, expires_at=expires_at)
 
 
-def annotations(node: Node, decision: Decision) -> dict[str, str | None]:
+def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
     """What the Node's annotations should say of the decision; None is for one that should not be there.
 
     Other allocators read there how much Batch there is before they take theirs. Once they have, they are told of
@@ -155,8 +159,7 @@ def annotations(node: Node, decision: Decision) -> dict[str, str | None]:
         return {}
     if offer.resources is None and node.metadata.annotation(names.ANNOTATION_THIRD_PARTY_ALLOCATIONS) is None:
         return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: None}
-    origin = None if offer.resources is None else preparation.origin(offer.explanation)
-    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: third_party.origin(node, origin)}
+    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: partial(_origin, node, offer)}
 
 
 def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
@@ -213,6 +216,10 @@ def _batch(strategy: ColocationStrategy, observed: Situation, above: Above, node
     prepared = preparation.prepare(calculated, node)
     margin = Resources(_margin(calculated.cpu), _margin(calculated.memory))
     return Offer(_results(prepared), prepared, say=partial(batch.reason, calculated), margin=margin)
+
+
+def _origin(node: Node, offer: Offer) -> str:
+    return third_party.origin(node, None if offer.resources is None else preparation.origin(offer.explanation))
 
 
 def _results(explained: Explanation) -> Resources:

@@ -3,7 +3,7 @@
 Here text becomes numbers, once per report, so here a NodeMetric that only looks right is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -15,6 +15,7 @@ from shared.api.nodemetric import (
     NodeMetric,
     NodeMetricInfo,
     NodeMetricSpec,
+    PodMetricInfo,
     Prediction,
     ReclaimableMetric,
     ResourceMap,
@@ -46,6 +47,7 @@ class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
 
 
 _NONE: Mapping[str, ReportedUsage] = {}
+_UNUSED = CpuAndMemory()
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -111,20 +113,20 @@ def _read(metric: NodeMetric) -> Report:
 def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
     listed = metric.status.pods_metric or ()
     _require_few(len(listed), source, "status.podsMetric")
-    found: dict[str, ReportedUsage] = {}
-    # Most of the work on a report is here, so amounts are taken in line.
-    milli, whole, class_of = quantity.milli, quantity.whole, _CLASSES.get
-    for one in listed:
-        key, priority, cpu, memory = f"{one.namespace}/{one.name}", one.priority, 0, 0
-        if one.pod_usage is not None and (used := one.pod_usage.resources) is not None:
-            try:
-                cpu, memory = milli(used.cpu), whole(used.memory)
-            except ValueError as error:  # a QuantityError, or more digits than Python reads
-                raise _refused_pod(used, source, key, str(error)) from error
-            if cpu < 0 or memory < 0:
-                raise _refused_pod(used, source, key, NEGATIVE)
-        found[key] = ReportedUsage(class_of(priority, priority), cpu, memory)
-    return found
+    # Most of the work on a report is here, so amounts are read many at once.
+    used = [_UNUSED if one.pod_usage is None else one.pod_usage.resources or _UNUSED for one in listed]
+    try:
+        cpus = [quantity.milli(each.cpu) for each in used]
+        memories = quantity.wholes([each.memory for each in used])
+    except ValueError:  # a QuantityError, or more digits than Python reads
+        raise _refused_pod(listed, used, source) from None
+    if listed and (min(cpus) < 0 or min(memories) < 0):
+        raise _refused_pod(listed, used, source)
+    class_of = _CLASSES.get
+    return {
+        f"{one.namespace}/{one.name}": ReportedUsage(class_of(one.priority, one.priority), cpu, memory)
+        for one, cpu, memory in zip(listed, cpus, memories, strict=True)
+    }
 
 
 def _host_applications(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
@@ -183,14 +185,19 @@ def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
 
 
 def _aggregated(info: NodeMetricInfo | None) -> bytes:
-    if info is None or not info.aggregated_node_usages:
-        return b""
-    encoded = msgspec.json.encode(info.aggregated_node_usages)
-    return encoded if len(encoded) <= MAX_AGGREGATED_BYTES else b""
+    found = b"" if info is None else bytes(info.aggregated_node_usages)
+    return found if len(found) <= MAX_AGGREGATED_BYTES else b""
 
 
-def _refused_pod(used: CpuAndMemory, source: str, key: str, problem: str) -> InvalidInput:
-    return _refused(msgspec.to_builtins(used), source, "status.podsMetric[%s].podUsage", key, problem)
+def _refused_pod(listed: Iterable[PodMetricInfo], used: Iterable[CpuAndMemory], source: str) -> InvalidInput:
+    """Which of the pods uses what cannot be."""
+    for one, each in zip(listed, used, strict=True):
+        field, given = f"status.podsMetric[{one.namespace}/{one.name}].podUsage", msgspec.to_builtins(each)
+        try:
+            _amounts(ResourceMap(given), source, field)
+        except InvalidInput as problem:
+            return problem
+    raise AssertionError("one of the pods was refused")
 
 
 def _refused(resources: Quantities, source: str, field: str, of: str, problem: str) -> InvalidInput:

@@ -13,12 +13,12 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from manager.noderesource.damping import Damping
-from manager.noderesource.explain import Offer
+from manager.noderesource.explain import Note, Offer
 from shared import names, quantity
 from shared.api.colocation import ColocationStrategy
 from shared.api.core import Node
@@ -126,7 +126,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 _NO_DAMPING: Mapping[Tier, Damping] = {}
-_NO_ANNOTATIONS: Mapping[str, str | None] = {}
+_NO_ANNOTATIONS: Mapping[str, Note | None] = {}
 
 
 def plan(
@@ -135,31 +135,31 @@ def plan(
     rule: Rule,
     *,
     damping: Mapping[Tier, Damping] = _NO_DAMPING,
-    annotations: Mapping[str, str | None] = _NO_ANNOTATIONS,
+    annotations: Mapping[str, Note | None] = _NO_ANNOTATIONS,
 ) -> Write | Wait | None:
     """The write that brings the offers to the Node, or what it waits for; None when the Node says all of it already.
 
     Only the tiers and annotations given are touched; an annotation of None goes.
     """
-    allocatable, capacity = node.status.allocatable or {}, node.status.capacity or {}
+    allocatable = node.status.allocatable or {}
     if rule.kind is WriteRule.UPSTREAM:
         new = {name: value for tier, offer in offers.items() for name, value in listed(tier, offer.resources).items()}
         steps = [_upstream(name, allocatable, new, rule) for tier in offers for name in names.TIER_RESOURCES[tier]]
     else:
         steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
         new = {step.name: str(step.target) for step in steps if step.target is not None}
-    noted = _changed_annotations(node, annotations)
-    cause = _cause(steps, _come_or_gone(node, noted), rule)
+    cause = _cause(steps, _come_or_gone(node, annotations), rule)
     if cause is None:
-        return _soonest(step.wait for step in steps)
+        return _soonest(steps)
+    noted = _changed_annotations(node, annotations)
     managed = [step.name for step in steps]
     status = {
         part: changes
-        for part, before in (("capacity", capacity), ("allocatable", allocatable))
+        for part, before in (("capacity", node.status.capacity or {}), ("allocatable", allocatable))
         if (changes := changed(before, new, managed))
     }
     if not status and not noted:
-        return _soonest(step.wait for step in steps)
+        return _soonest(steps)
     metadata: dict[str, object] = {"resourceVersion": node.metadata.resource_version}
     if noted:
         metadata["annotations"] = noted
@@ -221,14 +221,14 @@ def milli(value: str | int | float | None) -> int | None:
         return None
 
 
-class _Step(NamedTuple):
-    """One quantity on its way to `target`: why it is written now, or why it is not."""
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """One quantity on its way to `target`: why it is written now, or what `waits` makes of why it is not."""
 
     name: str
     old: int | None
     target: int | None
     reason: Reason | None = None
-    wait: Wait | None = None
+    waits: Callable[[], Wait] | None = None
 
 
 def _damped(
@@ -254,22 +254,26 @@ def _fallen(name: str, old: int, new: int, there_is: int, rule: Rule) -> _Step:
         return _Step(name, old, new, Reason.DIFFERENCE)
     if old - there_is > old * SAFETY_TOLERANCE:
         return _Step(name, old, new, Reason.SAFETY)
-    return _Step(name, old, new, wait=None if new == old else _within(name, old, new, rule))
+    return _Step(name, old, new, waits=None if new == old else partial(_within, name, old, new, rule))
 
 
 def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: Rule) -> _Step:
-    target = new if damping is None else max(old, min(new, damping.ceiling[position]))
+    target = new if damping is None else max(old, min(new, damping.ceiling_of(position)))
     if differs(old, target, rule.threshold):
         return _Step(name, old, target, Reason.DIFFERENCE)
     if damping is None or target == new or not differs(old, new, rule.threshold):
-        return _Step(name, old, target, wait=_within(name, old, new, rule))
-    say = partial(_held_down, name, old, new, damping.ceiling[position])
-    return _Step(name, old, target, wait=Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds)))
+        return _Step(name, old, target, waits=partial(_within, name, old, new, rule))
+    return _Step(name, old, target, waits=partial(_held, name, old, new, damping, position, rule))
 
 
 def _within(name: str, old: int, new: int, rule: Rule) -> Wait:
     until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
     return Wait(Waiting.THRESHOLD, partial(_too_little, name, old, new, rule.threshold), until)
+
+
+def _held(name: str, old: int, new: int, damping: Damping, position: int, rule: Rule) -> Wait:
+    say = partial(_held_down, name, old, new, damping.ceiling_of(position))
+    return Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds))
 
 
 def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
@@ -279,7 +283,7 @@ def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
         return _Step(name, step.old, step.target, Reason.DIFFERENCE)
     if step.old is None or step.target is None or old == new:
         return step
-    return _Step(name, step.old, step.target, wait=_within(name, step.old, step.target, rule))
+    return _Step(name, step.old, step.target, waits=partial(_within, name, step.old, step.target, rule))
 
 
 def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reason, Callable[[], str]] | None:
@@ -296,8 +300,8 @@ def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reaso
     return overdue, lambda: f"a difference, and no write for {rule.interval_seconds:g} s"
 
 
-def _soonest(waits: Iterable[Wait | None]) -> Wait | None:
-    known = [wait for wait in waits if wait is not None]
+def _soonest(steps: Iterable[_Step]) -> Wait | None:
+    known = [step.waits() for step in steps if step.waits is not None]
     return min(known, key=lambda wait: math.inf if wait.until is None else wait.until, default=None)
 
 
@@ -329,16 +333,15 @@ def _targets(tier: Tier, offer: Offer, new: Mapping[str, str]) -> Resources | No
     return Resources(int(new[cpu]), int(new[memory]))
 
 
-def _changed_annotations(node: Node, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {key: value for key, value in wanted.items() if node.metadata.annotation(key) != value}
+def _changed_annotations(node: Node, wanted: Mapping[str, Note | None]) -> dict[str, str | None]:
+    said = {key: None if note is None else note() for key, note in wanted.items()}
+    return {key: value for key, value in said.items() if node.metadata.annotation(key) != value}
 
 
-def _come_or_gone(node: Node, noted: Mapping[str, str | None]) -> str | None:
-    for key, value in noted.items():
-        if value is None:
-            return f"annotation {key} goes"
-        if node.metadata.annotation(key) is None:
-            return f"annotation {key} comes"
+def _come_or_gone(node: Node, wanted: Mapping[str, Note | None]) -> str | None:
+    for key, note in wanted.items():
+        if (node.metadata.annotation(key) is None) != (note is None):
+            return f"annotation {key} {'goes' if note is None else 'comes'}"
     return None
 
 

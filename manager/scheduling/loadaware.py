@@ -90,7 +90,7 @@ class _Custom(Wire, frozen=True):
     aggregated_usage: _CustomAggregated | None = None
 
 
-_AGGREGATED = msgspec.json.Decoder(tuple[AggregatedUsage, ...])
+_AGGREGATED = msgspec.json.Decoder(tuple[AggregatedUsage, ...] | None)
 
 
 def load(node: Node, report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> NodeLoad:
@@ -231,7 +231,7 @@ def _aggregated(report: Report, aggregation: AggregationType, seconds: float) ->
     """The aggregate of the last `seconds`, of the longest time for 0; None where there is none, or none to be read."""
     found: dict[float, Resources] = {}
     try:
-        for one in _AGGREGATED.decode(report.aggregated) if report.aggregated else ():
+        for one in (_AGGREGATED.decode(report.aggregated) or ()) if report.aggregated else ():
             listed = (one.usage or {}).get(aggregation)
             if listed is not None and listed.resources:
                 found[arguments.seconds(one.duration)] = listed.amount

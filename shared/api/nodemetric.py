@@ -92,7 +92,7 @@ class NodeMetricSpec(Wire, frozen=True):
 class NodeMetricInfo(Wire, frozen=True):
     node_usage: ResourceMap | None = None
     system_usage: ResourceMap | None = None
-    aggregated_node_usages: object = None  # as it came; see AggregatedUsage
+    aggregated_node_usages: msgspec.Raw = msgspec.Raw()  # as it came; see AggregatedUsage
 
 
 class CpuAndMemory(Wire, frozen=True, gc=False):

@@ -147,24 +147,25 @@ def report(cluster: Cluster, name: str, *, used: str = "1", peak: str = "1", mem
 def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
     cluster: Cluster, manager: Manager, pods: Pods
 ) -> None:
-    add_node(cluster, "n1", used="1", peak="4")
-    add_node(cluster, "n2", used="1", peak="1")
-    for name in ("n1", "n2"):  # until the scheduler has seen both offers
+    # Pods that other tests left on nodes of theirs would count in kube-scheduler's own scores, so these names are new.
+    add_node(cluster, "busy", used="1", peak="4")
+    add_node(cluster, "calm", used="1", peak="1")
+    for name in ("busy", "calm"):  # until the scheduler has seen both offers
         pods.create(f"on-{name}", cpu_milli=1, node=name)
         assert eventually(functools.partial(pods.node_of, f"on-{name}"), SETTLED_SECONDS) == name
-    assert (cluster.mid("n1"), cluster.mid("n2")) == (Resources(1500, GIB), Resources(1500, GIB))
+    assert (cluster.mid("busy"), cluster.mid("calm")) == (Resources(1500, GIB), Resources(1500, GIB))
     pods.create("first", memory_bytes=GIB)
-    assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "n2", "in equal use, but of the lower peak"
+    assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "calm", "in equal use, but of the lower peak"
 
     # Too little less to be written to the Node, yet less than the next pod asks for.
-    report(cluster, "n1", memory_bytes=GIB - 1)
-    eventually(lambda: fetch(manager, "/api/v1/nodes/n1").json()["resources"]["memory"]["result"] == GIB - 1)
+    report(cluster, "busy", memory_bytes=GIB - 1)
+    eventually(lambda: fetch(manager, "/api/v1/nodes/busy").json()["resources"]["memory"]["result"] == GIB - 1)
     pods.create("second", memory_bytes=GIB)
     waiting = eventually(lambda: pods.why_waiting("second"), SETTLED_SECONDS)
-    assert cluster.mid("n1") == Resources(1500, GIB)
+    assert cluster.mid("busy") == Resources(1500, GIB)
     assert pods.node_of("second") == ""
     assert "1 Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB" in waiting
     assert f"1 Insufficient {names.MID_CPU}" in waiting
 
-    report(cluster, "n1", memory_bytes=2 * GIB)
-    assert eventually(lambda: pods.node_of("second"), SETTLED_SECONDS) == "n1"
+    report(cluster, "busy", memory_bytes=2 * GIB)
+    assert eventually(lambda: pods.node_of("second"), SETTLED_SECONDS) == "busy"

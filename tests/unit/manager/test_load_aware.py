@@ -389,7 +389,7 @@ def test_what_an_agent_reports_is_read_for_schedulers_too() -> None:
             "prediction": {"nodePeak": {"cpu": "4", "memory": "5Gi"}, "confidencePercent": 66},
         },
     }
-    found = read(msgspec.convert(wire, NodeMetric))
+    found = read(msgspec.json.decode(msgspec.json.encode(wire), type=NodeMetric))
     assert (found.node_peak, found.confidence_percent) == (Resources(4000, 5 * GIB), 66)
     by_p95 = args(aggregated={"usageThresholds": {"cpu": 20}, "usageAggregationType": "p95"})
     assert refused(found, by_p95) == "node(s) cpu aggregated usage exceed threshold"
@@ -398,7 +398,9 @@ def test_what_an_agent_reports_is_read_for_schedulers_too() -> None:
 def test_no_node_needs_so_many_aggregates_that_all_are_kept() -> None:
     usage = {"p95": ResourceMap.of(Resources(1000, GIB))}
     listed = tuple(AggregatedUsage(usage, f"{index}s") for index in range(1000))
-    info = NodeMetricInfo(ResourceMap.of(Resources(1000, GIB)), aggregated_node_usages=listed)
+    info = NodeMetricInfo(
+        ResourceMap.of(Resources(1000, GIB)), aggregated_node_usages=msgspec.Raw(msgspec.json.encode(listed))
+    )
     metric = NodeMetric(status=NodeMetricStatus(node_metric=info))
     assert read(metric).aggregated == b""
     assert read(metric).usage == Resources(1000, GIB)

@@ -182,7 +182,9 @@ def test_an_annotation_that_comes_or_goes_is_written_at_once_and_one_that_change
     there: str | None, wanted: str | None, since: float, reason: Reason | None
 ) -> None:
     found = node(mid=MID, annotations=None if there is None else {"x": there})
-    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(since), annotations={"x": wanted})
+    outcome = writing.plan(
+        found, {Tier.MID: offered(OFFER)}, rule(since), annotations={"x": None if wanted is None else lambda: wanted}
+    )
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
     if isinstance(outcome, Write):
         assert outcome.patch == {"metadata": {"resourceVersion": "7", "annotations": {"x": wanted}}}

@@ -95,7 +95,10 @@ def test_a_reader_finds_what_it_acts_upon_in_koordinators_report() -> None:
     assert [one.name for one in read.status.host_application_metric or ()] == ["nginx"]
 
 
-@pytest.mark.parametrize("unread", [{"aggregatedNodeUsages": "lots"}, {"numaUsages": [{}]}])
+@pytest.mark.parametrize(
+    "unread", [{"aggregatedNodeUsages": "lots"}, {"aggregatedNodeUsages": None}, {"numaUsages": [{}]}]
+)
 def test_what_a_reader_does_not_act_upon_cannot_spoil_the_rest(unread: dict[str, object]) -> None:
     status = UPSTREAM["status"] | {"nodeMetric": UPSTREAM["status"]["nodeMetric"] | unread}
-    assert msgspec.convert({"status": status}, NodeMetric).status.node_metric is not None
+    read = msgspec.json.decode(json.dumps({"status": status}), type=NodeMetric)
+    assert read.status.node_metric is not None

@@ -85,6 +85,26 @@ def test_what_machines_write_is_read_fast_and_no_differently(text: str) -> None:
             assert parse(text) == wanted
 
 
+_WRITTEN = st.integers(0, 10**13).flatmap(
+    lambda each: st.sampled_from([f"{each}", f"{each}Ki", f"0{each}", f"{each},1"])
+)
+
+
+@given(
+    st.lists(st.integers(0, 10**16).map(str))
+    | st.lists(st.integers(0, 10**13).map("{}Ki".format))
+    | st.lists(_WRITTEN | st.integers(0, 9) | st.sampled_from(["-1", "1.5Gi", "", "Ki", "1Ki,2Ki", 0.5]))
+)
+def test_many_quantities_at_once_are_what_each_is(written: list[str | int | float]) -> None:
+    try:
+        wanted = [quantity.whole(each) for each in written]
+    except QuantityError:
+        with pytest.raises(QuantityError):
+            quantity.wholes(written)
+    else:
+        assert quantity.wholes(written) == wanted
+
+
 @given(st.integers(-(2**53), 2**53))
 def test_milli_cores_survive_the_round_trip(value: int) -> None:
     assert quantity.milli(quantity.format_milli(value)) == value
