@@ -140,9 +140,9 @@ def decide(
     if strategy is None:
         undecided = {tier: _withheld(UNDECIDED, UNDECIDED_REASON) for tier in tiers}
         return Decision(undecided, now, hold=True, observed=observed, expires_at=expires_at)
-    formulas: dict[Tier, Callable[[], Offer]] = {
-        Tier.MID: lambda: _mid(strategy.strategy, observed, learned),
-        Tier.BATCH: lambda: _batch(strategy.strategy, observed, known.above_batch, node),
+    formulas = {
+        Tier.MID: partial(_mid, strategy.strategy, observed, learned),
+        Tier.BATCH: partial(_batch, strategy.strategy, observed, known.above_batch, node),
     }
     offers = {tier: _guarded(tier, formulas[tier]) for tier in tiers}
     return Decision(offers, now, observed=observed, expires_at=expires_at)

@@ -6,6 +6,8 @@ Koordinator's manager computes, in its two reclaim modes, with its messages.
 
 from typing import NamedTuple
 
+import msgspec
+
 from manager.noderesource.buffer import Learned
 from manager.noderesource.report import Report
 from manager.noderesource.rounding import GIGA, percent, scaled
@@ -57,7 +59,7 @@ _MEMORY = _Axis(
 )
 
 
-class _Inputs(NamedTuple):
+class _Inputs(msgspec.Struct, frozen=True, gc=False):
     """A situation and a strategy, seen along one axis."""
 
     axis: _Axis

@@ -17,11 +17,15 @@ RATIO = "cpu_normalization_ratio"
 ORIGIN = "before_third_party"
 THIRD_PARTY = "third_party"
 
+_HEEDED = frozenset({names.ANNOTATION_CPU_NORMALIZATION_RATIO, names.ANNOTATION_THIRD_PARTY_ALLOCATIONS})
+
 T = TypeVar("T")
 
 
 def prepare(batch: Explanation, node: Node) -> Explanation:
     """The explanation carried on to what the Node will say; as it was where no annotation has a say in it."""
+    if _HEEDED.isdisjoint(node.metadata.annotations or ()):
+        return batch
     ratio = _or_nothing(amplification.cpu_normalization_ratio, node)
     given_away = _or_nothing(third_party.allocated, node)
     cpu, memory = batch.cpu, batch.memory

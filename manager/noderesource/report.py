@@ -146,7 +146,7 @@ def _require_few(count: int, source: str, field: str) -> None:
 
 def _complete(usage: ResourceMap | None, source: str) -> Resources | None:
     """A usage that lacks one resource is none: half of it is not known."""
-    if usage is None or not {names.CPU, names.MEMORY} <= (usage.resources or {}).keys():
+    if usage is None or not usage.resources or names.CPU not in usage.resources or names.MEMORY not in usage.resources:
         return None
     return _used(usage, source, "status.nodeMetric.nodeUsage")
 
