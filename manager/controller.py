@@ -292,7 +292,7 @@ class Controller:
             return None
         old = None if report is None else report.spec
         wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old)
-        return lifecycle.plan(name, old, wanted)
+        return lifecycle.plan(name, old, wanted, version="" if report is None else report.resource_version)
 
     def _write(self, look: Look | None) -> None:
         """Patches the Node; on a conflict decides again on the Node as it is now. A node that is gone is no error."""

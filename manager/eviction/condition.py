@@ -55,7 +55,8 @@ class Notice:
         """The strategic patch of the Node's status that says it at `now`, in Unix seconds."""
         moment = durations.timestamp(now)
         conditions = [_entry(TYPES[tier], each, on(self.node, tier), moment) for tier, each in self.said.items()]
-        return {"status": {"conditions": conditions}}
+        metadata = {"resourceVersion": self.node.metadata.resource_version}
+        return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
 SUFFICES = Said(FALSE, _SUFFICES, "what pods hold is there")

@@ -38,14 +38,16 @@ class Delete:
 Step: TypeAlias = Create | Update | Delete
 
 
-def plan(name: str, old: NodeMetricSpec | None, wanted: NodeMetricSpec) -> Create | Update | None:
-    """What to do about the NodeMetric of a Node that exists, if anything; `old` is the spec of one that is there."""
+def plan(name: str, old: NodeMetricSpec | None, wanted: NodeMetricSpec, *, version: str = "") -> Create | Update | None:
+    """What to do about the NodeMetric of a Node that exists, if anything; `old` is the spec of one that is there, and
+    `version` which of its resourceVersions said so: only that one is updated.
+    """
     if old is None:
         return Create(name, wanted)
     if old == wanted:
         return None
     patch = spec.merge_patch(old, wanted)
-    return Update(name, {"spec": patch}) if patch else None
+    return Update(name, {"metadata": {"resourceVersion": version}, "spec": patch}) if patch else None
 
 
 def perform(client: Client, step: Step) -> None:

@@ -61,8 +61,11 @@ def test_the_steps_of_a_node_metrics_life() -> None:
     wanted = spec.desired(enabled(), settled=True, old=None)
     assert lifecycle.plan("n1", None, wanted) == lifecycle.Create("n1", wanted)
     assert lifecycle.plan("n1", wanted, wanted) is None
-    step = lifecycle.plan("n1", OLD, wanted)
+    step = lifecycle.plan("n1", OLD, wanted, version="7")
     assert isinstance(step, lifecycle.Update)
+    assert step.patch["metadata"] == {
+        "resourceVersion": "7"
+    }  # a leader of yesterday cannot undo what has been said since
 
 
 JSON = st.recursive(

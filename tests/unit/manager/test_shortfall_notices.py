@@ -23,12 +23,15 @@ EVICTING = enabled(eviction_after_seconds=60)
 
 def node(*conditions: Condition) -> Node:
     kubelets = Condition("Ready", "True")
-    return Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(conditions=(kubelets, *conditions)))
+    return Node(
+        metadata=ObjectMeta(name="n1", resource_version="7"), status=NodeStatus(conditions=(kubelets, *conditions))
+    )
 
 
 def written(notice: Notice) -> dict[str, Any]:
     """The one condition of a patch."""
     patch: Any = notice.patch(NOW)
+    assert patch["metadata"] == {"resourceVersion": "7"}
     (condition,) = patch["status"]["conditions"]
     return dict(condition)
 
