@@ -55,8 +55,8 @@ class ApiServer(ABC):
         """Opens every door."""
 
     @abstractmethod
-    def start(self) -> None:
-        """Returns once it serves."""
+    def start(self, *rules: dict[str, Any]) -> None:
+        """Returns once it serves, with these faults in force."""
 
     @abstractmethod
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -177,10 +177,12 @@ class EmbeddedApiServer(ApiServer):
     def token(self) -> str:
         return TOKEN
 
-    def start(self) -> None:
+    def start(self, *rules: dict[str, Any]) -> None:
         for program in self._server.programs():
             self._run(program)
         eventually(self._serves, START_SECONDS)
+        if rules:
+            self.fault(*rules)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         for program in self._server.programs():
@@ -235,7 +237,9 @@ class RealApiServer(ApiServer):
     def token(self) -> str:
         return TOKEN
 
-    def start(self) -> None:
+    def start(self, *rules: dict[str, Any]) -> None:
+        if rules:  # it takes so long to start that clients come back meanwhile
+            self.fault(*rules)
         for program in self._programs:
             self._run(program)
         if self._proxy is None:

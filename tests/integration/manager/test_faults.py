@@ -106,8 +106,7 @@ def test_a_server_that_comes_back_without_its_history_is_listed_again(
     server.kill()
     # By then it has become patient, so that it does not come back before it is told to wait.
     eventually(lambda: restarts(manager, "unreachable") >= 12)
-    server.start()
-    server.fault(rule("status", "watch=true", times=0, status=503))
+    server.start(rule("status", "watch=true", times=0, status=503))
     eventually(lambda: restarts(manager, "refused") >= 1)
     # While nobody watches: one node goes, the other one reports, and the server forgets how it came to that.
     cluster.client.delete(NODES, "goes")
@@ -218,7 +217,8 @@ def test_a_hostile_report_offers_nothing_that_is_not_there_and_costs_nobody_else
     cluster.client.patch(NODEMETRICS, "hostile", {"status": HOSTILE[what](clock.now())}, subresource="status")
     cluster.report("honest", at=clock.now(), cpu="500m")
     eventually(lambda: cluster.mid("honest") == Resources(500, GIB))
-    # The worker has come to the hostile one before: it was told of it before.
+    # The worker has come to the hostile one before: it was told of it before. The write may take a moment longer.
+    eventually(lambda: cluster.mid("hostile") != OFFERED)
     offered = cluster.mid("hostile")
     assert offered is None or Resources() <= offered.least(WHOLE_NODE) == offered
     if what != "more than all":
