@@ -52,11 +52,11 @@ class Learned(NamedTuple):
 class Learner:
     """What one node has shown: how many steps lost how much, in a byte each. Not for use by two threads at once."""
 
-    __slots__ = ("_last", "_steps", "learned")
+    __slots__ = ("_cpu", "_last", "_memory", "learned")
 
     def __init__(self) -> None:
         self._last: Resources | None = None
-        self._steps = (bytearray(BINS), bytearray(BINS))
+        self._cpu, self._memory = bytearray(BINS), bytearray(BINS)
         self.learned = Learned()
 
     def learn(self, raw: Resources) -> None:
@@ -64,9 +64,9 @@ class Learner:
         last, self._last = self._last, raw
         if last is None:
             return
-        for steps, before, after in zip(self._steps, last, raw, strict=True):
-            count(steps, lost_permille(before, after))
-        self.learned = Learned(*map(share, self._steps))
+        count(self._cpu, lost_permille(last.cpu_milli, raw.cpu_milli))
+        count(self._memory, lost_permille(last.memory_bytes, raw.memory_bytes))
+        self.learned = Learned(share(self._cpu), share(self._memory))
 
     def interrupt(self) -> None:
         """There was nothing to compare with: the next offer is a new beginning."""

@@ -65,6 +65,7 @@ SAMPLED_PODS = (30, 110, PODS, 500)
 CONTAINERS = [f"c{number}" for number in range(CONTAINERS_PER_POD)]
 COLD_METRICS = [one for one in Metric if one.startswith(("psi", "cpu_throttled", "memory_with"))]
 WARM_UP_SECONDS, MEASURED_SECONDS = 35, 65  # a step of training before, two of them and a report meanwhile
+STARTS = 3  # of which the best counts: what else the machine does only ever adds
 SERIES = 4000
 MODELS = 1500
 NOW = 1_700_000_000.0
@@ -471,10 +472,20 @@ def answers(url: str) -> bool:
         return False
 
 
+def cpu_to_ready(server_url: str, cgroup_parent: str, directory: str) -> float:
+    """CPU seconds of an agent's start."""
+    listen = f"127.0.0.1:{free_port()}"
+    with running(_AGENT, server_url, TOKEN, "bench", cgroup_parent, directory, listen) as agent:
+        eventually(lambda: answers(f"http://{listen}/readyz"), 20, 0.05)
+        return cpu_of(agent)
+
+
 def process() -> Iterator[Row]:
     """A whole agent, as it starts, and as it goes on after an hour, for a minute of real time."""
-    with running(_OFFICIAL_CLIENT) as official:
-        official_cpu, official_memory = cpu_of(official), memory_of(official)
+    official_cpu = math.inf
+    for _ in range(STARTS):
+        with running(_OFFICIAL_CLIENT) as official:
+            official_cpu, official_memory = min(official_cpu, cpu_of(official)), memory_of(official)
     with tempfile.TemporaryDirectory() as directory:
         server = EmbeddedApiServer(Path(directory))
         try:
@@ -488,9 +499,8 @@ def process() -> Iterator[Row]:
                 listen = f"127.0.0.1:{free_port()}"
                 url = f"http://{listen}"
                 naive = cpu_seconds(naive_reader(layout, uids), rounds=2, repeats=3)
+                starts = [cpu_to_ready(server.url, layout.parent, directory) for _ in range(STARTS)]
                 with running(_AGENT, server.url, TOKEN, "bench", layout.parent, directory, listen) as agent:
-                    eventually(lambda: answers(f"{url}/readyz"), 20, 0.1)
-                    cpu_to_ready = cpu_of(agent)
                     eventually(lambda: f"pods_measured {PODS}.0" in httpx.get(f"{url}/metrics").text, 20, 1.0)
                     time.sleep(WARM_UP_SECONDS)
                     swept_before = swept(url)
@@ -506,12 +516,12 @@ def process() -> Iterator[Row]:
     a_node = f"{PODS} pods with {CONTAINERS_PER_POD} containers each"
     yield Row(
         figure=f"agent start, from exec to ready, {a_node}",
-        value=cpu_to_ready,
+        value=min(starts),
         unit="s CPU",
         target=0.6,
         baseline="import the official client",
         baseline_value=official_cpu,
-        note="ready means pods and Node known and the first sample stored",
+        note=f"the best of {STARTS}; ready means pods and Node known and the first sample stored",
     )
     for what, value, target, note in (
         ("sampling of an agent at 1 Hz", sampling_percent, 0.8, "reading and storing, as the agent counts it itself"),
