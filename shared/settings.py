@@ -2,9 +2,9 @@
 
 A settings class is a frozen msgspec struct whose fields have defaults. Field `report_interval_seconds` becomes the
 flag `--report-interval`, the variable `HEADROOM_REPORT_INTERVAL` and the key `reportInterval` of the file; fields
-that end in `_seconds` take Go durations ("30s") or plain seconds. `msgspec.Meta` on a field gives its help
-(`description`), its bounds, and `extra={"secret": True}` hides its value wherever settings are shown. Unknown keys
-are errors everywhere.
+that end in `_seconds` take Go durations ("30s") or plain seconds, tuples take commas, and their flags may be given
+again. `msgspec.Meta` on a field gives its help (`description`), its bounds, and in `extra` a `short` flag, or `secret`,
+which hides its value wherever settings are shown. Unknown keys are errors everywhere.
 """
 
 import argparse
@@ -47,6 +47,8 @@ def load(
     for field in fields:
         variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
         flag = flags[field.name]
+        if isinstance(flag, list):  # given more than once, it says it all
+            flag = ",".join(flag)
         text, source = (flag, _flag(field.name)) if flag is not None else (environment.get(variable), variable)
         if text is not None:
             values[field.name] = _value(field, text, source)
@@ -138,17 +140,28 @@ def _is_number(text: str) -> bool:
     return True
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says on one line what is wrong; all flags at once would bury it."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def _parser(kind: type[msgspec.Struct], program: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser = _Parser(prog=program, description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
-    for field in msgspec.structs.fields(kind):
+    # What is the process's own comes before what it inherits.
+    for field in sorted(msgspec.structs.fields(kind), key=lambda each: each.name not in kind.__annotations__):
         meta = _meta(field)
         options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{_default(field)}".replace("%", "%%")}
+        short = (meta.extra or {}).get("short")
         if _plain(field.type) is bool:
             options |= {"nargs": "?", "const": "true", "metavar": "true|false"}
+        elif typing.get_origin(_plain(field.type)) is tuple:
+            options |= {"action": "append", "metavar": "VALUE"}
         else:
             options["metavar"] = "DURATION" if field.name.endswith("_seconds") else "VALUE"
-        parser.add_argument(_flag(field.name), dest=field.name, default=None, **options)
+        parser.add_argument(*([short] if short else []), _flag(field.name), dest=field.name, default=None, **options)
     return parser
 
 

@@ -14,6 +14,7 @@ import uvicorn
 from shared.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,20 @@ logger = logging.getLogger(__name__)
 GRACEFUL_SECONDS = 2
 CLOSE_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 5  # an idle connection stays open
+
+
+class TooLarge(Exception):
+    """More is sent than anybody has to ask."""
+
+
+async def body(request: "Request", most_bytes: int) -> bytes:
+    """All of a request's body. Raises TooLarge as soon as it is."""
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > most_bytes:
+            raise TooLarge
+    return bytes(chunks)
 
 
 class _Sleeper(uvicorn.Server):

@@ -27,12 +27,12 @@ def load(path: Path, kind: type[S]) -> S:
         problem, _, where = str(error).partition(" - at `$")
         where = where.rstrip("`")
         raise InvalidInput(
-            source=str(path), field=where.removeprefix(".") or "(document)", value=_at(document, where), problem=problem
+            source=str(path), field=where.removeprefix(".") or "(document)", value=at(document, where), problem=problem
         ) from error
 
 
-def _at(document: object, where: str) -> object:
-    """What stands there; as far as the path can be followed."""
+def at(document: object, where: str) -> object:
+    """What stands at a path like ".groups[0].name"; as far as it can be followed."""
     found = document
     for name, index in _STEP.findall(where):
         if isinstance(found, dict) and name in found:

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from manager.scheduling import loadaware
 from manager.scheduling.advice import Advisor
+from shared import web
 from shared.api import pods
 from shared.api.core import Pod
 from shared.api.meta import ObjectMeta, prepared
@@ -94,9 +95,9 @@ def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
     async def answered(request: Request, verb: str, answer: Callable[[Question], object]) -> Response:
         began = time.perf_counter()
         try:
-            body = await _body(request)
+            body = await web.body(request, MAX_BODY_BYTES)
             status, value = await run_in_threadpool(_answered, body, f"POST /scheduler/{verb}", answer)
-        except _TooLarge:
+        except web.TooLarge:
             status, value = 413, {"detail": f"the body is larger than {MAX_BODY_BYTES} bytes"}
         counters.requests.labels(verb, status).inc()
         counters.seconds.labels(verb).observe(time.perf_counter() - began)
@@ -155,16 +156,3 @@ def _answered(body: bytes, source: str, answer: Callable[[Question], object]) ->
         return 200, answer(decode(body, source=source))
     except InvalidInput as problem:
         return 400, {"detail": str(problem)}
-
-
-class _TooLarge(Exception):
-    """More is sent than anybody has to ask."""
-
-
-async def _body(request: Request) -> bytes:
-    chunks = bytearray()
-    async for chunk in request.stream():
-        chunks += chunk
-        if len(chunks) > MAX_BODY_BYTES:
-            raise _TooLarge
-    return bytes(chunks)

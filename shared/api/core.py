@@ -165,6 +165,7 @@ class PodSpec(Wire, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
+    resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     priority: int | None = None
     priority_class_name: str = ""

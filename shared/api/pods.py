@@ -20,6 +20,7 @@ _BANDS = (
     (5000, 5999, PriorityClass.BATCH),
     (3000, 3999, PriorityClass.FREE),
 )
+_HUGE_PAGES = "hugepages-"
 _DEFAULT_QOS = {
     KubeQoS.GUARANTEED: QoS.LSR,
     KubeQoS.BURSTABLE: QoS.LS,
@@ -42,9 +43,13 @@ def requests(pod: Pod) -> dict[str, int]:
     """What the pod asks of a node, per resource: cpu in milli, everything else in whole units.
 
     Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
-    started before it if that is more, plus overhead. Raises QuantityError.
+    started before it if that is more; what is requested of cpu, memory and huge pages for the pod as a whole goes
+    before that; plus overhead. Raises QuantityError.
     """
     asked = _at_most_at_once(pod, _asked)
+    if pod.spec.resources is not None:
+        whole = amounts(pod.spec.resources.requests or {})
+        asked |= {name: value for name, value in whole.items() if _is_of_whole_pods(name)}
     _add(asked, amounts(pod.spec.overhead or {}))
     return asked
 
@@ -168,6 +173,11 @@ def _at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> 
     _add(running, sidecars)
     _raise_to(running, starting)
     return running
+
+
+def _is_of_whole_pods(resource: str) -> bool:
+    """Whether it may be requested for a pod as a whole."""
+    return resource in (names.CPU, names.MEMORY) or resource.startswith(_HUGE_PAGES)
 
 
 def _limited(container: Container) -> dict[str, int]:

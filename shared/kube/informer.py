@@ -73,7 +73,8 @@ class Informer(Generic[RecordT]):
     The cache holds the objects as the struct `into`, or what is `Kept` of them. `on_change` is called in the
     informer's thread, in the order of the server's history, and should be quick. SYNCED comes after every complete
     list. An object that does not fit the struct is left out alone: it is logged and counted once per version, and a
-    good version seen before stays.
+    good version seen before stays. `synced` is set for good once there was a complete list, `current` as long as a
+    watch tells of what follows.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Informer(Generic[RecordT]):
         margin_seconds: float = watch.MARGIN_SECONDS,
     ) -> None:
         self.synced = threading.Event()
+        self.current = threading.Event()
         self._client = client.single_attempt()  # this loop has its own patience, and knows `stop`
         self._resource = resource
         self._kept: Kept[Any, RecordT] = into if isinstance(into, Kept) else Kept(into, _whole)
@@ -132,6 +134,7 @@ class Informer(Generic[RecordT]):
                 self._watch(self._position or "", stop)
             except (ApiError, Unreachable, InvalidResponse) as caught:
                 error = caught
+                self.current.clear()
                 if not _may_resume(error):
                     self._position = None
             if not stop.is_set():
@@ -180,6 +183,7 @@ class Informer(Generic[RecordT]):
             self._kept.into,
             position,
             stop=stop,
+            opened=self.current.set,
             namespace=self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,

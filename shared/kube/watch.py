@@ -8,7 +8,7 @@ lost), or it sent something else than events (InvalidResponse). What happens nex
 import contextlib
 import random
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from shared.kube import objects
 from shared.kube.client import Client
@@ -37,13 +37,17 @@ def events(
     resource_version: str,
     *,
     stop: threading.Event,
+    opened: Callable[[], None] | None = None,
     namespace: str | None = None,
     label_selector: str | None = None,
     field_selector: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
     margin_seconds: float = MARGIN_SECONDS,
 ) -> Generator[WatchEvent[ObjectT] | Refused, None, None]:
-    """The changes after `resource_version`, from one connection; closing the generator closes it."""
+    """The changes after `resource_version`, from one connection; closing the generator closes it.
+
+    `opened` is called once the server has begun to answer.
+    """
     server_seconds = max(1, round(timeout_seconds * random.uniform(1, 2)))
     stream = client.watch(
         resource,
@@ -56,6 +60,8 @@ def events(
     )
     try:
         with contextlib.closing(stream), _aborted_on(stop, stream):
+            if opened is not None:
+                opened()
             for line in lines(stream.chunks()):
                 yield objects.decode_event(line, into)
     except Unreachable:

@@ -15,6 +15,7 @@ from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.scripted import (
     Answer,
+    Exchange,
     Hurried,
     ScriptedServer,
     answer,
@@ -110,6 +111,27 @@ def test_a_watch_that_ends_is_resumed_at_the_last_version(
     # A reset throws away what was sent but not read yet; then it is sent again.
     assert watched_from(server) in ([["5", "20"]] if end != "reset" else [["5", at] for at in ("5", "7", "20")])
     assert lists(server) == 1
+
+
+def test_it_is_current_as_long_as_a_watch_is_open(server: ScriptedServer, followed: Followed, start: Start) -> None:
+    seen: list[bool] = []
+
+    def noting(then: Answer) -> Answer:
+        def serve(exchange: Exchange) -> None:
+            seen.append(followed.informer.current.is_set())
+            then(exchange)
+
+        return serve
+
+    refusal = status(503, "ServiceUnavailable")
+    server.then(
+        *map(noting, (page(node("a", 1), version=5), refusal, stream(bookmark(6), end="close"), refusal, stream()))
+    )
+    start(followed.informer.run)
+    eventually(lambda: len(seen) == 5)
+    # A watch that ended well is asked for again at once, and only then it turns out that there is none.
+    assert seen == [False, False, False, True, False]
+    eventually(followed.informer.current.is_set)
 
 
 @pytest.mark.parametrize("torn", [20, -1], ids=["inside", "before the newline"])

@@ -43,6 +43,14 @@ def container(cpu: str | None = None, memory: str | None = None, **more: object)
             Resources(2000, 0),
         ),
         ({"containers": [container("1")], "overhead": {"cpu": "50m", "memory": "1Mi"}}, Resources(1050, 1 << 20)),
+        (
+            {
+                "containers": [container("1", "1Mi"), container("3")],
+                "resources": {"requests": {"cpu": "2", "example.com/gpu": "9"}},
+                "overhead": {"cpu": "50m"},
+            },
+            Resources(2050, 1 << 20),
+        ),
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, Resources(2000, 0)),
         ({}, Resources()),
     ],
