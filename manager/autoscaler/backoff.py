@@ -16,46 +16,31 @@ class BackoffTimes:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """One group's: why, since when it was last renewed, for how long, and until when inclusive."""
+    """One group's: why, since when it was last renewed, for how long, and until when inclusive.
+
+    `code` is the failure in one word. `ended`: its end has been noticed.
+    """
 
     reason: str
     failed_at: float
     seconds: float
     until: float
+    code: str = ""
+    ended: bool = False
+
+    def holds(self, now: float) -> bool:
+        """At its very end it still does."""
+        return now <= self.until
 
 
-class Backoffs:
-    """Of all groups by id."""
+def failed(before: Backoff | None, times: BackoffTimes, now: float, reason: str, code: str = "") -> Backoff:
+    """That of a group that has failed now, `before` being what is remembered of it."""
+    seconds = times.initial_seconds
+    if before is not None:
+        seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
+    return Backoff(reason, now, seconds, now + seconds, code)
 
-    def __init__(self, times: BackoffTimes | None = None) -> None:
-        self._times = times or BackoffTimes()
-        self._by_group: dict[str, Backoff] = {}
 
-    def fail(self, group: str, reason: str, now: float) -> Backoff:
-        """Notes a failure."""
-        before = self._by_group.get(group)
-        seconds = self._times.initial_seconds
-        if before is not None:
-            seconds = before.seconds if now <= before.until else min(before.seconds * 2, self._times.most_seconds)
-        found = self._by_group[group] = Backoff(reason, now, seconds, now + seconds)
-        return found
-
-    def of(self, group: str, now: float) -> Backoff | None:
-        """The backoff in effect; at its very end it still is."""
-        found = self._by_group.get(group)
-        return found if found is not None and now <= found.until else None
-
-    def succeed(self, group: str) -> None:
-        """The group grew as asked."""
-        self._by_group.pop(group, None)
-
-    def forget_old(self, now: float) -> None:
-        """Drops groups that have not failed for long."""
-        old = [group for group, each in self._by_group.items() if each.failed_at + self._times.reset_seconds < now]
-        for group in old:
-            del self._by_group[group]
-
-    @property
-    def groups(self) -> list[str]:
-        """Those that are remembered."""
-        return sorted(self._by_group)
+def forgotten(backoff: Backoff, times: BackoffTimes, now: float) -> bool:
+    """Whether its group has not failed for so long that it begins again."""
+    return backoff.failed_at + times.reset_seconds < now

@@ -19,12 +19,17 @@ from shared.quantity import Amounts, QuantityError
 
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+Holding: TypeAlias = "tuple[int, PodFacts, int]"  # a node by its row, and how many pods of a kind are on it
 
 PODS = "pods"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
 
+# What controllers take off only after the node has said that it is ready; until then no pod comes there.
+_NOT_READY_TAINTS = frozenset(
+    f"node.kubernetes.io/{condition}" for condition in ("not-ready", "disk-pressure", "network-unavailable")
+)
 _NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
 
 
@@ -100,6 +105,15 @@ class Snapshot:
     placed_count: Integers
     refused: Mapping[str, InvalidInput] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> Flags:
+        """Which nodes hold nothing yet but pods that are there because the node is; upcoming ones do not."""
+        empty = np.ones(len(self.nodes), np.bool_)
+        of_node = np.array([kind.of_node for kind in self.kinds], np.bool_)
+        if len(of_node):
+            empty[self.placed_node[~of_node[self.placed_kind]]] = False
+        return empty
+
     def free_of(self, resource: str) -> Integers:
         """What every node has left of one resource."""
         if resource not in self.resources:
@@ -125,19 +139,27 @@ def state_of(node: Node, rules: StateRules) -> NodeState:
         return NodeState.TO_BE_DELETED
     if node.spec.unschedulable:
         return NodeState.CORDONED
+    created = node.metadata.created_at
+    is_young = rules.now - created < rules.startup_seconds
     ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
     if ready is None or ready.status != "True":
-        created = node.metadata.created_at
         turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else created
-        starting = rules.now - created < rules.startup_seconds and turned - created < _NEVER_READY_SECONDS
-        return NodeState.NOT_STARTED if starting else NodeState.UNREADY
-    if any(taint.key.startswith(rules.startup_taint_prefixes) for taint in taints if rules.startup_taint_prefixes):
-        return NodeState.UNREADY
-    if rules.gpu_label and node.metadata.label(rules.gpu_label) is not None:
-        allocatable = node.status.allocatable or {}
-        if not any(str(allocatable.get(name, "0")) != "0" for name in rules.gpu_resources):
-            return NodeState.UNREADY
+        return NodeState.NOT_STARTED if is_young and turned - created < _NEVER_READY_SECONDS else NodeState.UNREADY
+    # It says that it is ready, and is not yet free for pods.
+    is_held = any(taint.key in _NOT_READY_TAINTS for taint in taints)
+    if rules.startup_taint_prefixes:
+        is_held |= any(taint.key.startswith(rules.startup_taint_prefixes) for taint in taints)
+    if is_held or _lacks_gpus(node, rules):
+        return NodeState.NOT_STARTED if is_young else NodeState.UNREADY
     return NodeState.READY
+
+
+def _lacks_gpus(node: Node, rules: StateRules) -> bool:
+    """Whether it has the provider's label, and no GPUs yet."""
+    if not rules.gpu_label or node.metadata.label(rules.gpu_label) is None:
+        return False
+    allocatable = node.status.allocatable or {}
+    return all(str(allocatable.get(name, "0")) == "0" for name in rules.gpu_resources)
 
 
 def node_facts(node: Node, state: NodeState) -> NodeFacts:
@@ -234,6 +256,35 @@ def of_facts(nodes: Sequence[NodeFacts], placed: Iterable[tuple[int, PodFacts]] 
     return _as_arrays(list(nodes), kinds, holdings, {})
 
 
+def extended(before: Snapshot, nodes: Sequence[NodeFacts], holdings: Iterable[Holding]) -> Snapshot:
+    """A snapshot with further nodes after those it has, and further pods."""
+    kinds = list(before.kinds)
+    known = {id(kind): index for index, kind in enumerate(kinds)}
+    listed = []
+    for row, kind, count in holdings:
+        if id(kind) not in known:
+            known[id(kind)] = len(kinds)
+            kinds.append(kind)
+        listed.append((row, known[id(kind)], count))
+    more = _as_arrays(list(nodes), [], [], {})
+    resources = tuple(sorted({*before.resources, *more.resources, *(name for kind in kinds for name in kind.requests)}))
+    free = np.array(
+        [np.concatenate((before.free_of(name), more.free_of(name))) for name in resources], np.int64
+    ).T.copy()
+    rows, which, counts = np.array(listed, np.int64).reshape(-1, 3).T
+    np.subtract.at(free, rows, _requests(kinds, resources)[which] * counts[:, None])
+    return Snapshot(
+        (*before.nodes, *nodes),
+        resources,
+        free,
+        tuple(kinds),
+        np.concatenate((before.placed_node, rows)),
+        np.concatenate((before.placed_kind, which)),
+        np.concatenate((before.placed_count, counts)),
+        before.refused,
+    )
+
+
 def _read_placed(
     placed: Iterable[Pod],
     rows: Mapping[str, int],
@@ -244,7 +295,8 @@ def _read_placed(
     holdings: list[tuple[int, int, int]] = []
     for alike in podclasses.placed_kinds(placed):
         try:
-            facts = podfacts.read_placed(alike[0], surroundings or Surroundings())
+            of_node = podclasses.is_daemon(alike[0]) or podclasses.is_mirror(alike[0])
+            facts = podfacts.read_placed(alike[0], surroundings or Surroundings(), of_node=of_node)
         except InvalidInput as problem:
             refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
             continue
@@ -273,12 +325,17 @@ def _as_arrays(
     free = np.array([[node.allocatable.get(name, 0) for name in resources] for node in nodes], np.int64).reshape(
         len(nodes), len(resources)
     )
-    requests = np.array(
-        [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
-    ).reshape(len(kinds), len(resources))
+    requests = _requests(kinds, resources)
     rows, which, counts = np.array(holdings, np.int64).reshape(-1, 3).T
     np.subtract.at(free, rows, requests[which] * counts[:, None])
     return Snapshot(tuple(nodes), resources, free, tuple(kinds), rows, which, counts, refused)
+
+
+def _requests(kinds: Sequence[PodFacts], resources: Sequence[str]) -> Integers:
+    """What a pod of each kind takes of each resource."""
+    return np.array(
+        [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
+    ).reshape(len(kinds), len(resources))
 
 
 def _sum(kinds: Iterable[PodFacts]) -> dict[str, int]:

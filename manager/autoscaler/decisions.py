@@ -8,6 +8,7 @@ from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.estimator import Estimate
 from manager.autoscaler.expander.ranking import Ranked
 from manager.autoscaler.groups import Headroom, Skipped
+from shared.quantity import Amounts
 
 Reasons = Mapping[str, tuple[str, ...]]  # by group, in kube-scheduler's words or in those of `groups`
 
@@ -22,13 +23,14 @@ class Outcome(enum.StrEnum):
 @dataclass(frozen=True)
 class Demand:
     """One class of pending pods. Of its pods so many find a place on nodes there are, or on upcoming ones; so many on
-    what reclaiming gives within one reporting interval; the others, `unplaced`, need a new node.
+    what reclaiming gives within one reporting interval; the others, `unplaced`, need a new node. `requests` are each's.
     """
 
     namespace: str
     pods: tuple[str, ...]
     schedulable: int = 0
     reclaimed: int = 0
+    requests: Amounts = field(default_factory=dict)
 
     @property
     def unplaced(self) -> tuple[str, ...]:
@@ -154,7 +156,8 @@ def _nothing(_: int) -> Reasons:
 class Decision:
     """`triggered` are all pods of what was chosen, those included whose nodes were capped away.
 
-    `remaining` is what the cluster may still take when all of it is done.
+    `remaining` is what the cluster may still take when all of it is done. Machines of `preferred_cpu_milli` suit its
+    size best; None where nothing was ranked. Of an `advice` nothing is done: a group in it may only be recommended.
     """
 
     outcome: Outcome
@@ -170,11 +173,18 @@ class Decision:
     triggered: tuple[str, ...] = ()
     left: tuple[Left, ...] = ()
     remaining: Headroom = field(default_factory=Headroom)
+    preferred_cpu_milli: int | None = None
+    advice: bool = False
     why_not: Callable[[int], Reasons] = field(default=_nothing, repr=False, compare=False)
 
     @property
+    def nodes(self) -> dict[str, int]:
+        """How many new ones each group gets, those included that are to be created."""
+        return {each.group: each.nodes for each in self.increases} | {each.group: each.nodes for each in self.creations}
+
+    @property
     def new_nodes(self) -> int:
-        return sum(each.nodes for each in self.increases) + sum(each.nodes for each in self.creations)
+        return sum(self.nodes.values())
 
     def reasons(self, left: Left) -> Reasons:
         """Why every group that cannot take these pods cannot. Worked out when it is asked for."""

@@ -74,14 +74,28 @@ class Estimate:
 
 
 def schedulable(problem: Problem) -> Packing:
-    """The cluster with every pending pod that finds a place there put on it, those of the highest priority first.
+    """The cluster with every pending pod that finds a place there put on it, those of the highest priority first, and
+    of these the largest.
 
-    Its `pending` is what is left of each class.
+    Empty nodes, there or upcoming, come last and are filled one after the other, as in the estimate that led to them,
+    so that pods find the places that were bought for them. `pending` is what is left of each class.
     """
     packing = Packing(problem)
-    order = sorted(range(len(problem.classes)), key=lambda position: -problem.classes[position].facts.priority)
-    for position in order:
-        packing.pending[position] -= packing.fill(position, int(packing.pending[position]), 0)
+    nodes = problem.snapshot.nodes
+    cpu, memory = problem.cpu_and_memory
+    largest = {name: max((node.allocatable.get(name, 0) for node in nodes), default=0) for name in ("cpu", "memory")}
+    sizes = scores(cpu, memory, largest).tolist()
+    priorities = [each.facts.priority for each in problem.classes]
+    empty = problem.snapshot.is_empty
+    for position in sorted(range(len(priorities)), key=lambda each: (-priorities[each], -sizes[each])):
+        left = int(packing.pending[position])
+        if position in problem.bonds.rules:
+            left -= packing.fill(position, left, 0)
+        else:
+            left -= packing.fill(position, left, 0, among=~empty)
+            left -= packing.fill_up(position, left, empty) if left else 0
+        packing.pending[position] = left
+        empty &= ~packing.used[: packing.known]
     return packing
 
 

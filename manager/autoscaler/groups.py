@@ -30,7 +30,7 @@ LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes that stand for no machine
 class GroupState:
     """A group with all that decides whether and how it may grow. One with a `spec` does not exist yet.
 
-    `zero_or_max`: it has all of its nodes or none.
+    `zero_or_max`: it has all of its nodes or none. `barred` says why it is not to grow, whatever else holds.
     """
 
     group: Group
@@ -39,6 +39,7 @@ class GroupState:
     backed_off: bool = False
     zero_or_max: bool = False
     spec: GroupSpec | None = None
+    barred: str = ""
 
     @property
     def id(self) -> str:
@@ -141,6 +142,8 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: Usage, ownership: 
     """Why a group cannot grow; empty when it can."""
     if not ownership.owns(state.id):
         return NOT_OURS
+    if state.barred:
+        return state.barred
     if state.exists and not state.healthy:
         return NOT_READY
     if state.backed_off:

@@ -33,7 +33,14 @@ class Prices:
     nodes: Mapping[str, float]
     pods: Mapping[int, float]
 
+    def of_nodes(self, nodes: Mapping[str, int]) -> float | None:
+        """Of so many of each group; None where one of them has no price."""
+        if not nodes.keys() <= self.nodes.keys():
+            return None
+        return sum(self.nodes[group] * count for group, count in nodes.items())
+
     def worth(self, placed: Mapping[int, int]) -> float:
+        """What so many pods of each class are worth."""
         return sum(self.pods[position] * count for position, count in placed.items())
 
 
@@ -63,17 +70,23 @@ def cheapest(
 ) -> Plan | None:
     """The cheapest plan found that uses at least two groups and places all of `wanted`, counted by class.
 
-    The search ends when it `is_late`. Classes bound to where other pods are (affinity, spread, host ports) are left to
-    the single group.
+    The search ends when it `is_late`. Classes bound to where other pods are (affinity, spread, host ports) go to the
+    group that was chosen, before all others: nothing that comes later takes their place from them.
     """
-    if any(position in asked.bonds.rules for position in wanted):
-        return None
     candidates = _candidates(estimated, chosen, prices)
+    bound = np.array([position for position in wanted if position in asked.bonds.rules], np.int64)
+    if len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
+        return None
     search = _Search(asked, left, candidates, usage, prices, new_groups, is_late)
     remaining = left.pending * 0
     for position, count in wanted.items():
         remaining[position] = count
     start = _Partial(remaining, headroom)
+    if len(bound):
+        begun = search.placing(start, chosen, bound)
+        if begun is None:
+            return None
+        start = begun
     found = search.finished(start)
     after_chosen = search.all_but_last(start, chosen) if chosen in candidates else None
     if after_chosen is not None:
@@ -131,6 +144,13 @@ class _Search:
             best, one = min(helpful, key=lambda pair: (self._ratio(*pair), pair[0].state.id))
             current = self.all_but_last(current, best) or self._with(current, best, one)
         return found
+
+    def placing(self, partial: _Partial, each: Estimated, positions: Integers) -> _Partial | None:
+        """With all pods of these classes on nodes of a group; None where they do not all find a place."""
+        estimate = self._estimate(partial, each, _ANY, positions)
+        if estimate is None or any(estimate.placed.get(int(at), 0) < partial.remaining[at] for at in positions):
+            return None
+        return self._with(partial, each, estimate)
 
     def all_but_last(self, partial: _Partial, each: Estimated, positions: Integers | None = None) -> _Partial | None:
         """With all nodes of a group that it needs for what remains, but the last; None where that is none."""
@@ -192,8 +212,8 @@ class _Search:
         return _Partial(
             remaining,
             groups.taken(state, partial.headroom, self.usage, count),
-            {**partial.nodes, state.id: partial.nodes.get(state.id, 0) + count},
-            partial.created if state.exists else partial.created | {state.id},
+            {**partial.nodes, state.id: partial.nodes.get(state.id, 0) + count} if count else partial.nodes,
+            partial.created if state.exists or not count else partial.created | {state.id},
             partial.cost + self.prices.nodes[state.id] * count,
             (*partial.estimates, estimate),
         )

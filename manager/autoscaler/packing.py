@@ -130,15 +130,18 @@ class Packing:
             if present is not None:
                 present[domains] = True
 
-    def fill(self, position: int, most: int, start: int, skip: int = -1) -> int:
-        """Puts up to `most` pods of a class on nodes from `start` on, in their order; how many found a place."""
+    def fill(self, position: int, most: int, start: int, skip: int = -1, among: Flags | None = None) -> int:
+        """Puts up to `most` pods of a class on nodes from `start` on, in their order; how many found a place.
+
+        `among` says which nodes of the snapshot come into question, for a class without rules.
+        """
         rules = self.problem.bonds.rules.get(position)
         left = most
         while left:
             opened = self._open(position, rules, start, self.size) if rules else None
             if opened and opened.pods == 0:
                 break
-            nodes, room = self._room(position, start, opened.nodes if opened else None, skip)
+            nodes, room = self._room(position, start, opened.nodes if opened else among, skip)
             if rules and rules.once_per_node:
                 room = np.minimum(room, 1)
             at_once = min(left, opened.pods) if opened else left
@@ -147,6 +150,24 @@ class Packing:
             if opened is None or placed < opened.pods:
                 break
         return most - left
+
+    def fill_up(self, position: int, most: int, among: Flags) -> int:
+        """Puts up to `most` pods of a class without rules on these nodes of the snapshot, each one full before the
+        next, and those first of which the class takes its resources most evenly; how many found a place.
+        """
+        nodes, room = self._room(position, 0, among, -1)
+        if not len(nodes):
+            return 0
+        shares = np.array([amount / self._rows[row][nodes] for row, amount in self.problem.asked[position][1:]])
+        if len(shares) > 1:
+            unevenness = np.round(shares.max(axis=0) / shares.mean(axis=0), 6)
+            order = np.argsort(unevenness, kind="stable")
+            nodes, room = nodes[order], room[order]
+        before = np.cumsum(room) - room
+        counts = np.clip(most - before, 0, room)
+        taken = counts > 0
+        self._commit(position, nodes[taken], counts[taken])
+        return int(counts.sum())
 
     def fill_one(self, position: int, node: int, most: int) -> int:
         """Puts up to `most` pods of a class on one node; how many fit."""
@@ -331,9 +352,15 @@ class Packing:
 
     def _commit(self, position: int, nodes: Integers, counts: Integers) -> None:
         rows = self._rows
-        for row, amount in self.problem.asked[position]:
-            rows[row][nodes] -= counts * amount
-        self.used[nodes] = True
+        if len(nodes) == 1:  # most are of one node, and one number is taken off faster than an array of one
+            node, count = int(nodes[0]), int(counts[0])
+            for row, amount in self.problem.asked[position]:
+                rows[row][node] -= count * amount
+            self.used[node] = True
+        else:
+            for row, amount in self.problem.asked[position]:
+                rows[row][nodes] -= counts * amount
+            self.used[nodes] = True
         self.placements.append(Placement(position, nodes, counts))
         for number in self.problem.bonds.contributions.get(position, ()):
             domains = self._domains[self.problem.bonds.counters[number].key][nodes]

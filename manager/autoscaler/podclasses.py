@@ -19,6 +19,7 @@ from shared.errors import InvalidInput
 MOST_CLASSES_PER_CONTROLLER = 10
 EXPENDABLE_BELOW = -10
 ANNOTATION_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 DAEMON_SET = "DaemonSet"
 
 _compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not in ("volumes", "node_name")))
@@ -85,6 +86,11 @@ def is_daemon(pod: Pod) -> bool:
     return _made_by_daemon_set(pod, _controller(pod))
 
 
+def is_mirror(pod: Pod) -> bool:
+    """Whether the pod stands for one that its kubelet runs from a file."""
+    return pod.metadata.annotation(ANNOTATION_MIRROR) is not None
+
+
 def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:
     """Whether nothing is bought for the pod, and its place counts as free. One without a priority never is."""
     return pod.spec.priority is not None and pod.spec.priority < cutoff
@@ -142,7 +148,8 @@ def _of_placed(pod: Pod) -> object:
     spec = pod.spec
     keeps_away = spec.affinity.pod_anti_affinity if spec.affinity else None
     terminating = pod.metadata.deletion_timestamp is not None
-    return spec.containers, spec.init_containers, spec.overhead, keeps_away, pod.metadata.labels, terminating
+    asking = spec.containers, spec.init_containers, spec.resources, spec.overhead
+    return asking, keeps_away, pod.metadata.labels, terminating
 
 
 def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:

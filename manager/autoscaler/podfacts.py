@@ -22,6 +22,14 @@ from shared.quantity import Amounts, QuantityError
 
 ANY_ADDRESS = "0.0.0.0"
 MOST_AMOUNT = 1 << 52  # of one resource, of one pod or node: sums of thousands of them still fit 64 bits
+# By label that puts a volume in a zone or region: the one that a node may have in its place.
+ZONE_LABELS = {
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_BETWEEN_ZONES = "__"  # in the label of a volume that is in several
 _DO_NOT_SCHEDULE = "DoNotSchedule"
 _POLICIES = {"Honor": True, "Ignore": False}
 
@@ -45,13 +53,15 @@ class HostPort(NamedTuple):
 class NodeDemands(NamedTuple):
     """What a pod demands of a node whatever else runs there; equal demands are judged once.
 
-    `terms` is the required node affinity, None without one; `volumes` what the pod's volumes demand.
+    `terms` is the required node affinity, None without one; `volumes` what the pod's volumes demand; `zones` the labels
+    that say where these are, each with the values it may have.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[NodeSelector, ...] = ()
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 _NO_DEMANDS = NodeDemands()
@@ -90,7 +100,10 @@ class Spread:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PodFacts:
-    """One kind of pod. Identity is its equality: it is made once for each kind."""
+    """One kind of pod. Identity is its equality: it is made once for each kind.
+
+    `of_node`: it is there because its node is, as pods of DaemonSets are.
+    """
 
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +115,7 @@ class PodFacts:
     anti_affinity: tuple[PodTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
     terminating: bool = False
+    of_node: bool = False
 
     @property
     def attracts_itself(self) -> bool:
@@ -125,6 +139,7 @@ def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
     """The facts of one pod. Raises InvalidInput."""
     reader = _Reader(pod, surroundings)
     affinity = pod.spec.affinity
+    volumes = reader.volumes()
     return PodFacts(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels or {},
@@ -138,7 +153,12 @@ def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
                 else None
             ),
             tolerations=pod.spec.tolerations or (),
-            volumes=reader.volumes(),
+            volumes=tuple(
+                volume.spec.node_affinity.required
+                for volume in volumes
+                if volume.spec.node_affinity and volume.spec.node_affinity.required
+            ),
+            zones=tuple(sorted({zone for volume in volumes for zone in _zones(volume)})),
         ),
         ports=reader.ports(),
         affinity=reader.terms("podAffinity", affinity.pod_affinity if affinity else None),
@@ -148,7 +168,7 @@ def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
     )
 
 
-def read_placed(pod: Pod, surroundings: Surroundings) -> PodFacts:
+def read_placed(pod: Pod, surroundings: Surroundings, *, of_node: bool = False) -> PodFacts:
     """What still matters of a pod that has its node. Raises InvalidInput."""
     reader = _Reader(pod, surroundings)
     affinity = pod.spec.affinity
@@ -160,7 +180,14 @@ def read_placed(pod: Pod, surroundings: Surroundings) -> PodFacts:
         ports=reader.ports(),
         anti_affinity=reader.terms("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
         terminating=pods.is_terminating(pod),
+        of_node=of_node,
     )
+
+
+def _zones(volume: PersistentVolume) -> Iterable[tuple[str, tuple[str, ...]]]:
+    for key, value in (volume.metadata.labels or {}).items():
+        if key in ZONE_LABELS:
+            yield key, tuple(value.split(_BETWEEN_ZONES))
 
 
 @dataclass(frozen=True)
@@ -190,8 +217,8 @@ class _Reader:
             if port.host_port > 0
         )
 
-    def volumes(self) -> tuple[NodeSelector, ...]:
-        """What the volumes behind bound claims demand. A claim not yet bound demands nothing."""
+    def volumes(self) -> tuple[PersistentVolume, ...]:
+        """Those behind bound claims. A claim not yet bound demands nothing."""
         claims = self.surroundings.claims
         if claims is None or not self.pod.spec.volumes:
             return ()
@@ -209,8 +236,8 @@ class _Reader:
                     raise self.refused("spec.volumes", name, f'persistentvolumeclaim "{name}" not found')
                 continue
             bound = self.surroundings.volumes.get(claim.spec.volume_name)
-            if bound is not None and bound.spec.node_affinity and bound.spec.node_affinity.required:
-                found.append(bound.spec.node_affinity.required)
+            if bound is not None:
+                found.append(bound)
         return tuple(found)
 
     def terms(self, path: str, affinity: PodAffinity | None) -> tuple[PodTerm, ...]:

@@ -3,18 +3,19 @@
 Judged once for each kind of demands and each shape of node. Reasons are kube-scheduler's own words.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from manager.autoscaler.cluster import TAKING, Flags, NodeFacts
-from manager.autoscaler.podfacts import NodeDemands
+from manager.autoscaler.podfacts import ZONE_LABELS, NodeDemands
 from shared.api import placement
 from shared.api.core import NodeSelectorTerm
 from shared.api.placement import AFFINITY, UNSCHEDULABLE, UNSCHEDULABLE_TAINT
 
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 VOLUMES = "node(s) had volume node affinity conflict"
+VOLUME_ZONE = "node(s) had no available volume zone"
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
 POD_AFFINITY = "node(s) didn't match pod affinity rules"
@@ -53,7 +54,16 @@ def volume_refusal(demands: NodeDemands, node: NodeFacts) -> str | None:
     reachable = all(
         placement.matches_any_term(selector.node_selector_terms, node.name, node.labels) for selector in demands.volumes
     )
-    return None if reachable else VOLUMES
+    if not reachable:
+        return VOLUMES
+    return None if _is_in(demands.zones, node.labels) else VOLUME_ZONE
+
+
+def _is_in(zones: Iterable[tuple[str, tuple[str, ...]]], labels: Mapping[str, str]) -> bool:
+    """Whether a node is in all of these zones and regions. One whose labels tell of none is in all there are."""
+    return not any(key in labels for key in ZONE_LABELS) or all(
+        labels.get(key, labels.get(ZONE_LABELS[key])) in values for key, values in zones
+    )
 
 
 def admits(demands: NodeDemands, node: NodeFacts) -> bool:
@@ -125,6 +135,8 @@ def _label_keys(demands: NodeDemands) -> Iterable[str]:
     for term in _all_terms(demands):
         for requirement in term.match_expressions or ():
             yield requirement.key
+    if demands.zones:
+        yield from ZONE_LABELS
 
 
 def _names_nodes(demands: NodeDemands) -> bool:

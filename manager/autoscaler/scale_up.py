@@ -6,6 +6,7 @@ One decision out of one observation; nothing here acts, and the order of what is
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from manager.autoscaler import balance, estimator, groups, mix, options, problem, reclaim
 from manager.autoscaler.balance import GroupSize
@@ -111,6 +112,28 @@ def decide(situation: Situation, settings: Settings, chance: random.Random) -> D
     return decision
 
 
+class Settled(NamedTuple):
+    """The cluster with the pods on it that need no new node. `before` counts by class those that the cluster as it is
+    has no room for, `left` those for which reclaiming gives none either.
+    """
+
+    asked: Problem
+    left: Packing
+    before: list[int]
+
+
+def settled(situation: Situation, classes: Sequence[PendingClass], templates: Sequence[NodeTemplate] = ()) -> Settled:
+    """First on what there is, then, if that is not enough, on what there will be within a reporting interval."""
+    asked = problem.problem(situation.snapshot, classes, templates)
+    left = estimator.schedulable(asked)
+    before: list[int] = left.pending.tolist()
+    if situation.expected and left.pending.any():
+        soon = reclaim.with_expected(situation.snapshot, situation.expected)
+        asked = problem.problem(soon, classes, templates)
+        left = estimator.schedulable(asked)
+    return Settled(asked, left, before)
+
+
 def to_min_sizes(
     states: Sequence[GroupState], settings: Settings, room: Headroom
 ) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
@@ -192,6 +215,7 @@ class _Round:
             considered=tuple(considered),
             skipped=tuple(sorted(skipped, key=lambda each: each.group)),
             left=_left(demands, {}, estimated),
+            preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
             why_not=why_not,
         )
         chosen, steps = self._chosen(considered)
@@ -203,20 +227,13 @@ class _Round:
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Problem, Packing, tuple[Demand, ...]]:
         """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
-        situation = self.situation
-        asked = problem.problem(situation.snapshot, situation.classes, templates)
-        left = estimator.schedulable(asked)
-        before = left.pending.tolist()
-        if situation.expected and left.pending.any():
-            soon = reclaim.with_expected(situation.snapshot, situation.expected)
-            asked = problem.problem(soon, situation.classes, templates)
-            left = estimator.schedulable(asked)
-        after = left.pending.tolist()
+        classes = self.situation.classes
+        asked, left, before = settled(self.situation, classes, templates)
         demands = []
-        for each, pending_now, pending_soon in zip(situation.classes, before, after, strict=True):
+        for each, pending_now, pending_soon in zip(classes, before, left.pending.tolist(), strict=True):
             there = len(each.pods) - max(pending_now, pending_soon)
             reclaimed = len(each.pods) - pending_soon - there
-            demands.append(Demand(each.facts.namespace, each.pods, there, reclaimed))
+            demands.append(Demand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
         return asked, left, tuple(demands)
 
     def _considered(self, estimated: Sequence[Estimated]) -> list[Considered]:
@@ -226,12 +243,15 @@ class _Round:
         if settings.pricing is None:
             ranks = [Ranked(option, None, NO_PRICES) for option in found]
         else:
-            preferred = ranking.preferred_cpu_milli(settings.preset, self.situation.cluster_nodes)
-            ranks = ranking.ranked(found, _Remembering(settings.pricing), settings.preset, preferred)
+            ranks = ranking.ranked(found, _Remembering(settings.pricing), settings.preset, self._preferred_cpu_milli)
         return [
             Considered(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
             for each, rank in zip(able, ranks, strict=True)
         ]
+
+    @property
+    def _preferred_cpu_milli(self) -> int:
+        return ranking.preferred_cpu_milli(self.settings.preset, self.situation.cluster_nodes)
 
     def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step]]:
         settings = self.settings
@@ -247,7 +267,10 @@ class _Round:
         steps = chain.narrowed(left, filters, settings.expanders)
         if not steps and settings.expanders[0] == PRICE:  # what has no price is not bought, be it the only option
             left = list(filters[PRICE](left))
-        picked = chain.pick(steps[-1][1] if steps else left, self.chance)
+        equals = steps[-1][1] if steps else left
+        if PRICE in settings.expanders:  # nothing is created that is no better than what there is
+            equals = [option for option in equals if option.exists] or equals
+        picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
         return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps]
 
@@ -259,31 +282,26 @@ class _Round:
         main = of_group[chosen.group]
         caps: list[Cap] = []
         allowed = _granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
-        shares, remaining = _distributed([main.state, *main.similar], allowed, self.room, settings, caps)
-        grown = sum(each.nodes for each in shares)
+        shares = self._shared({chosen.group: allowed}, of_group)
+        caps += shares.caps
+        grown = shares.node_count
         short = grown < chosen.node_count and (settings.estimates.all_or_nothing or main.state.zero_or_max)
         if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
             why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
-        comparison = self._compared(asked, left, estimated, main, shares)
+        comparison, cheaper = self._compared(asked, left, estimated, main, shares)
         triggered = dict(chosen.pods)
-        if comparison is not None and comparison.uses_several and comparison.several is not None:
-            shares, remaining, caps = [], self.room, []
-            taken: set[str] = set()
-            for group, count in comparison.several.nodes.items():
-                each = of_group[group]
-                others = [other for other in each.similar if other.id not in comparison.several.nodes.keys() | taken]
-                more, remaining = _distributed([each.state, *others], count, remaining, settings, caps)
-                taken |= {increase.group for increase in more}
-                shares += more
+        if cheaper is not None:
+            shares, caps = cheaper, cheaper.caps
         creations = []
-        for increase in shares:
-            spec = of_group[increase.group].state.spec
+        states = {state.id: state for each in estimated for state in (each.state, *each.similar)}
+        for increase in shares.increases:
+            spec = states[increase.group].spec
             if spec is not None:
                 room = self.room
-                for other in shares:
+                for other in shares.increases:
                     if other is not increase:
-                        room = groups.taken(of_group[other.group].state, room, settings.usage, other.nodes)
+                        room = groups.taken(states[other.group], room, settings.usage, other.nodes)
                 creations.append(Creation(increase.group, spec, increase.nodes, room))
         created = {each.group for each in creations}
         return replace(
@@ -292,14 +310,29 @@ class _Round:
             chosen=chosen,
             comparison=comparison,
             caps=tuple(caps),
-            increases=tuple(each for each in shares if each.group not in created),
+            increases=tuple(each for each in shares.increases if each.group not in created),
             creations=tuple(creations),
             triggered=tuple(
                 pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
             ),
             left=_left(base.demands, triggered, estimated),
-            remaining=remaining,
+            remaining=shares.remaining,
         )
+
+    def _shared(
+        self, nodes: Mapping[str, int], of_group: Mapping[str, Estimated], *, balances: bool = True
+    ) -> "_Shares":
+        """So many nodes of each group, over it and those like it where that `balances`."""
+        increases: list[Increase] = []
+        caps: list[Cap] = []
+        remaining, taken = self.room, set(nodes)
+        for group, count in nodes.items():
+            each = of_group[group]
+            others = [other for other in each.similar if balances and other.id not in taken]
+            more, remaining = _distributed([each.state, *others], count, remaining, self.settings, caps)
+            taken |= {increase.group for increase in more}
+            increases += more
+        return _Shares(increases, remaining, caps)
 
     def _room_of(self, main: Estimated) -> int:
         return sum(each.room for each in (main.state, *main.similar))
@@ -310,27 +343,26 @@ class _Round:
         left: Packing,
         estimated: Sequence[Estimated],
         main: Estimated,
-        shares: Sequence[Increase],
-    ) -> Comparison | None:
-        """The single group's cost beside that of several; None without prices."""
+        shares: "_Shares",
+    ) -> "tuple[Comparison | None, _Shares | None]":
+        """The single group's cost beside that of several, None without prices; and the shares of the latter where they
+        are to take the place of the single group's.
+        """
         settings = self.settings
         if settings.pricing is None:
-            return None
-        nodes = {each.group: each.nodes for each in shares}
+            return None, None
         found = main.estimate
-        if sum(nodes.values()) < found.node_count:
+        if shares.node_count < found.node_count:
             assert main.state.template is not None
-            capped = Permissions(sum(nodes.values()))
+            capped = Permissions(shares.node_count)
             found = estimator.estimate(asked, main.state.template, main.fit.positions, capped, after=left)
         placed = dict(found.placed)
         prices = _prices(settings.pricing, asked, estimated)
-        cost = None
-        if all(group in prices.nodes for group in nodes):
-            cost = sum(prices.nodes[group] * count for group, count in nodes.items())
+        cost = prices.of_nodes(shares.nodes)
         minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
-        single = Plan(nodes, placed, cost, (found,))
+        single = Plan(shares.nodes, placed, cost, (found,))
         if cost is None or minimum is None or settings.estimates.all_or_nothing:
-            return Comparison(single, None, minimum)
+            return Comparison(single, None, minimum), None
         most = settings.estimates.most_nodes
         room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
         time = settings.estimates.time
@@ -346,9 +378,34 @@ class _Round:
             self.situation.new_groups,
             time.deadline(time.group_seconds) if time else options.never,
         )
-        cheaper = several is not None and several.cost is not None and several.cost < cost - 1e-9
-        by_price = settings.uses_mix and settings.expanders[0] == PRICE
-        return Comparison(single, several, minimum, uses_several=cheaper and by_price)
+        if several is None or not settings.uses_mix or settings.expanders[0] != PRICE:
+            return Comparison(single, several, minimum), None
+        of_group = {each.state.id: each for each in estimated}
+        for balances in (True, False):  # groups that are alike may differ in price, and in what quotas leave them
+            spread = self._shared(several.nodes, of_group, balances=balances)
+            spread_cost = prices.of_nodes(spread.nodes)
+            is_whole = spread.node_count == sum(several.nodes.values())
+            if is_whole and spread_cost is not None and spread_cost < cost - 1e-9:
+                several = replace(several, nodes=spread.nodes, cost=spread_cost)
+                return Comparison(single, several, minimum, uses_several=True), spread
+        return Comparison(single, several, minimum), None
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """What each group gets of what was decided on, and what that leaves."""
+
+    increases: list[Increase]
+    remaining: Headroom
+    caps: list[Cap]
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        return {each.group: each.nodes for each in sorted(self.increases, key=lambda each: each.group)}
+
+    @property
+    def node_count(self) -> int:
+        return sum(each.nodes for each in self.increases)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
 
 LABEL_TEMPLATE = "cluster-autoscaler.kubernetes.io/template-node"
-ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 TAINT_DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 SYSTEM_NODE_CRITICAL = "system-node-critical"
 
@@ -101,7 +100,7 @@ def read_daemons(
         meta = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, labels=made.metadata.labels)
         spec = msgspec.structs.replace(made.spec, tolerations=(*(made.spec.tolerations or ()), *_TOLERATED))
         try:
-            facts = podfacts.read(Pod(metadata=meta, spec=spec), surroundings)
+            facts = replace(podfacts.read(Pod(metadata=meta, spec=spec), surroundings), of_node=True)
         except InvalidInput as problem:
             refused[each.metadata.key] = problem
             continue
@@ -150,6 +149,11 @@ class Templates:
             return self._of_node(group, cluster.node_facts(live.node, live.state), live.pods, daemons)
         return None
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """Those whose template is remembered."""
+        return frozenset(self._remembered)
+
     def forget(self, groups: Iterable[str]) -> None:
         """Groups that are gone."""
         for group in groups:
@@ -163,13 +167,12 @@ class Templates:
         for pod in sorted(on_node, key=lambda each: each.metadata.key):
             if pods.is_terminating(pod) or not pods.is_active(pod):
                 continue
-            mirrored = pod.metadata.annotation(ANNOTATION_MIRROR) is not None
-            if not mirrored and not podclasses.is_daemon(pod):
+            if not podclasses.is_mirror(pod) and not podclasses.is_daemon(pod):
                 continue
             controller = podclasses.controller_of(pod)
             running.add(controller)
             # A pod that asks for what its DaemonSet says is taken as the DaemonSet's, one for all groups.
-            found = podfacts.read_placed(pod, Surroundings())
+            found = podfacts.read_placed(pod, Surroundings(), of_node=True)
             known = by_uid.get(controller)
             kept.append(known if known is not None and _takes_the_same(known, found) else found)
         kept += [

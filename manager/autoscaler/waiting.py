@@ -11,6 +11,7 @@ from shared.api.core import Pod
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 DEFAULT_SCHEDULER = "default-scheduler"
+SCHEDULED = "PodScheduled"
 
 EXPENDABLE = "its priority is below the cut-off"
 DAEMON = "a DaemonSet's pod: it comes with its node"
@@ -65,7 +66,7 @@ def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if rules.schedulers and scheduler not in rules.schedulers | rules.bypassed:
         return OTHER_SCHEDULER
-    if scheduler not in rules.bypassed and not _found_unschedulable(pod):
+    if scheduler not in rules.bypassed and not found_unschedulable(pod):
         return NOT_JUDGED
     if podclasses.is_expendable(pod, rules.expendable_below):
         return EXPENDABLE
@@ -76,9 +77,10 @@ def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
     return TOO_YOUNG if delay and now - pod.metadata.created_at <= delay else ""
 
 
-def _found_unschedulable(pod: Pod) -> bool:
+def found_unschedulable(pod: Pod) -> bool:
+    """Whether the scheduler has looked at it, and found no place."""
     return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        each.type == SCHEDULED and each.status == "False" and each.reason == "Unschedulable"
         for each in pod.status.conditions or ()
     )
 

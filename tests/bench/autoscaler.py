@@ -1,15 +1,26 @@
-"""Scale-up plans from cached objects to estimates: process CPU time, against plain first-fit-decreasing pod by pod."""
+"""Scale-up plans from cached objects to explained decisions: process CPU time, against plain packing pod by pod."""
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from manager.autoscaler import cluster, estimator, podclasses, problem, templates
+from manager.autoscaler import cluster, podclasses, scale_up, templates
+from manager.autoscaler.autoprovisioning import candidates
+from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
+from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
+from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import NodeFacts, NodeState
-from manager.autoscaler.estimator import Permissions
+from manager.autoscaler.decisions import Decision
+from manager.autoscaler.groups import GroupState
+from manager.autoscaler.options import EstimateRules
+from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.scale_up import Settings, Situation
 from manager.autoscaler.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
 from tests.bench.row import Row
@@ -20,6 +31,10 @@ CONSTRAINED_EVERY = 5  # in mixes with rules between pods, every so manieth shap
 DAEMON_CPU, DAEMON_MEMORY = 200, 512 << 20
 MOST_NODES = 1000  # Cluster Autoscaler's default of one scale-up
 BASELINE_PODS = 2_000  # what the plain packing of many machine types is measured on
+BASELINE_FITTING = 200
+GROWTH = 4
+LARGEST_GROUP = 5_000
+TEAMS = 10  # so many different selectors
 BASELINE = "first-fit-decreasing pod by pod, resources only, in plain Python"
 
 
@@ -46,10 +61,12 @@ def rows() -> list[Row]:
         _plan(
             "scale-up plan, 100,000 pods, 2,000 shapes x 200 machine types",
             _pods(100_000, 2_000),
-            [_machine(2 + each // 2, (2 + each // 2) * (2 + 2 * (each % 2))) for each in range(200)],
+            _machines(200),
             daemons,
             10.0,
         ),
+        *_growth(daemons),
+        _autoprovisioning(daemons),
     ]
 
 
@@ -61,37 +78,146 @@ def _plan(
     target: float | None,
     most: int = MOST_NODES,
 ) -> Row:
-    full = {"cpu": "2", "memory": "4Gi", "pods": "1"}
-    node = msgspec.convert({"metadata": {"name": "there"}, "status": {"capacity": full, "allocatable": full}}, Node)
-    there = msgspec.convert({"metadata": {"name": "t", "namespace": "d"}, "spec": {"nodeName": "there"}}, Pod)
-    found: list[estimator.Estimate] = []
-
-    def ours() -> None:
-        found.clear()
-        surroundings = Surroundings()
-        classes = podclasses.classify(pending, surroundings).classes
-        taken = cluster.snapshot([(node, NodeState.READY)], [there])
-        groups = [templates.from_provider(f"group-{index}", machine, daemons) for index, machine in enumerate(machines)]
-        asked = problem.problem(taken, classes, groups)
-        left = estimator.schedulable(asked)
-        for group in groups:
-            fit = estimator.fitting(asked, group, left)
-            found.append(estimator.estimate(asked, group, fit.positions, Permissions(most), after=left))
-
-    share = 1.0 if len(machines) == 1 else len(pending) / BASELINE_PODS
-    sample = pending if len(machines) == 1 else pending[:: len(pending) // BASELINE_PODS]
-    value = _cpu_seconds(ours)
+    decide = _deciding(pending, machines, daemons, most=most)
+    is_single = len(machines) == 1
+    sample = pending if is_single else pending[:: len(pending) // BASELINE_PODS]
+    share = 1.0 if is_single else 10 * len(pending) / BASELINE_PODS
+    decision = decide()
+    chosen = decision.chosen
     return Row(
         figure=figure,
-        value=value,
+        value=_cpu_seconds(decide, 3 if is_single else 2),
         unit="s of CPU",
         target=target,
-        baseline=BASELINE if share == 1.0 else f"{BASELINE}, one machine of each ten, a sample of pods x their share",
-        baseline_value=_cpu_seconds(lambda: [_first_fit(sample, each, most) for each in machines[::10]], 1)
-        * share
-        * (1 if len(machines) == 1 else 10),
-        note=f"{found[0].node_count} nodes, {found[0].pod_count} pods in the first group",
+        baseline=BASELINE if is_single else f"{BASELINE}, one machine of each ten, a sample of pods x their share",
+        baseline_value=_cpu_seconds(lambda: [_first_fit(sample, each, most) for each in machines[::10]], 1) * share,
+        note=f"{decision.new_nodes} nodes, {chosen.pod_count if chosen else 0} pods in the group that was chosen",
     )
+
+
+def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
+    """What four times as much of one thing costs, beside four times the time of the smaller."""
+
+    def row(figure: str, small: Callable[[], Decision], large: Callable[[], Decision]) -> Row:
+        step = f"{GROWTH} times the smaller"
+        name = f"scale-up plan, growth with {figure}"
+        return Row(name, _cpu_seconds(large, 2), "s of CPU", None, step, GROWTH * _cpu_seconds(small))
+
+    few, many, forms = _pods(10_000, SHAPES), _pods(GROWTH * 10_000, SHAPES), _pods(10_000, GROWTH * SHAPES)
+    one = [_machine(32, 64)]
+    return [
+        row("pods, 10,000 -> 40,000", _deciding(few, one, daemons, most=0), _deciding(many, one, daemons, most=0)),
+        row("shapes of pods, 60 -> 240", _deciding(few, one, daemons), _deciding(forms, one, daemons)),
+        row(
+            "nodes there are, 500 -> 2,000",
+            _deciding(few, one, daemons, there=500),
+            _deciding(few, one, daemons, there=GROWTH * 500),
+        ),
+        row(
+            "groups, 10 -> 40",
+            _deciding(few, _machines(10), daemons),
+            _deciding(few, _machines(GROWTH * 10), daemons),
+        ),
+    ]
+
+
+def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
+    """The ninth scenario of "Node Auto-provisioning", scalability: a large cluster, many kinds of pods, and no group
+    yet for any of them.
+    """
+    nodes, pods, kinds, types = 5_000, 20_000, 200, 40
+    pending = _pods(pods, kinds, teams=TEAMS)
+    machines = {each.name: templates.from_provider(each.name, each, daemons) for each in _machines(types)}
+    rules = AutoprovisioningRules(enabled=True)
+    decide = _deciding(
+        pending, [], daemons, there=nodes, offered=lambda classes: candidates.specs(classes, machines, rules)
+    )
+    decision = decide()
+    sample = pending[:: pods // BASELINE_FITTING]
+    return Row(
+        figure=f"auto-provisioning (TC9), {nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types",
+        value=_cpu_seconds(decide, 2),
+        unit="s of CPU",
+        target=None,
+        baseline="does any node there is have room, pod by pod, in plain Python, a sample of pods x their share",
+        baseline_value=_cpu_seconds(lambda: _fitting(sample, _full(nodes)), 1) * pods / BASELINE_FITTING,
+        note=f"{len(decision.considered)} groups considered, {decision.new_nodes} nodes in {len(decision.nodes)}",
+    )
+
+
+def _deciding(
+    pending: list[Pod],
+    machines: list[NodeFacts],
+    daemons: tuple[Daemon, ...],
+    *,
+    most: int = MOST_NODES,
+    there: int = 1,
+    offered: Callable[[Sequence[PendingClass]], list[GroupSpec]] | None = None,
+) -> Callable[[], Decision]:
+    """A decision with every reason that there is, from objects as the caches hold them. `there`: nodes without room."""
+    nodes = _full(there)
+    placed = [_taking_all(node) for node in nodes]
+    prices = FilePricing()
+
+    def decide() -> Decision:
+        surroundings = Surroundings()
+        classes = podclasses.classify(pending, surroundings).classes
+        taken = cluster.snapshot([(node, NodeState.READY) for node in nodes], placed, surroundings=surroundings)
+        states = [
+            GroupState(Group(each.name, 0, LARGEST_GROUP, 0), templates.from_provider(each.name, each, daemons))
+            for each in machines
+        ]
+        if offered is not None:
+            states += [_theoretical(spec, daemons) for spec in offered(classes)]
+        situation = Situation(taken, classes, states, len(nodes))
+        ours = Ownership({each.name: None for each in machines})
+        chosen = Settings(ours, prices, estimates=EstimateRules(most_nodes=most))
+        decision = scale_up.decide(situation, chosen, random.Random(1))
+        for left in decision.left:
+            decision.reasons(left)
+        return decision
+
+    return decide
+
+
+def _theoretical(spec: GroupSpec, daemons: tuple[Daemon, ...]) -> GroupState:
+    """A group that could be, as its cloud would make it."""
+    machine = next(each for each in _machines(200) if each.name == spec.machine_type)
+    name = f"{spec.prefix}-{spec.machine_type}"
+    node = replace(machine, labels={**machine.labels, **spec.labels}, taints=spec.taints)
+    group = Group(name, 0, LARGEST_GROUP, 0, autoprovisioned=True)
+    return GroupState(group, templates.from_provider(name, node, daemons), spec=spec)
+
+
+def _full(count: int) -> list[Node]:
+    full = {"cpu": "2", "memory": "4Gi", "pods": "1"}
+    labels = {"topology.kubernetes.io/zone": "a"}
+    return [
+        msgspec.convert(
+            {
+                "metadata": {"name": f"there-{index}", "labels": labels},
+                "status": {"capacity": full, "allocatable": full},
+            },
+            Node,
+        )
+        for index in range(count)
+    ]
+
+
+def _taking_all(node: Node) -> Pod:
+    meta = {"name": f"on-{node.metadata.name}", "namespace": "d"}
+    return msgspec.convert({"metadata": meta, "spec": {"nodeName": node.metadata.name}}, Pod)
+
+
+def _fitting(pending: list[Pod], nodes: list[Node]) -> int:
+    """How many pods some node has room for, one pod being on each already."""
+    free = [(2000, 4 * GIB, 0) for _ in nodes]
+    found = 0
+    for pod in pending:
+        asked = pod.spec.containers[0].resources.requests or {}
+        cpu, memory = int(str(asked["cpu"])[:-1]), int(asked["memory"])
+        found += any(node[0] >= cpu and node[1] >= memory and node[2] > 0 for node in free)
+    return found
 
 
 def _first_fit(pending: list[Pod], machine: NodeFacts, most: int) -> int:
@@ -119,13 +245,13 @@ def _first_fit(pending: list[Pod], machine: NodeFacts, most: int) -> int:
     return len(nodes)
 
 
-def _pods(count: int, shapes: int, rules: bool = False) -> list[Pod]:
+def _pods(count: int, shapes: int, rules: bool = False, teams: int = 0) -> list[Pod]:
     """Decoded one by one, as a watch delivers them: no two share anything but what decoding shares."""
     decoder = msgspec.json.Decoder(Pod)
-    return [decoder.decode(msgspec.json.encode(_pod(index, index % shapes, rules))) for index in range(count)]
+    return [decoder.decode(msgspec.json.encode(_pod(index, index % shapes, rules, teams))) for index in range(count)]
 
 
-def _pod(index: int, shape: int, rules: bool) -> dict[str, Any]:
+def _pod(index: int, shape: int, rules: bool, teams: int) -> dict[str, Any]:
     labels = {"app": f"app-{shape}", "pod-template-hash": f"{shape:x}"}
     requests = {"cpu": f"{300 + 37 * (shape % 41)}m", "memory": str((256 + 61 * (shape * 7 % 43)) << 20)}
     spec: dict[str, Any] = {
@@ -142,6 +268,8 @@ def _pod(index: int, shape: int, rules: bool) -> dict[str, Any]:
     }
     if shape % 10 == 0:
         spec["nodeSelector"] = {"kubernetes.io/os": "linux"}
+    elif teams:
+        spec["nodeSelector"] = {"team": f"team-{shape % teams}"}
     if rules and shape % CONSTRAINED_EVERY == 0:
         selector = {"labelSelector": {"matchLabels": {"app": f"app-{shape}"}}}
         match shape // CONSTRAINED_EVERY % 4:
@@ -176,6 +304,11 @@ def _machine(cores: int, memory_gib: int) -> NodeFacts:
     amounts = {"cpu": cores * 1000, "memory": memory_gib * GIB, "pods": 110}
     labels = {"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}
     return NodeFacts(f"machine-{cores}-{memory_gib}", labels, capacity=amounts, allocatable=amounts)
+
+
+def _machines(count: int) -> list[NodeFacts]:
+    """Of 2 cores and more, with little memory and with much."""
+    return [_machine(2 + each // 2, (2 + each // 2) * (2 + 2 * (each % 2))) for each in range(count)]
 
 
 def _daemons() -> tuple[Daemon, ...]:

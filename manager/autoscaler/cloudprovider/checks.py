@@ -103,8 +103,11 @@ def template(provider: str, group: str, node: Node) -> None:
 
 
 def created(provider: str, given: Created, *, prefix: str, existing: Mapping[str, object]) -> None:
-    """Raises InvalidAnswer for a group that is none of ours, was there before, or is not empty."""
-    for group in (given.main, *given.extras):
+    """Raises InvalidAnswer for a group that is none of ours, was there before, comes twice, or is not empty."""
+    made = (given.main, *given.extras)
+    if len({group.id for group in made}) < len(made):
+        raise InvalidAnswer(provider, given.main.id, "id", [group.id for group in made], "created twice")
+    for group in made:
         found = next(_of_group(provider, group), None)
         if found is not None:
             raise found

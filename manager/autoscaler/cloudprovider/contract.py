@@ -103,6 +103,11 @@ class NodeRef:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, node: Node) -> "NodeRef":
+        meta = node.metadata
+        return cls(meta.name, node.spec.provider_id, meta.labels or {}, meta.annotations or {})
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:

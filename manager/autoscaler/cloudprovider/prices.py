@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from manager.autoscaler.cloudprovider.deadline import Caller
-from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cloudprovider.errors import ProviderError, Unsupported
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from shared.quantity import Amounts
 
@@ -18,6 +18,7 @@ class GuardedPrices:
         self._model = model
         self._caller = caller
         self._known: dict[_Key, float] = {}
+        self._not_offered: dict[str, str] = {}
 
     def node_price(self, machine: Machine) -> float:
         key = (_key(machine.capacity), _key(machine.labels), _key(machine.annotations))
@@ -29,11 +30,17 @@ class GuardedPrices:
     def forget(self) -> None:
         """Prices may have changed."""
         self._known.clear()
+        self._not_offered.clear()
 
     def _price(self, what: str, key: _Key, ask: Callable[[], float]) -> float:
+        if what in self._not_offered:
+            raise Unpriced(self._not_offered[what])
         if key not in self._known:
             try:
                 price = self._caller.call(what, ask)
+            except Unsupported as error:
+                self._not_offered[what] = str(error)
+                raise Unpriced(str(error)) from error
             except ProviderError as error:
                 raise Unpriced(str(error)) from error
             if not math.isfinite(price) or price < 0:

@@ -86,6 +86,16 @@ class GcePricing:
         return UnitPrices(base.cpu_per_core_hour, base.memory_per_gib_hour, base.gpu_per_hour, disk).of(requests)
 
 
+def machine_type(labels: Mapping[str, str]) -> str:
+    """What its labels call a machine; empty where they do not."""
+    return next((labels[label] for label in LABELS_INSTANCE_TYPE if labels.get(label)), "")
+
+
+def is_known(name: str) -> bool:
+    """Whether the machine type is one of Google's, so that its price is not a guess."""
+    return name in _tables().instances or _family(name) is not None
+
+
 @functools.cache
 def _tables() -> _Tables:
     text = importlib.resources.files(__package__).joinpath("gce_prices.json").read_bytes()
@@ -93,7 +103,7 @@ def _tables() -> _Tables:
 
 
 def _machine_price(machine: Machine, *, spot: bool) -> float:
-    name = next((machine.labels[label] for label in LABELS_INSTANCE_TYPE if machine.labels.get(label)), "")
+    name = machine_type(machine.labels)
     known = _tables().instances.get(name)
     listed = known and (known.spot if spot else known.on_demand)
     if listed is not None:
@@ -111,8 +121,8 @@ def _machine_price(machine: Machine, *, spot: bool) -> float:
     )
 
 
-def _family(machine_type: str) -> _Family | None:
-    parts = machine_type.split("-")
+def _family(name: str) -> _Family | None:
+    parts = name.split("-")
     if len(parts) < 2:
         return None
     table = _tables().custom_families if "custom" in parts[:2] else _tables().families

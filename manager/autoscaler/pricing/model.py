@@ -1,6 +1,6 @@
 """What a price model answers, and what it is asked about."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,3 +58,25 @@ class UnitPrices:
 
 # Those of "Cost-based node group ranking function for Cluster Autoscaler", whose tables do without a pod's disk.
 SEED_PRICES = UnitPrices(cpu=0.033174, memory_gib=0.004446, gpu=0.7, disk_gib=0.0)
+
+
+class FirstPriced:
+    """Several models, of which the first that knows a price says it; see `PricingModel`."""
+
+    def __init__(self, models: Sequence[PricingModel]) -> None:
+        self._models = models
+
+    def node_price(self, machine: Machine) -> float:
+        return self._first(lambda model: model.node_price(machine))
+
+    def pod_price(self, requests: Amounts) -> float:
+        return self._first(lambda model: model.pod_price(requests))
+
+    def _first(self, ask: Callable[[PricingModel], float]) -> float:
+        problems = []
+        for model in self._models:
+            try:
+                return ask(model)
+            except Unpriced as problem:
+                problems.append(str(problem))
+        raise Unpriced("; ".join(problems))

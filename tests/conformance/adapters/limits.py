@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from manager.autoscaler import backoff as backoffs
 from manager.autoscaler import balance, health, limits
-from manager.autoscaler.backoff import Backoffs, BackoffTimes
+from manager.autoscaler.backoff import Backoff, BackoffTimes
 from manager.autoscaler.balance import GroupSize
 from manager.autoscaler.health import HealthLimits, Readiness
 from manager.autoscaler.limits import Allowance, Quota
@@ -86,21 +87,23 @@ def upcoming_nodes(row: Input) -> object:
 
 
 def backoff(row: Input) -> object:
-    known = Backoffs(BackoffTimes(row["initial_s"], row["max_s"], row["reset_s"]))
+    times = BackoffTimes(row["initial_s"], row["max_s"], row["reset_s"])
+    known: dict[str, Backoff] = {}
     for what, *of in row["ops"]:
         match what:
             case "backoff":
-                known.fail(of[0], of[2], of[1])
+                known[of[0]] = backoffs.failed(known.get(of[0]), times, of[1], of[2])
             case "remove":
-                known.succeed(of[0])
+                known.pop(of[0], None)
             case "status":
-                found = known.of(of[0], of[1])
-                if (found and found.reason) != of[2]:
+                found = known.get(of[0])
+                reason = found.reason if found is not None and found.holds(of[1]) else None
+                if reason != of[2]:
                     return f"at {of[1]} s {of[0]} is backed off for {found}"
             case "stale":
-                known.forget_old(of[0])
-                if known.groups != sorted(of[1]):
-                    return f"at {of[0]} s {known.groups} are remembered"
+                known = {group: each for group, each in known.items() if not backoffs.forgotten(each, times, of[0])}
+                if sorted(known) != sorted(of[1]):
+                    return f"at {of[0]} s {sorted(known)} are remembered"
     return "all status/stale expectations hold"
 
 

@@ -152,6 +152,10 @@ def test_a_bound_volume_demands_its_nodes_and_a_claim_that_is_not_there_refuses_
     asked = pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
     assert len(podfacts.read(asked, Surroundings({}, {"default/c": claim}, {"v": volume})).demands.volumes) == 1
     assert podfacts.read(asked, Surroundings()).demands.volumes == ()
+    labels = {"topology.kubernetes.io/zone": "a__b", "app": "x"}
+    zonal = msgspec.convert({"metadata": {"name": "v", "labels": labels}}, PersistentVolume)
+    demands = podfacts.read(asked, Surroundings({}, {"default/c": claim}, {"v": zonal})).demands
+    assert (demands.volumes, demands.zones) == ((), (("topology.kubernetes.io/zone", ("a", "b")),))
     with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" not found'):
         podfacts.read(asked, Surroundings({}, {}, {}))
 
@@ -177,6 +181,7 @@ def unready(seconds_after_creation: float) -> dict[str, Any]:
     return {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": turned}]}
 
 
+OLD = {"creationTimestamp": durations.timestamp(NOW - 9000)}
 READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -189,9 +194,13 @@ READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
         (node(status=unready(10)), NodeState.NOT_STARTED),
         (node(status={}), NodeState.NOT_STARTED),
         (node(status=unready(200)), NodeState.UNREADY),
-        (node(status=unready(10), meta={"creationTimestamp": durations.timestamp(NOW - 9000)}), NodeState.UNREADY),
-        (node(status=READY, taints=[{"key": "startup/x"}]), NodeState.UNREADY),
-        (node(status=READY, meta={"labels": {"accelerator": "t4"}}), NodeState.UNREADY),
+        (node(status=unready(10), meta=OLD), NodeState.UNREADY),
+        (node(status=READY, taints=[{"key": "startup/x"}]), NodeState.NOT_STARTED),
+        (node(status=READY, taints=[{"key": "startup/x"}], meta=OLD), NodeState.UNREADY),
+        (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}]), NodeState.NOT_STARTED),
+        (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}], meta=OLD), NodeState.UNREADY),
+        (node(status=READY, meta={"labels": {"accelerator": "t4"}}), NodeState.NOT_STARTED),
+        (node(status=READY, meta={"labels": {"accelerator": "t4"}, **OLD}), NodeState.UNREADY),
     ],
 )
 def test_a_node_is_in_one_state(given_node: Node, state: NodeState) -> None:
@@ -221,6 +230,21 @@ def test_a_snapshot_knows_what_is_free_and_leaves_out_what_cannot_be_read() -> N
     assert found.free_of("pods").tolist() == [7]
     assert found.free_of("example.com/none").tolist() == [0]
     assert sorted(found.refused) == ["bad", "default/broken"]
+
+
+def test_a_snapshot_takes_further_nodes_and_pods_and_stays_as_it_was() -> None:
+    there, gpu = PodFacts(requests={"cpu": 1000}), PodFacts(requests={"gpu": 1})
+    nodes = [NodeFacts(name, allocatable={"cpu": 4000, "pods": 10}) for name in "ab"]
+    before = cluster.of_facts(nodes, [(0, there)])
+    new = NodeFacts("c", allocatable={"cpu": 8000, "pods": 10, "gpu": 2})
+    after = cluster.extended(before, [new], [(0, there, 2), (2, gpu, 1)])
+    assert [node.name for node in after.nodes] == ["a", "b", "c"]
+    assert after.free_of("cpu").tolist() == [1000, 4000, 8000]
+    assert after.free_of("pods").tolist() == [7, 10, 9]
+    assert after.free_of("gpu").tolist() == [0, 0, 1]
+    assert after.kinds == (there, gpu)
+    assert (after.placed_kind.tolist(), after.placed_count.tolist()) == ([0, 0, 1], [1, 2, 1])
+    assert (len(before.nodes), before.free_of("cpu").tolist(), len(before.kinds)) == (2, [3000, 4000], 1)
 
 
 def test_upcoming_nodes_are_copies_of_the_template_with_its_own_pods() -> None:

@@ -17,37 +17,21 @@ from manager.autoscaler.packing import Packing
 from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.problem import Problem
 from shared.api.core import Node, Pod
+from tests.support import independent_checker
+from tests.support.independent_checker import Machine
 from tests.unit.manager import plain_scheduler
-from tests.unit.manager.plain_scheduler import PlainNode
-
-ZONE = "topology.kubernetes.io/zone"
-RACK = "rack"
-APPS = ("a", "b")
-KEYS = (LABEL_HOSTNAME, ZONE, RACK)
-
-
-def terms(key: str, app: str) -> dict[str, Any]:
-    return {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
-        ]
-    }
-
-
-def pod(name: str, owner: str, spec: dict[str, Any], app: str = "a") -> Pod:
-    owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
-    meta = {"name": name, "namespace": "default", "labels": {"app": app}, "ownerReferences": owners}
-    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
-
-
-def node(
-    name: str, labels: dict[str, str], amounts: dict[str, str], taints: list[dict[str, str]] | None = None
-) -> Node:
-    labels = {LABEL_HOSTNAME: name, **labels}
-    status = {"capacity": amounts, "allocatable": amounts}
-    return msgspec.convert(
-        {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints or []}, "status": status}, Node
-    )
+from tests.unit.manager.wire_objects import (
+    APPS,
+    NAMESPACES,
+    SURROUNDINGS,
+    checked,
+    node,
+    nodes,
+    pod,
+    specs,
+    terms,
+    world,
+)
 
 
 @dataclass
@@ -62,96 +46,33 @@ class Case:
     most: int
 
     def problem(self, pending: Sequence[Pod] | None = None) -> tuple[Problem, NodeTemplate]:
-        surroundings = Surroundings()
+        surroundings = SURROUNDINGS
         found = podclasses.classify(
             [each for group in self.groups for each in group] if pending is None else pending, surroundings
         )
         assert not found.refused
         daemons = tuple(each.facts for each in podclasses.classify(self.daemons, surroundings).classes)
         template = NodeTemplate("g", cluster.node_facts(self.template, NodeState.READY), daemons)
-        taken = cluster.snapshot([(each, NodeState.READY) for each in self.nodes], self.placed)
+        taken = cluster.snapshot(
+            [(each, NodeState.READY) for each in self.nodes], self.placed, surroundings=surroundings
+        )
         assert not taken.refused
         return problem.problem(taken, found.classes, [template]), template
 
-    def plain(self) -> list[PlainNode]:
-        found = [plain_node(each) for each in sorted(self.nodes, key=lambda each: each.metadata.name)]
+    def plain(self) -> list[Machine]:
+        found = {each.metadata.name: plain_node(each) for each in sorted(self.nodes, key=lambda n: n.metadata.name)}
         for each in self.placed:
-            next(node for node in found if node.name == each.spec.node_name).pods.append(each)
+            found[each.spec.node_name].pods.append(checked(each))
+        return list(found.values())
+
+    def fresh(self, index: int) -> Machine:
+        found = plain_node(self.template, f"new-e-{index}")
+        found.pods = list(map(checked, self.daemons))
         return found
 
-    def fresh(self, index: int) -> PlainNode:
-        found = plain_node(self.template)
-        found.name = f"{found.name}-e-{index}"
-        found.labels[LABEL_HOSTNAME] = found.name
-        found.pods = list(self.daemons)
-        return found
 
-
-def plain_node(given: Node) -> PlainNode:
-    facts = cluster.node_facts(given, NodeState.READY)
-    return PlainNode(facts.name, dict(facts.labels), dict(facts.allocatable), facts.taints)
-
-
-@st.composite
-def specs(draw: st.DrawFn) -> dict[str, Any]:
-    requests = {"cpu": f"{draw(st.integers(0, 12))}00m", "memory": f"{draw(st.integers(0, 8))}Mi"}
-    if draw(st.integers(0, 5)) == 0:
-        requests["example.com/gpu"] = "1"
-    container: dict[str, Any] = {"name": "c", "resources": {"requests": requests}}
-    if draw(st.integers(0, 5)) == 0:
-        address = draw(st.sampled_from(["", "127.0.0.1", "127.0.0.2"]))
-        container["ports"] = [{"hostPort": draw(st.integers(80, 81)), "hostIP": address}]
-    spec: dict[str, Any] = {"containers": [container], "affinity": {}}
-    if draw(st.integers(0, 4)) == 0:
-        spec["nodeSelector"] = {"pool": draw(st.sampled_from(["x", "y"]))}
-    if draw(st.integers(0, 2)) == 0:
-        spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-    if draw(st.integers(0, 5)) == 0:
-        operator, values = draw(
-            st.sampled_from([("In", ["z1"]), ("NotIn", ["z1"]), ("Exists", None), ("DoesNotExist", None)])
-        )
-        expression = {"key": ZONE, "operator": operator, "values": values}
-        required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-        spec["affinity"]["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-    for name in ("podAffinity", "podAntiAffinity"):
-        if draw(st.integers(0, 4)) == 0:
-            spec["affinity"][name] = terms(draw(st.sampled_from(KEYS)), draw(st.sampled_from(APPS)))
-    if draw(st.integers(0, 3)) == 0:
-        spec["topologySpreadConstraints"] = [
-            {
-                "topologyKey": key,
-                "maxSkew": draw(st.integers(1, 2)),
-                "minDomains": draw(st.sampled_from([None, 2, 3])),
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": draw(st.sampled_from(APPS))}},
-                "nodeAffinityPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
-                "nodeTaintsPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
-            }
-            for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True))
-        ]
-    return spec
-
-
-@st.composite
-def nodes(draw: st.DrawFn, name: str) -> Node:
-    labels = draw(
-        st.fixed_dictionaries(
-            {},
-            optional={
-                ZONE: st.sampled_from(["z1", "z2"]),
-                RACK: st.sampled_from(["r1", "r2"]),
-                "pool": st.sampled_from(["x", "y"]),
-            },
-        )
-    )
-    taints = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}] if draw(st.integers(0, 3)) == 0 else []
-    amounts = {
-        "cpu": str(draw(st.integers(1, 4))),
-        "memory": f"{draw(st.integers(4, 40))}Mi",
-        "pods": str(draw(st.integers(1, 8))),
-        "example.com/gpu": str(draw(st.integers(0, 2))),
-    }
-    return node(name, labels, amounts, taints)
+def plain_node(given: Node, name: str = "") -> Machine:
+    return independent_checker.machine(msgspec.to_builtins(given), name=name)
 
 
 @st.composite
@@ -161,11 +82,14 @@ def cases(draw: st.DrawFn) -> Case:
     for index in range(draw(st.integers(0, 4)) if existing else 0):
         spec = draw(specs())
         spec["nodeName"] = draw(st.sampled_from(existing)).metadata.name
-        placed.append(pod(f"placed-{index}", f"old-{index}", spec, draw(st.sampled_from(APPS))))
+        namespace = draw(st.sampled_from(sorted(NAMESPACES)))
+        placed.append(pod(f"placed-{index}", f"old-{index}", spec, draw(st.sampled_from(APPS)), namespace))
     groups = []
     for index in range(draw(st.integers(1, 4))):
         spec, app = draw(specs()), draw(st.sampled_from(APPS))
-        groups.append([pod(f"g{index}-{n:03d}", f"g{index}", spec, app) for n in range(draw(st.integers(1, 12)))])
+        namespace = draw(st.sampled_from(["default", "default", "other"]))
+        count = draw(st.integers(1, 12))
+        groups.append([pod(f"g{index}-{n:03d}", f"g{index}", spec, app, namespace) for n in range(count)])
     template = draw(nodes("new"))
     daemons = []
     if draw(st.booleans()):
@@ -190,7 +114,9 @@ def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
     order = estimator.in_order(asked, template, range(len(asked.classes)))
     names = [asked.classes[position].controller for position in order]
     groups = [next(group for group in case.groups if group[0].metadata.name.startswith(name)) for name in names]
-    plain = plain_scheduler.estimate(case.plain(), case.fresh, groups, case.most)
+    plain = plain_scheduler.estimate(
+        world(case.plain()), case.fresh, [list(map(checked, group)) for group in groups], case.most
+    )
     assert by_owner(asked, dict(found.placed)) == {
         name: count for name, count in zip(names, plain.placed, strict=True) if count
     }
@@ -204,7 +130,12 @@ def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: 
     there = estimator.schedulable(asked)
     found = estimated(case, asked, template, after=there)
     plain = case.plain()
-    groups = {owner.uid: list(group) for group in case.groups for owner in group[0].metadata.owner_references or ()}
+    checker = world(plain)
+    groups = {
+        owner.uid: list(map(checked, group))
+        for group in case.groups
+        for owner in group[0].metadata.owner_references or ()
+    }
     for placement in (*there.placements, *found.placements):
         waiting = groups[asked.classes[placement.position].controller]
         # pods of one class at once need not fit in the order of nodes, but do in some; so try the others first
@@ -213,12 +144,12 @@ def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: 
             for index in where:
                 while index >= len(plain):
                     plain.append(case.fresh(len(plain) - len(case.nodes)))
-                if not plain_scheduler.refusal(waiting[0], plain[index], plain):
+                if not checker.refusal(waiting[0], plain[index]):
                     plain[index].pods.append(waiting.pop(0))
                     where.remove(index)
                     break
             else:
-                pytest.fail(f"{waiting[0].metadata.name} does not fit on any of {where}")
+                pytest.fail(f"{waiting[0].name} does not fit on any of {where}")
     assert found.node_count <= len(plain) - len(case.nodes)
 
 
@@ -256,7 +187,7 @@ def test_a_class_fits_a_template_exactly_when_its_first_pod_would_go_to_the_firs
     for position, each in enumerate(asked.classes):
         plain = [*case.plain(), case.fresh(0)]
         first = next(group[0] for group in case.groups if group[0].metadata.name.startswith(each.controller))
-        fits = not plain_scheduler.refusal(first, plain[-1], plain)
+        fits = not world(plain).refusal(checked(first), plain[-1])
         assert bool(fit.flags[position]) == fits
         assert bool(fit.reasons(position)) != fits
 
@@ -298,6 +229,19 @@ def test_pods_of_a_higher_priority_get_the_place_that_is_there() -> None:
     asked, _ = Case(there, [], groups, there[0], [], 0).problem()
     left = estimator.schedulable(asked).pending
     assert by_owner(asked, dict(enumerate(left.tolist()))) == {"low": 2}
+
+
+def test_pods_find_their_places_on_upcoming_nodes_as_they_were_bought_for_them() -> None:
+    def asking(owner: str, cpu: str, count: int) -> list[Pod]:
+        spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+        return [pod(f"{owner}-{n}", owner, spec) for n in range(count)]
+
+    amounts = {"cpu": 4000, "pods": 10}
+    pending = [*asking("a", "1", 1), *asking("b", "2", 2), *asking("c", "3", 1)]
+    classes = podclasses.classify(pending, Surroundings()).classes
+    upcoming = [NodeFacts(f"n{n}", {}, {}, (), amounts, amounts, NodeState.UPCOMING) for n in range(2)]
+    found = estimator.schedulable(problem.problem(cluster.of_facts(upcoming), classes))
+    assert found.pending.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("state", [NodeState.UNREADY, NodeState.CORDONED, NodeState.TO_BE_DELETED])

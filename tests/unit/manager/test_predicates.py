@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import cluster, estimator, podclasses, problem
+from manager.autoscaler import cluster, estimator, podclasses, predicates, problem
 from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts, NodeTemplate
 from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.podfacts import NodeDemands, PodFacts, Surroundings
 from shared.api.core import NodeSelector, Pod, Taint
 
 ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
 AMOUNTS = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 THERE = NodeFacts("there", {LABEL_HOSTNAME: "there", ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS)
 
@@ -151,6 +152,24 @@ def test_spread_counts_domains_and_needs_the_label() -> None:
     constraint["minDomains"] = 2
     assert reasons(spec, placed=crowded) == [said]
     assert reasons({"topologySpreadConstraints": [{**constraint, "whenUnsatisfiable": "ScheduleAnyway"}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "zones", "fits"),
+    [
+        ({ZONE: "a"}, ("a", "b"), True),
+        ({ZONE: "c"}, ("a", "b"), False),
+        ({REGION: "r"}, ("a",), False),
+        ({}, ("a",), True),  # a node that tells of no zone may be in any
+    ],
+)
+def test_a_volume_is_reached_from_its_zones(labels: dict[str, str], zones: tuple[str, ...], fits: bool) -> None:
+    for key in (ZONE, "failure-domain.beta.kubernetes.io/zone"):  # a node's label is also taken for the one of old
+        demands = NodeDemands(zones=((key, zones),))
+        said = predicates.volume_refusal(demands, NodeFacts("n", labels))
+        assert said == (None if fits else "node(s) had no available volume zone")
+        shapes = predicates.Shapes([NodeFacts("n", labels), NodeFacts("m", {ZONE: "a"})], [demands])
+        assert shapes.admitting(demands).tolist() == [fits, True]
 
 
 def test_a_volume_out_of_reach_is_said_so_after_resources() -> None:

@@ -6,36 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, execution, groups, podclasses, reclaim, scale_up
+from manager.autoscaler import cluster, execution, groups, reclaim, scale_up
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
-from manager.autoscaler.decisions import Considered, Decision, Increase, Outcome, Plan
+from manager.autoscaler.decisions import Decision, Increase, Outcome
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.groups import GroupState
-from manager.autoscaler.limits import Bounds, Quota, usage_of
+from manager.autoscaler.limits import Bounds, Quota
 from manager.autoscaler.options import EstimateRules, TimeLimits
 from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts, Surroundings
-from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
-from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.podfacts import PodFacts, PodTerm
+from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import Settings, Situation
-from shared.api.core import Pod
+from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
-from tests.unit.manager import plain_scheduler
-from tests.unit.manager.plain_scheduler import PlainNode
-from tests.unit.manager.test_estimator import node, nodes, pod, specs
 
 GIB = 1 << 30
 PREFIX = "nodeautoprovisioning"
+ZONE = "topology.kubernetes.io/zone"
 
 
 def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> NodeFacts:
@@ -296,6 +290,40 @@ def test_several_groups_together_keep_to_each_ones_maximum_and_to_the_number_of_
     assert len(one.creations) == 1
 
 
+class ByZone(FilePricing):
+    """Prices that differ between zones."""
+
+    def __init__(self, factors: Mapping[str, float]) -> None:
+        super().__init__()
+        self._factors = factors
+
+    def node_price(self, machine: Machine) -> float:
+        return self._factors.get(machine.labels.get(ZONE, ""), 1.0) * super().node_price(machine)
+
+
+@pytest.mark.parametrize(("factor", "small"), [(1.05, "small-b"), (2.0, "small-a")])
+def test_one_of_several_groups_shares_its_nodes_only_where_several_stay_cheaper(factor: float, small: str) -> None:
+    classes = [pending(1, 8, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
+    states = [
+        group("small-a", machine(1, 8, labels={ZONE: "a"}), 5, most=6),
+        group("small-b", machine(1, 8, labels={ZONE: "b"}), 0, most=1),
+        group("wide", machine(8, 8)),
+        group("whole", machine(9, 12, labels={ZONE: "c"})),
+    ]
+    full = cluster.of_facts([replace(machine(0.01), name=f"n{each}") for each in range(50)])
+    alike, prices = EstimateRules(balance_similar=True), ByZone({"b": factor, "c": 1.12})
+    decision = decided(states, classes, full, estimates=alike, pricing=prices)
+    comparison = decision.comparison
+    assert comparison is not None
+    assert comparison.single.nodes == {"whole": 1}
+    assert comparison.several is not None
+    assert comparison.several.nodes == {small: 1, "wide": 1}
+    assert comparison.several.cost is not None
+    assert comparison.single.cost is not None
+    assert comparison.several.cost < comparison.single.cost
+    assert {each.group: each.nodes for each in decision.increases} == {small: 1, "wide": 1}
+
+
 def test_a_group_of_all_or_nothing_is_no_part_of_several() -> None:
     classes = [pending(1, 24, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
     atomic = group("atomic", machine(8, 30), most=4, zero_or_max=True)
@@ -362,192 +390,13 @@ def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does()
     assert execution.combined([]) == ""
 
 
-# What holds of every decision.
-
-
-@st.composite
-def situations(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> tuple[list[Pod], Situation, Settings]:
-    """Half of them with nothing but amounts, so that much is possible, and half with all that pods can demand."""
-    is_plain = plain or draw(st.booleans())
-    pods: list[Pod] = []
-    for index in range(draw(st.integers(1, 4))):
-        spec = draw(plain_specs() if is_plain else specs())
-        pods += [pod(f"g{index}-{n:03d}", f"g{index}", spec) for n in range(draw(st.integers(1, most_pods)))]
-    states = [draw(group_states(index, is_plain)) for index in range(draw(st.integers(1, 5)))]
-    owned: dict[str, None] = {state.id: None for state in states if state.exists and draw(st.integers(0, 5))}
-    bounds = {"cpu": Bounds(0, draw(st.integers(1, 30))), "memory": Bounds(0, draw(st.integers(1, 200)) << 20)}
-    prices = {f"m{index}": draw(st.floats(0.01, 1.0)) for index in range(len(states))}
-    chosen = Settings(
-        Ownership(owned),
-        FilePricing(prices if draw(st.booleans()) else {}),
-        bounds=draw(st.sampled_from([{}, {}, bounds])),
-        max_nodes_total=draw(st.sampled_from([0, 0, 2, 4])),
-        estimates=EstimateRules(
-            balance_similar=draw(st.booleans()),
-            all_or_nothing=not is_plain and draw(st.integers(0, 3)) == 0,
-            most_nodes=draw(st.sampled_from([1000, 3])),
-        ),
-        enforces_min_size=draw(st.booleans()),
-    )
-    classes = podclasses.classify(pods, Surroundings()).classes
-    size, new = draw(st.integers(0, 90)), draw(st.integers(0, 2))
-    return pods, Situation(cluster.of_facts([]), classes, states, size, new_groups=new), chosen
-
-
-@st.composite
-def plain_specs(draw: st.DrawFn) -> dict[str, Any]:
-    requests = {"cpu": f"{draw(st.integers(1, 20))}00m", "memory": f"{draw(st.integers(1, 20))}Mi"}
-    return {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-
-
-@st.composite
-def group_states(draw: st.DrawFn, index: int, is_plain: bool) -> GroupState:
-    is_new = draw(st.integers(0, 3)) == 0
-    name = f"{PREFIX}-{index}" if is_new else f"group-{index}"
-    if is_plain:
-        amounts = {"cpu": str(draw(st.integers(1, 8))), "memory": f"{draw(st.integers(4, 60))}Mi", "pods": "9"}
-        shape = node(name, {}, amounts)
-    else:
-        shape = draw(nodes(name))
-    labels = {**(shape.metadata.labels or {}), LABELS_INSTANCE_TYPE[0]: f"m{index}"}
-    shape = msgspec.structs.replace(shape, metadata=msgspec.structs.replace(shape.metadata, labels=labels))
-    low, size, high = sorted(draw(st.tuples(*[st.integers(0, 12)] * 3)))
-    return GroupState(
-        Group(name, low, high + 8 * is_plain, 0 if is_new else size),
-        NodeTemplate(name, cluster.node_facts(shape, NodeState.READY)),
-        backed_off=not is_plain and draw(st.integers(0, 9)) == 0,
-        zero_or_max=not is_plain and draw(st.integers(0, 5)) == 0,
-        spec=GroupSpec(f"m{index}", PREFIX) if is_new else None,
-    )
-
-
-def changed(decision: Decision) -> list[tuple[str, int]]:
-    """All that grows, and by how many nodes."""
-    increases = [(each.group, each.nodes) for each in decision.increases]
-    return increases + [(each.group, each.nodes) for each in decision.creations]
-
-
-@settings(max_examples=400, deadline=None)
-@given(situations() | situations(plain=True, most_pods=30))
-def test_a_plan_never_exceeds_any_limit(given_case: tuple[list[Pod], Situation, Settings]) -> None:
-    _, situation, chosen = given_case
-    decision = scale_up.decide(situation, chosen, random.Random(1))
-    bought = changed(decision)
-    check_limits(bought, situation, chosen)
-    atomic = {state.id for state in situation.groups if state.zero_or_max}
-    if decision.outcome is Outcome.GROW and not atomic & {name for name, _ in bought}:
-        assert sum(count for _, count in bought) <= chosen.estimates.most_nodes
-    several = decision.comparison.several if decision.comparison else None
-    if several is not None:  # also where it is not what is done
-        check_limits(list(several.nodes.items()), situation, chosen)
-        assert len(several.nodes) > 1
-
-
-def check_limits(bought: Sequence[tuple[str, int]], situation: Situation, chosen: Settings) -> None:
-    states = {state.id: state for state in situation.groups}
-    used: dict[str, int] = {}
-    for name, count in bought:
-        template = states[name].template
-        assert template is not None
-        assert count > 0
-        assert states[name].group.target_size + count <= states[name].group.max_size
-        assert not states[name].zero_or_max or count == states[name].room
-        for resource, amount in usage_of(template.node.capacity).items():
-            used[resource] = used.get(resource, 0) + amount * count
-    assert len({name for name, _ in bought}) == len(bought)
-    assert all(used.get(name, 0) <= (bound.high or 0) for name, bound in chosen.bounds.items())
-    assert not chosen.max_nodes_total or used.get("nodes", 0) <= chosen.max_nodes_total
-    assert sum(not states[name].exists for name, _ in bought) <= situation.new_groups
-
-
-@settings(max_examples=200, deadline=None)
-@given(situations())
-def test_a_group_neither_listed_nor_prefixed_is_never_changed(
-    given_case: tuple[list[Pod], Situation, Settings],
-) -> None:
-    _, situation, chosen = given_case
-    decision = scale_up.decide(situation, chosen, random.Random(1))
-    for name, _ in changed(decision):
-        assert name in chosen.ownership.listed or name.startswith(PREFIX)
-
-
-@settings(max_examples=200, deadline=None)
-@given(situations())
-def test_the_chosen_option_has_the_best_rank_of_all_that_are_valid(
-    given_case: tuple[list[Pod], Situation, Settings],
-) -> None:
-    _, situation, chosen = given_case
-    decision = scale_up.decide(situation, chosen, random.Random(1))
-
-    def rank(each: Considered) -> float:
-        assert each.ranked.rank is not None
-        return each.ranked.rank.rank
-
-    if decision.chosen is not None:
-        assert rank(decision.chosen) == min(map(rank, decision.considered))
-
-
-@settings(max_examples=150, deadline=None)
-@given(situations(), st.randoms(use_true_random=False))
-def test_no_decision_depends_on_the_order_of_the_input(
-    given_case: tuple[list[Pod], Situation, Settings], chance: random.Random
-) -> None:
-    pods, situation, chosen = given_case
-    first = scale_up.decide(situation, chosen, random.Random(1))
-    states = list(situation.groups)
-    for mixed in (pods, states):
-        chance.shuffle(mixed)
-    classes = list(podclasses.classify(pods, Surroundings()).classes)
-    chance.shuffle(classes)
-    again = scale_up.decide(replace(situation, classes=classes, groups=states), chosen, random.Random(1))
-    assert again == first
-    assert list(map(again.reasons, again.left)) == list(map(first.reasons, first.left))
-
-
-@settings(max_examples=200, deadline=None)
-@given(situations() | situations(plain=True, most_pods=30))
-def test_every_pod_reported_as_placed_fits(given_case: tuple[list[Pod], Situation, Settings]) -> None:
-    pods, situation, chosen = given_case
-    decision = scale_up.decide(situation, chosen, random.Random(1))
-    comparison = decision.comparison
-    if decision.outcome is not Outcome.GROW or comparison is None:
-        return
-    for plan in (comparison.single, comparison.several):
-        if plan is not None:
-            check_places(plan, pods, decision, situation)
-
-
-def check_places(plan: Plan, pods: Sequence[Pod], decision: Decision, situation: Situation) -> None:
-    by_name = {each.metadata.key: each for each in pods}
-    waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
-    machines = place(plan, waiting, {state.id: state for state in situation.groups})
-    left = {position: len(each.pods) - len(waiting[position]) for position, each in enumerate(decision.demands)}
-    assert {position: count for position, count in left.items() if count} == dict(plan.pods)
-    assert machines <= sum(plan.nodes.values())
-
-
-def place(plan: Plan, waiting: dict[int, list[Pod]], states: Mapping[str, GroupState]) -> int:
-    """Puts pods where a plan has them; how many nodes that takes. Fails where one does not fit."""
-    there: dict[tuple[int, int], PlainNode] = {}
-    for number, estimate in enumerate(plan.estimates):
-        template = states[estimate.group].template
-        assert template is not None
-        for placement in estimate.placements:
-            where = [int(n) for n, count in zip(placement.nodes, placement.counts, strict=True) for _ in range(count)]
-            for index in where:
-                if (number, index) not in there:
-                    name = f"{estimate.group}-{number}-{index}"
-                    labels = {**template.node.labels, plain_scheduler.HOSTNAME: name}
-                    there[number, index] = PlainNode(
-                        name, labels, dict(template.node.allocatable), template.node.taints
-                    )
-            while where:  # pods of one class need not fit in the order of nodes, but do in some
-                for index in where:
-                    each = waiting[placement.position][0]
-                    if not plain_scheduler.refusal(each, there[number, index], list(there.values())):
-                        there[number, index].pods.append(waiting[placement.position].pop(0))
-                        where.remove(index)
-                        break
-                else:
-                    pytest.fail(f"{waiting[placement.position][0].metadata.name} does not fit on any of {where}")
-    return len(there)
+def test_a_group_that_takes_too_few_by_itself_still_shares_the_nodes_of_one_like_it() -> None:
+    only = EstimateRules(all_or_nothing=True, balance_similar=True)
+    states = [
+        group("a", machine(2), most=3),
+        group("b", machine(2, labels={ZONE: "z"}), most=3),
+    ]
+    apart = PodTerm(ZONE, frozenset({"ns"}), LabelSelector({"app": "x"}))
+    facts = PodFacts("ns", {"app": "x"}, {"cpu": 2000}, anti_affinity=(apart,))
+    decision = decided(states, [PendingClass(facts, ("ns/0", "ns/1"))], estimates=only)
+    assert grown(decision) == {"a": 1, "b": 1}

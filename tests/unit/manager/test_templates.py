@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import similar, templates
+from manager.autoscaler import podclasses, similar, templates
 from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState, NodeTemplate
 from manager.autoscaler.podfacts import PodFacts, Surroundings
 from manager.autoscaler.similar import Likeness
@@ -76,7 +76,7 @@ def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
 def test_only_daemons_and_mirror_pods_stay_and_those_on_their_way_out_go() -> None:
     on_node = (
         pod("ds", "agent"),
-        pod("mirror", annotations={templates.ANNOTATION_MIRROR: "x"}, cpu="250m"),
+        pod("mirror", annotations={podclasses.ANNOTATION_MIRROR: "x"}, cpu="250m"),
         pod("web", "rs", "ReplicaSet"),
         pod("old", "gone", deletionTimestamp="2024-01-01T00:00:00Z"),
     )

@@ -1,6 +1,6 @@
 """The Nodes of the simulated cloud, in kwok's way of writing them, and templates of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
@@ -9,6 +9,8 @@ from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
 from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
 from shared.kube import node_heartbeat
+from shared.kube.client import Client
+from shared.kube.resources import NODES
 from shared.names import CPU
 from shared.quantity import Amounts, format_milli
 
@@ -75,6 +77,11 @@ def registration(template: Node, desired: int, now: float, *, ready: bool) -> di
             "nodeInfo": _node_info(template.metadata.labels or {}),
         },
     }
+
+
+def listed(client: Client) -> Sequence[Node]:
+    """Those of this cloud that there are."""
+    return client.list(NODES, into=Node, label_selector=f"{LABEL_CLOUD}={CLOUD}").items
 
 
 def belongs_to(found: Node) -> str | None:

@@ -4,6 +4,7 @@ Every change is made to what is there now, or not at all, so several processes m
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -19,6 +20,28 @@ KEY = "books"
 ATTEMPTS = 20
 
 
+class Keeper(Protocol):
+    """Keeps the books."""
+
+    def read(self) -> Books:
+        """As they are now."""
+        ...
+
+    def change(self, step: Callable[[Books], Books]) -> Books:
+        """The books after `step`; what it raises, is raised."""
+        ...
+
+
+class Unwritten:
+    """Changes nothing of what is `read`, for whoever only wants to know what would be."""
+
+    def __init__(self, read: Callable[[], Books]) -> None:
+        self.read = read
+
+    def change(self, step: Callable[[Books], Books]) -> Books:
+        return step(self.read())
+
+
 class Ledger:
     """Raises what the client raises, and InvalidInput when somebody wrote what are no books."""
 
@@ -31,7 +54,7 @@ class Ledger:
         return self._read()[0]
 
     def change(self, step: Callable[[Books], Books]) -> Books:
-        """The books after `step`, which is called again when somebody else was faster; what it raises, is raised."""
+        """See `Keeper`; `step` is called again when somebody else was faster."""
         for attempt in range(1, ATTEMPTS + 1):
             before, version = self._read()
             after = step(before)

@@ -3,8 +3,7 @@
 import hashlib
 import random
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -26,8 +25,7 @@ from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupp
 from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
-from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
-from manager.autoscaler.cloudprovider.simulated.machines import Machines
+from manager.autoscaler.cloudprovider.simulated.ledger import Keeper
 from manager.autoscaler.cloudprovider.simulated.offer import Offer
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine, PricingModel
@@ -35,10 +33,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
-from shared.kube.client import Client
-from shared.kube.resources import NODES
 from shared.quantity import Amounts
-from shared.telemetry import Loops
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they make no words
 SUFFIX_LENGTH = 5
@@ -53,25 +48,25 @@ _STATES = {
 
 
 class SimulatedProvider:
-    """See `contract.Provider`. Nodes come and go only while the machines have been started, here or elsewhere."""
+    """See `contract.Provider`. Nodes come and go only while there are `machines`, here or elsewhere."""
 
     name = NAME
 
     def __init__(
-        self, path: Path, client: Client, namespace: str, clock: Clock, chance: random.Random | None = None
+        self,
+        offer: Offer,
+        ledger: Keeper,
+        nodes: Callable[[], Iterable[Node]],
+        clock: Clock,
+        chance: random.Random | None = None,
     ) -> None:
-        """`namespace` is where the books are kept. Raises InvalidInput for a file that means nothing."""
-        self._offer = Offer(path)
-        self._client = client
-        self._ledger = Ledger(client, namespace)
+        """`nodes` tells the Nodes of this cloud that there are, for groups that the books know nothing of."""
+        self._offer = offer
+        self._ledger = ledger
+        self._nodes = nodes
         self._clock = clock
         self._chance = chance or random.Random()
         self._books = Books()
-        self.machines = Machines(client, self._ledger, self._offer, clock)
-
-    def start(self, loops: Loops) -> None:
-        """Runs the machines in this process."""
-        self.machines.start(loops)
 
     def refresh(self) -> None:
         self._offer.reread()
@@ -229,8 +224,7 @@ class SimulatedProvider:
         if not new:
             return current
         by_group: dict[str, set[str]] = {}
-        selector = f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}"
-        for node in self._client.list(NODES, into=Node, label_selector=selector).items:
+        for node in self._nodes():
             if (owner := fake_nodes.belongs_to(node)) is not None:
                 by_group.setdefault(owner, set()).add(node.metadata.name)
         now = self._clock.now()
