@@ -1,0 +1,429 @@
+"""One observation beside the books of what was asked for: the state, the books after it, and what is to be put right.
+
+Nothing here acts. The rules are Cluster Autoscaler's; the comments say where ours go further so that nothing is bought
+twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from manager.autoscaler import backoff as backoffs
+from manager.autoscaler import books as bookkeeping
+from manager.autoscaler import cluster, health
+from manager.autoscaler.backoff import Backoff, BackoffTimes
+from manager.autoscaler.books import Books, Shortage
+from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
+from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeState, StateRules
+from manager.autoscaler.health import HealthLimits, Readiness
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident, Request
+from shared import durations
+from shared.api.core import Node
+
+UNREGISTERED = "no node has registered for it in time"
+NOT_MADE = "it could not be made"
+NEVER_CAME = "they did not come in time"
+NOT_THERE = "the cloud has no instances for them"
+
+TIMEOUT = "timeout"  # the code of the backoff
+
+# Clouds may tell the old target for a while after they have accepted a new one.
+SETTLING_SECONDS = 60.0
+
+
+def _enforced(_: str) -> Mode:
+    return Mode.ENFORCE
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`modes` by group. `node_states` has a `now` that does not matter. A group's own options go before the seconds
+    here. `force_delete_unregistered`: below the group's minimum, too.
+    """
+
+    modes: Callable[[str], Mode] = _enforced
+    node_states: StateRules = field(default_factory=lambda: StateRules(now=0.0))
+    health: HealthLimits = field(default_factory=HealthLimits)
+    backoff: BackoffTimes = field(default_factory=BackoffTimes)
+    max_node_provision_seconds: float = 900.0
+    force_delete_unregistered: bool = False
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """`books` are to be kept before anything is done. `corrections` are to be done whatever else is decided, those of
+    groups in enforce mode; their deletions never take a group below its minimum but for what never worked, so that they
+    go to the cloud with `below_min`. `node_states` has every node by name. `held` says why nothing may be decided now,
+    and is empty when something may.
+    """
+
+    state: ClusterState
+    books: Books
+    corrections: tuple[Act, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    node_states: Mapping[str, NodeState] = field(default_factory=dict)
+    held: str = ""
+
+
+def assess(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules, now: float) -> Assessment:
+    """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
+    looks = _look(observed, nodes, books, rules, now)
+    total = _sum([*(look.readiness for look in looks.groups.values()), looks.ungrouped_readiness])
+    healthy = rules.health.bear(unready=total.unready, total=total.registered)
+    books = _continued(books, observed, looks.groups, rules, now)
+    incidents: list[Incident] = []
+    corrections: list[Act] = []
+    for look in looks.groups.values():
+        books = _failures_noted(books, look, rules, now, incidents)
+        books, timed_out = _request_followed(books, look, rules, now, incidents)
+        books, due = _shortage_followed(books, look, now, correcting=healthy and look.mode is not Mode.OBSERVE)
+        if look.mode is not Mode.OBSERVE:
+            corrections += _corrections(look, rules, healthy=healthy, timed_out=timed_out, short=due)
+    books = _ended_backoffs_noted(books, now, incidents)
+    state = ClusterState(
+        groups={name: _status(look, books, rules, now) for name, look in looks.groups.items()},
+        refused={name: str(error) for name, error in sorted(observed.refused.items())},
+        foreign=observed.foreign,
+        ungrouped=looks.ungrouped,
+        readiness=total,
+        healthy=healthy,
+    )
+    held = "" if healthy else f"the cluster is unhealthy: {total.unready} of {total.registered} nodes are unready"
+    settling = [each.group for each in corrections if each.reason == NOT_THERE and each.mode is Mode.ENFORCE]
+    if settling and not held:
+        held = f"target sizes are being put right: {', '.join(settling)}"
+    return Assessment(state, books, tuple(corrections), tuple(incidents), looks.states, held)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One group as it is seen. `unregistered` instances have no Node since then; `overdue` are those of them for too
+    long. `broken` ones could not be made. `staying` counts what is there, or on its way, of the target.
+    """
+
+    seen: ObservedGroup
+    mode: Mode
+    provision_seconds: float
+    nodes: tuple[str, ...]
+    readiness: Readiness
+    unregistered: Mapping[str, float]
+    overdue: tuple[str, ...]
+    broken: tuple[Instance, ...]
+    leaving: int
+    staying: int
+
+    @property
+    def id(self) -> str:
+        return self.seen.group.id
+
+    @property
+    def target(self) -> int:
+        return self.seen.group.target_size
+
+    @property
+    def missing(self) -> int:
+        """Nodes of the target for which there is no instance."""
+        return max(0, self.target - self.staying)
+
+    @property
+    def booting(self) -> int:
+        """Nodes that are known to be on their way."""
+        return self.readiness.unregistered + self.readiness.not_started
+
+    @property
+    def outstanding(self) -> int:
+        """Nodes of the target that may come and are not up."""
+        up = self.readiness.ready + self.readiness.unready + self.readiness.suspended
+        return max(0, self.target - up - len(self.broken))
+
+    @property
+    def returnable(self) -> int:
+        """How many of what is missing may be taken back: the minimum stays, even if it is not there."""
+        return min(self.missing, max(0, self.target - self.seen.group.min_size))
+
+
+@dataclass(frozen=True)
+class _Looks:
+    groups: Mapping[str, _Look]
+    states: Mapping[str, NodeState]
+    ungrouped: tuple[str, ...]
+    ungrouped_readiness: Readiness
+
+
+def _look(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules, now: float) -> _Looks:
+    members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
+    others: list[Node] = []
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
+        members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
+    states: dict[str, NodeState] = {}
+    looks: dict[str, _Look] = {}
+    registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
+    for name, own in members.items():
+        seen = observed.groups[name]
+        known = books.unregistered.get(name, {})
+        looks[name] = _look_at(seen, own, registered, known, rules, now, states)
+    state_rules = replace(rules.node_states, now=now)
+    counts: Counter[str] = Counter()
+    for node in others:
+        states[node.metadata.name] = cluster.state_of(node, state_rules)
+        counts[_readiness_of(node, state_rules)] += 1
+    return _Looks(looks, states, tuple(node.metadata.name for node in others), _readiness(counts))
+
+
+def _look_at(
+    seen: ObservedGroup,
+    nodes: Sequence[Node],
+    registered: set[str],
+    known: Mapping[str, float],
+    rules: Rules,
+    now: float,
+    states: dict[str, NodeState],
+) -> _Look:
+    state_rules = replace(rules.node_states, now=now)
+    if seen.options.max_node_startup_seconds is not None:
+        state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
+    provision_seconds = rules.max_node_provision_seconds
+    if seen.options.max_node_provision_seconds is not None:
+        provision_seconds = seen.options.max_node_provision_seconds
+
+    instances = {each.provider_id: each for each in seen.instances}
+    counts: Counter[str] = Counter()
+    unlisted = 0
+    for node in nodes:
+        instance = instances.get(node.spec.provider_id)
+        state, readiness = cluster.state_of(node, state_rules), _readiness_of(node, state_rules)
+        if instance is None and readiness == "unready":
+            readiness = "being_deleted"  # its machine is gone
+        elif instance is not None and instance.state is InstanceState.DELETING:
+            state, readiness = NodeState.TO_BE_DELETED, "being_deleted"
+        states[node.metadata.name] = state
+        counts[readiness] += 1
+        unlisted += instance is None and readiness != "being_deleted"
+
+    staying = [each for each in seen.instances if each.state is not InstanceState.DELETING]
+    without_node = [each for each in staying if each.provider_id not in registered]
+    broken = tuple(each for each in without_node if each.error is not None)
+    unregistered = {each.provider_id: known.get(each.provider_id, now) for each in without_node if each.error is None}
+    overdue = tuple(sorted(name for name, since in unregistered.items() if since + provision_seconds < now))
+    counts["unregistered"], counts["long_unregistered"] = len(unregistered) - len(overdue), len(overdue)
+    return _Look(
+        seen=seen,
+        mode=rules.modes(seen.group.id),
+        provision_seconds=provision_seconds,
+        nodes=tuple(node.metadata.name for node in nodes),
+        readiness=_readiness(counts),
+        unregistered=dict(sorted(unregistered.items())),
+        overdue=overdue,
+        broken=broken,
+        leaving=len(seen.instances) - len(staying),
+        staying=len(staying) + unlisted,
+    )
+
+
+def _readiness_of(node: Node, rules: StateRules) -> str:
+    """The field of Readiness a node counts in, whether or not it takes pods."""
+    taints = tuple(taint for taint in node.spec.taints or () if taint.key != TAINT_TO_BE_DELETED)
+    spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
+    state = cluster.state_of(msgspec.structs.replace(node, spec=spec), rules)
+    return {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started"}.get(state, "unready")
+
+
+def _readiness(counts: Mapping[str, int]) -> Readiness:
+    return Readiness(**counts)
+
+
+def _sum(counted: Sequence[Readiness]) -> Readiness:
+    return Readiness(
+        ready=sum(each.ready for each in counted),
+        unready=sum(each.unready for each in counted),
+        not_started=sum(each.not_started for each in counted),
+        being_deleted=sum(each.being_deleted for each in counted),
+        suspended=sum(each.suspended for each in counted),
+        unregistered=sum(each.unregistered for each in counted),
+        long_unregistered=sum(each.long_unregistered for each in counted),
+    )
+
+
+def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rules: Rules, now: float) -> Books:
+    """Without groups that are gone, and with the instances that wait for a Node now."""
+
+    def kept(each: str) -> bool:
+        return each in looks or each in observed.refused
+
+    unregistered = {name: since for name, since in books.unregistered.items() if name in observed.refused}
+    failed = {name: ids for name, ids in books.failed.items() if name in observed.refused}
+    for name, look in looks.items():
+        if look.unregistered:
+            unregistered[name] = look.unregistered
+        still = tuple(
+            each for each in books.failed.get(name, ()) if each in {broken.provider_id for broken in look.broken}
+        )
+        if still:
+            failed[name] = still
+    return msgspec.structs.replace(
+        books,
+        requests={name: each for name, each in books.requests.items() if kept(name)},
+        # A group that could not be created has nothing but this.
+        backoffs={
+            name: each for name, each in books.backoffs.items() if not backoffs.forgotten(each, rules.backoff, now)
+        },
+        unregistered=unregistered,
+        failed=failed,
+        short={name: each for name, each in books.short.items() if kept(name)},
+    )
+
+
+def _failures_noted(books: Books, look: _Look, rules: Rules, now: float, incidents: list[Incident]) -> Books:
+    """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
+    told = books.failed.get(look.id, ())
+    new = [each for each in look.broken if each.provider_id not in told]
+    if not new:
+        return books
+    count: Counter[InstanceError] = Counter()
+    for each in new:
+        if each.error is not None:
+            count[each.error] += 1
+    ranked = sorted(count.items(), key=lambda item: (-item[1], item[0].kind, item[0].code, item[0].message))
+    incidents += [Incident(Happening.CREATION_FAILED, look.id, many, error=error) for error, many in ranked]
+    worst = ranked[0][0]
+    books = bookkeeping.without_nodes(books, look.id, len(new))
+    books = bookkeeping.backed_off(books, look.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
+    ids = tuple(sorted({*told, *(each.provider_id for each in new)}))
+    return msgspec.structs.replace(books, failed={**books.failed, look.id: ids})
+
+
+def _request_followed(
+    books: Books, look: _Look, rules: Rules, now: float, incidents: list[Incident]
+) -> tuple[Books, int]:
+    """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
+    request = books.requests.get(look.id)
+    if request is None:
+        return books, 0
+    seconds = now - request.started_at
+    if not look.outstanding:
+        lower = look.target < request.to_size
+        if lower and seconds <= SETTLING_SECONDS:
+            return books, 0
+        books = bookkeeping.without_nodes(books, look.id, request.nodes)
+        if lower:
+            incidents.append(Incident(Happening.TAKEN_BACK, look.id, request.nodes, seconds))
+            return books, 0
+        incidents.append(Incident(Happening.REGISTERED, look.id, request.nodes, seconds))
+        before = books.backoffs.get(look.id)
+        # What failed of this very increase stays failed: asking for it again at once would fail again.
+        if before is not None and before.failed_at < request.started_at:
+            others = {name: each for name, each in books.backoffs.items() if name != look.id}
+            books = msgspec.structs.replace(books, backoffs=others)
+        return books, 0
+    if request.deadline >= now:
+        return books, 0
+    late = min(request.nodes, look.outstanding)
+    incidents.append(Incident(Happening.TIMED_OUT, look.id, late, seconds))
+    books = bookkeeping.without_nodes(books, look.id, request.nodes)
+    reason = f"scale-up timed out for node group {look.id} after {durations.render(seconds)}"
+    return bookkeeping.backed_off(books, look.id, reason, now, rules.backoff, code=TIMEOUT), late
+
+
+def _shortage_followed(books: Books, look: _Look, now: float, *, correcting: bool) -> tuple[Books, int]:
+    """What is missing without an increase under way; and how many of it are to be taken back now."""
+    others = {name: each for name, each in books.short.items() if name != look.id}
+    if not look.missing or look.id in books.requests:
+        return msgspec.structs.replace(books, short=others), 0
+    found = books.short.get(look.id)
+    if found is None or found.nodes != look.missing:
+        found = Shortage(now, look.missing)
+    last = found.since if found.corrected_at is None else found.corrected_at
+    due = look.returnable if correcting and last + look.provision_seconds < now else 0
+    if due:
+        found = replace(found, corrected_at=now)
+    return msgspec.structs.replace(books, short={**others, look.id: found}), due
+
+
+def _ended_backoffs_noted(books: Books, now: float, incidents: list[Incident]) -> Books:
+    found: dict[str, Backoff] = {}
+    for group, each in sorted(books.backoffs.items()):
+        found[group] = each
+        if not each.ended and not each.holds(now):
+            incidents.append(Incident(Happening.BACKOFF_ENDED, group, seconds=each.seconds))
+            found[group] = replace(each, ended=True)
+    return msgspec.structs.replace(books, backoffs=found)
+
+
+def _corrections(look: _Look, rules: Rules, *, healthy: bool, timed_out: int, short: int) -> list[Act]:
+    group = look.seen.group
+    acts: list[Act] = []
+    target = group.target_size
+
+    def act(what: What, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
+        nonlocal target
+        acts.append(Act(what, group.id, look.mode, target, target - many, group.max_size, nodes, reason))
+        target -= many
+
+    broken = [each.provider_id for each in look.broken] if healthy else []
+    if broken and look.seen.options.zero_or_max_node_scaling:
+        broken += [each for each in look.unregistered if each not in look.overdue]  # of no use without the others
+    least = 0 if rules.force_delete_unregistered else group.min_size
+    overdue = look.overdue[: max(0, target - least)]
+    if overdue:
+        act(What.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
+    if broken:
+        act(What.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
+    returned = min(short or timed_out, look.returnable, max(0, target - group.min_size))
+    if returned:
+        act(What.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
+    return acts
+
+
+def _status(look: _Look, books: Books, rules: Rules, now: float) -> GroupStatus:
+    group = look.seen.group
+    request, backoff = books.requests.get(group.id), bookkeeping.backoff_of(books, group.id, now)
+    elsewhere = _asked_by_others(look, books, now)
+    acceptable = health.acceptable_range(
+        target=group.target_size,
+        long_unregistered=look.readiness.long_unregistered,
+        pending_increase=request.nodes if request is not None else elsewhere,
+        pending_deletions=look.leaving,
+    )
+    known = look.readiness if look.readiness != Readiness() else None
+    return GroupStatus(
+        group=group,
+        mode=look.mode,
+        readiness=look.readiness,
+        acceptable=acceptable,
+        healthy=health.is_group_healthy(
+            known, target=group.target_size, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
+        ),
+        upcoming=_upcoming(look, request, backoff, elsewhere),
+        request=request,
+        backoff=backoff,
+        errors=tuple(each.error for each in look.broken if each.error is not None),
+        options=look.seen.options,
+        nodes=look.nodes,
+    )
+
+
+def _asked_by_others(look: _Look, books: Books, now: float) -> int:
+    """What somebody else is adding to a group that we only advise on: else we would advise it once more."""
+    if look.mode is Mode.ENFORCE or look.id in books.requests:
+        return 0
+    shortage = books.short.get(look.id)
+    fresh = shortage is not None and shortage.since + look.provision_seconds >= now
+    return look.booting + (look.missing if fresh else 0)
+
+
+def _upcoming(look: _Look, request: Request | None, backoff: Backoff | None, elsewhere: int) -> int:
+    # What has failed never comes, and counts towards the target until it is deleted.
+    hoped = health.upcoming(
+        look.readiness,
+        target=max(0, look.target - len(look.broken)),
+        pending_increase=request.nodes if request is not None else elsewhere,
+    )
+    if request is None:
+        return min(hoped, elsewhere)
+    # One part of an increase failed, another is on its way: its pods need no second node.
+    return min(hoped, look.booting) if backoff is not None else hoped

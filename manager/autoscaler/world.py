@@ -1,0 +1,27 @@
+"""What the API server knows of the cluster at one moment: all that a round is decided from, but what the cloud says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.podfacts import Surroundings
+from shared.api.core import DaemonSet, Node, Pod
+from shared.quantity import Amounts
+
+
+@dataclass(frozen=True)
+class World:
+    """`now` in Unix seconds. `pods` are all there are; those without a node wait for one.
+
+    `stable_since` says, by node, when its readiness last changed, where that is not what the node itself says;
+    `expected` what its next report will put on offer, Mid and Batch, beside what it offers already; `priorities` is the
+    text of the priority expander's ConfigMap, None without.
+    """
+
+    now: float
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    stable_since: Mapping[str, float] = field(default_factory=dict)
+    expected: Mapping[str, Amounts] = field(default_factory=dict)
+    priorities: str | None = None

@@ -1,0 +1,118 @@
+"""Rounds of the autoscaler for tests: a small cluster, decided by the real rules."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manager.autoscaler import cluster, cost, scale_up
+from manager.autoscaler.backoff import Backoff
+from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.cost import Cost
+from manager.autoscaler.decisions import Decision
+from manager.autoscaler.groups import GroupState
+from manager.autoscaler.health import AcceptableRange, Readiness
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.podfacts import PodFacts
+from manager.autoscaler.pricing.model import GIB, UnitPrices
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident, Request
+from shared.errors import InvalidInput
+from shared.quantity import Amounts
+from tests.unit.manager.objects import NOW
+
+STOCKOUT = InstanceError(ErrorClass.OUT_OF_RESOURCES, "RESOURCE_POOL_EXHAUSTED", "no more of them")
+
+
+UNITS = UnitPrices(cpu=3.0, memory_gib=0.5, gpu=0.0, disk_gib=0.0)
+
+
+def node(name: str, more: Amounts | None = None, state: NodeState = NodeState.READY) -> NodeFacts:
+    """4 cores and 8 GiB, which are 16 an hour by `UNITS`: 12 for the cores, 4 for the memory."""
+    amounts = {"cpu": 4000, "memory": 8 * GIB, PODS: 110, **(more or {})}
+    return NodeFacts(name, capacity=amounts, allocatable=amounts, state=state)
+
+
+def cluster_of(nodes: int, *pods: PodFacts) -> Snapshot:
+    """So many nodes, n0 and so on, with all pods on the first."""
+    return cluster.of_facts([node(f"n{number}") for number in range(nodes)], [(0, pod) for pod in pods])
+
+
+def group(name: str, cores: float, target: int = 0, most: int = 100, **more: Any) -> GroupState:
+    amounts = {"cpu": round(cores * 1000), "memory": 4 * GIB, PODS: 110}
+    machine = NodeFacts("machine", capacity=amounts, allocatable=amounts)
+    return GroupState(Group(name, 0, most, target), NodeTemplate(name, machine), **more)
+
+
+def pending(cores: float, count: int = 1, name: str = "pod") -> PendingClass:
+    requests = {"cpu": round(cores * 1000)}
+    return PendingClass(PodFacts("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
+
+
+def decided(states: Sequence[GroupState], classes: Sequence[PendingClass], **options: Any) -> Decision:
+    """`options` are those of the decision's settings."""
+    given: Mapping[str, Any] = {"pricing": FilePricing(), **options}
+    settings = Settings(Ownership({state.id: None for state in states}), **given)
+    return scale_up.decide(Situation(cluster.of_facts([]), classes, states), settings, random.Random(7))
+
+
+def acts(decision: Decision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Act, ...]:
+    """What is to be done of a decision."""
+    return tuple(
+        Act(What.INCREASE, each.group, mode, each.from_size, each.to_size, each.max_size, **more)
+        for each in decision.increases
+    )
+
+
+def round_of(
+    states: Sequence[GroupState] = (), classes: Sequence[PendingClass] = (), number: int = 1, **more: Any
+) -> Round:
+    """What these groups do for these pods."""
+    options = {key: more.pop(key) for key in ("pricing", "expanders", "estimates", "bounds") if key in more}
+    decision = decided(states, classes, **options)
+    given: dict[str, Any] = {"acts": acts(decision), **more}
+    return Round(number, NOW, decision=decision, **given)
+
+
+def two_groups(number: int = 1, **more: Any) -> Round:
+    """Three kinds of pods: some that either group takes, one that neither does."""
+    states = [group("small", 2), group("big", 8), group("full", 8, most=1, target=1)]
+    classes = [pending(1, 5, "web"), pending(100, 1, "huge")]
+    return round_of(states, classes, number, **more)
+
+
+def held(why: str, number: int = 1) -> Round:
+    return Round(number, NOW, held=why)
+
+
+def everything() -> Round:
+    """A round that has something to say in every place."""
+    status = GroupStatus(
+        Group("small", 0, 10, 3),
+        Mode.ENFORCE,
+        Readiness(ready=1, unregistered=2),
+        AcceptableRange(1, 3, 3),
+        healthy=True,
+        upcoming=2,
+        request=Request("small", 2, NOW - 60, NOW + 840),
+        backoff=Backoff("no more of them", NOW - 10, 300.0, NOW + 290),
+        errors=(STOCKOUT, STOCKOUT),
+        nodes=("n1",),
+    )
+    return two_groups(
+        state=ClusterState(
+            {"small": status}, {"lost": "listed as ours, and not there"}, frozenset({"theirs"}), ("alone",)
+        ),
+        aside={"ns/gated": "waiting for scheduling gates: [later]", "ns/new": "it waits until it is old enough"},
+        unread={"ns/broken": InvalidInput(source="Pod ns/broken", field="spec", value="?", problem="unreadable")},
+        incidents=(Incident(Happening.CREATION_FAILED, "small", 2, 60.0, STOCKOUT),),
+        cost=cost.of(cluster_of(2), {"n0": "small"}, FilePricing()),
+    )
+
+
+def unpriced() -> Round:
+    return two_groups(pricing=None, cost=Cost(unpriced=tuple(f"n{number}" for number in range(30))))

@@ -1,0 +1,487 @@
+"""What has become of what was asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler import books as bookkeeping
+from manager.autoscaler.assessment import (
+    NEVER_CAME,
+    NOT_MADE,
+    NOT_THERE,
+    UNREGISTERED,
+    Assessment,
+    Rules,
+    assess,
+)
+from manager.autoscaler.backoff import Backoff
+from manager.autoscaler.books import Books, Shortage
+from manager.autoscaler.cloudprovider.contract import (
+    ErrorClass,
+    Group,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+)
+from manager.autoscaler.cloudprovider.errors import Refused
+from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeState
+from manager.autoscaler.decisions import Increase
+from manager.autoscaler.health import Readiness
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.rounds import What
+from manager.autoscaler.state import Happening, Incident, Request
+from shared import durations
+from shared.api.core import Condition, Node, NodeSpec, NodeStatus, Taint
+from shared.api.meta import ObjectMeta
+from tests.unit.manager.objects import NOW
+
+MINUTE = 60.0
+STOCKOUT = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT", "none left in zone a")
+QUOTA = InstanceError(ErrorClass.OUT_OF_RESOURCES, "QUOTA", "the quota is used up")
+
+
+def machine(
+    name: str, *, ready: bool = True, age: float = 3600.0, unready_for: float = 0.0, tainted: bool = False
+) -> Node:
+    """The Node `name` of the instance "id-<name>"."""
+    turned = durations.timestamp(NOW - (0.0 if ready else unready_for))
+    return Node(
+        metadata=ObjectMeta(name=name, creation_timestamp=durations.timestamp(NOW - age)),
+        spec=NodeSpec(
+            provider_id=f"id-{name}",
+            taints=(Taint(key=TAINT_TO_BE_DELETED, effect="NoSchedule"),) if tainted else None,
+        ),
+        status=NodeStatus(
+            conditions=(Condition(type="Ready", status="True" if ready else "False", last_transition_time=turned),)
+        ),
+    )
+
+
+def starting(name: str) -> Node:
+    return machine(name, ready=False, age=60.0, unready_for=60.0)
+
+
+def seen(
+    *names: str,
+    target: int | None = None,
+    least: int = 0,
+    most: int = 10,
+    leaving: Sequence[str] = (),
+    broken: Mapping[str, InstanceError] | None = None,
+    options: GroupOptions | None = None,
+    group: str = "pool",
+) -> Observed:
+    """One group with the instances "id-<name>", those of Nodes and those without alike."""
+    instances = (
+        *(Instance(f"id-{name}") for name in names),
+        *(Instance(f"id-{name}", InstanceState.DELETING) for name in leaving),
+        *(Instance(f"id-{name}", InstanceState.CREATING, error) for name, error in (broken or {}).items()),
+    )
+    size = len(names) + len(broken or {}) if target is None else target
+    found = ObservedGroup(Group(group, least, most, size), instances, options or GroupOptions())
+    return Observed({group: found}, group_of_node=dict.fromkeys((*names, *leaving), group))
+
+
+def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool") -> Books:
+    """Books with an increase that was asked for."""
+    return bookkeeping.requested(Books(), Increase(group, to_size - nodes, to_size, 100), NOW - ago, 900.0)
+
+
+def judged(
+    observed: Observed, nodes: Sequence[Node], books: Books | None = None, rules: Rules | None = None
+) -> Assessment:
+    return assess(observed, nodes, books or Books(), rules or Rules(), NOW)
+
+
+def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
+    found = judged(seen("a", "b"), [machine("b"), machine("a"), machine("stranger")])
+    status = found.state.groups["pool"]
+    assert (status.readiness, status.upcoming, status.healthy) == (Readiness(ready=2), 0, True)
+    assert (status.nodes, found.state.ungrouped) == (("a", "b"), ("stranger",))
+    assert found.state.readiness == Readiness(ready=3)
+    assert (found.books, found.corrections, found.incidents, found.held) == (Books(), (), (), "")
+
+
+def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
+    found = judged(seen("a", "b", target=4), [machine("a"), starting("b")], asked(3, 4))
+    status = found.state.groups["pool"]
+    assert (status.upcoming, found.node_states["b"]) == (3, NodeState.NOT_STARTED)
+    assert status.request == asked(3, 4).requests["pool"]
+    assert (status.acceptable.low, status.acceptable.high, status.healthy) == (1, 4, True)
+    assert found.incidents == ()
+
+
+def test_an_increase_ends_when_all_of_its_nodes_are_up_and_so_does_an_earlier_backoff() -> None:
+    books = bookkeeping.backed_off(asked(1, 2), "pool", "once", NOW - 500, Rules().backoff, code="c")
+    found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
+    assert found.incidents == (Incident(Happening.REGISTERED, "pool", 1, MINUTE),)
+    assert found.books == Books()
+
+
+def test_an_increase_of_which_a_part_failed_leaves_the_group_backed_off_when_the_rest_is_up() -> None:
+    books = bookkeeping.backed_off(asked(1, 2), "pool", "stockout", NOW - 30, Rules().backoff, code="c")
+    found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
+    assert [each.what for each in found.incidents] == [Happening.REGISTERED]
+    assert found.state.groups["pool"].backoff == books.backoffs["pool"]
+
+
+def test_a_target_that_was_lowered_since_is_no_success() -> None:
+    found = judged(seen("a"), [machine("a")], asked(3, 4, ago=90.0))
+    assert found.incidents == (Incident(Happening.TAKEN_BACK, "pool", 3, 90.0),)
+    assert found.books.requests == {}
+
+
+def test_a_cloud_that_does_not_tell_the_new_target_yet_is_given_a_moment() -> None:
+    found = judged(seen("a"), [machine("a")], asked(3, 4, ago=10.0))
+    assert (found.incidents, found.books) == ((), asked(3, 4, ago=10.0))
+
+
+def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group_off() -> None:
+    found = judged(seen("a", "late", target=4), [machine("a")], asked(3, 4, ago=901.0))
+    assert found.incidents == (Incident(Happening.TIMED_OUT, "pool", 3, 901.0),)
+    backoff = found.state.groups["pool"].backoff
+    assert backoff is not None
+    assert (backoff.code, backoff.reason) == ("timeout", "scale-up timed out for node group pool after 15m1s")
+    assert found.books.requests == {}
+    assert found.state.groups["pool"].upcoming == 0
+    # One of the three has an instance, which may still register.
+    (back,) = found.corrections
+    assert (back.what, back.from_size, back.to_size, back.reason) == (What.DECREASE_TARGET, 4, 2, NEVER_CAME)
+
+
+def test_at_its_very_deadline_an_increase_is_still_under_way() -> None:
+    assert judged(seen("a", target=2), [machine("a")], asked(1, 2, ago=900.0)).incidents == ()
+
+
+def test_what_is_taken_back_never_goes_below_the_minimum() -> None:
+    found = judged(seen("a", target=4, least=3), [machine("a")], asked(3, 4, ago=901.0))
+    assert [(each.from_size, each.to_size) for each in found.corrections] == [(4, 3)]
+
+
+def test_of_what_is_deleted_and_what_is_taken_back_together_the_minimum_stays() -> None:
+    books = Books(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
+    found = judged(seen("a", "lost", target=4, least=2), [machine("a")], books)
+    assert [(each.what, each.from_size, each.to_size) for each in found.corrections] == [
+        (What.DELETE_NODES, 4, 3),
+        (What.DECREASE_TARGET, 3, 2),
+    ]
+
+
+def test_only_what_is_late_of_an_increase_is_told_and_taken_back() -> None:
+    found = judged(seen("a", "b", target=4), [machine("a"), machine("b")], asked(3, 4, ago=901.0))
+    assert found.incidents == (Incident(Happening.TIMED_OUT, "pool", 2, 901.0),)
+    assert [(each.from_size, each.to_size) for each in found.corrections] == [(4, 2)]
+
+
+def test_instances_that_could_not_be_made_are_told_once_and_deleted_until_they_are_gone() -> None:
+    observed = seen("a", "b", broken={"x": STOCKOUT, "y": STOCKOUT, "z": QUOTA}, least=4)
+    found = judged(observed, [machine("a"), starting("b")], asked(4, 5))
+    assert found.incidents == (
+        Incident(Happening.CREATION_FAILED, "pool", 2, error=STOCKOUT),
+        Incident(Happening.CREATION_FAILED, "pool", 1, error=QUOTA),
+    )
+    status = found.state.groups["pool"]
+    assert status.backoff == Backoff("none left in zone a", NOW, 300, NOW + 300, "STOCKOUT")
+    assert status.request is not None
+    assert (status.request.nodes, status.request.to_size, status.errors) == (1, 2, (STOCKOUT, STOCKOUT, QUOTA))
+    (deletion,) = found.corrections
+    assert (deletion.nodes, deletion.reason) == (("id-x", "id-y", "id-z"), NOT_MADE)
+    assert (deletion.from_size, deletion.to_size) == (5, 2)
+
+    again = judged(observed, [machine("a"), starting("b")], found.books)
+    assert (again.incidents, again.books, again.corrections) == ((), found.books, found.corrections)
+
+    gone = judged(seen("a", "b"), [machine("a"), machine("b")], again.books)
+    assert [each.what for each in gone.incidents] == [Happening.REGISTERED]
+    assert (gone.books.failed, gone.books.requests) == ({}, {})
+
+
+def test_the_part_of_an_increase_that_is_booting_is_upcoming_although_another_part_failed() -> None:
+    found = judged(seen("a", "b", "c", broken={"x": STOCKOUT}), [machine("a"), starting("b")], asked(3, 4))
+    assert found.state.groups["pool"].upcoming == 2
+
+
+def test_what_failed_and_is_not_deleted_yet_neither_comes_nor_is_waited_for() -> None:
+    observed = seen("a", "b", broken={"x": STOCKOUT})
+    books = bookkeeping.requested(Books(failed={"pool": ("id-x",)}), Increase("pool", 1, 2, 10), NOW - MINUTE, 900.0)
+    booting = judged(observed, [machine("a"), starting("b")], books)
+    assert booting.state.groups["pool"].upcoming == 1
+    up = judged(observed, [machine("a"), machine("b")], booting.books)
+    assert [each.what for each in up.incidents] == [Happening.REGISTERED]
+
+
+def test_what_a_whole_group_or_none_cannot_use_goes_with_what_failed() -> None:
+    observed = seen("a", "b", broken={"x": QUOTA}, options=GroupOptions(zero_or_max_node_scaling=True))
+    found = judged(observed, [machine("a")])
+    assert [each.nodes for each in found.corrections] == [("id-b", "id-x")]
+
+
+def test_an_instance_without_a_node_is_deleted_after_its_time_and_not_below_the_minimum() -> None:
+    observed = seen("a", "lost", "lost too", least=2)
+    first = judged(observed, [machine("a")])
+    assert first.books.unregistered == {"pool": {"id-lost": NOW, "id-lost too": NOW}}
+    assert first.state.groups["pool"].readiness == Readiness(ready=1, unregistered=2)
+    in_time = assess(observed, [machine("a")], first.books, Rules(), NOW + 900)
+    assert in_time.corrections == ()
+    late = assess(observed, [machine("a")], first.books, Rules(), NOW + 901)
+    assert late.state.groups["pool"].readiness.long_unregistered == 2
+    assert [(each.what, each.nodes, each.reason) for each in late.corrections] == [
+        (What.DELETE_NODES, ("id-lost",), UNREGISTERED)
+    ]
+    forced = assess(observed, [machine("a")], first.books, Rules(force_delete_unregistered=True), NOW + 901)
+    assert [each.nodes for each in forced.corrections] == [("id-lost", "id-lost too")]
+
+
+def test_an_instance_that_registers_is_forgotten_and_begins_anew_when_it_is_lost_again() -> None:
+    known = judged(seen("a"), [])
+    there = assess(seen("a"), [machine("a")], known.books, Rules(), NOW + 600)
+    assert there.books.unregistered == {}
+    lost = assess(seen("a"), [], there.books, Rules(), NOW + 1200)
+    assert lost.books.unregistered == {"pool": {"id-a": NOW + 1200}}
+
+
+def test_a_group_has_its_own_time_to_provision() -> None:
+    observed = seen("lost", options=GroupOptions(max_node_provision_seconds=30.0))
+    first = judged(observed, [])
+    assert len(assess(observed, [], first.books, Rules(), NOW + 31).corrections) == 1
+
+
+def test_a_target_without_instances_is_lowered_after_its_time_and_holds_the_round() -> None:
+    observed = seen("a", target=3, least=1)
+    first = judged(observed, [machine("a")])
+    assert (first.corrections, first.held) == ((), "")
+    assert first.books.short == {"pool": Shortage(NOW, 2)}
+    assert assess(observed, [machine("a")], first.books, Rules(), NOW + 900).corrections == ()
+    late = assess(observed, [machine("a")], first.books, Rules(), NOW + 901)
+    (down,) = late.corrections
+    assert (down.what, down.from_size, down.to_size, down.reason) == (What.DECREASE_TARGET, 3, 1, NOT_THERE)
+    assert late.held == "target sizes are being put right: pool"
+    # A cloud that refuses it does not hold all rounds to come.
+    refused = assess(observed, [machine("a")], late.books, Rules(), NOW + 911)
+    assert (refused.corrections, refused.held) == ((), "")
+    assert len(assess(observed, [machine("a")], refused.books, Rules(), NOW + 1802).corrections) == 1
+
+
+def test_nothing_is_missing_while_it_is_asked_for_or_its_node_came_before_its_instance() -> None:
+    assert judged(seen("a", target=4), [machine("a")], asked(3, 4)).books.short == {}
+    early = replace(seen("a", target=2), group_of_node={"a": "pool", "b": "pool"})
+    assert judged(early, [machine("a"), machine("b")]).books.short == {}
+
+
+def test_a_group_that_is_only_just_filled_is_healthy_without_any_node() -> None:
+    assert judged(seen(target=3, least=2), [], asked(3, 3)).state.groups["pool"].healthy
+    assert not judged(seen(target=3, least=2), []).state.groups["pool"].healthy
+
+
+def test_a_group_has_its_own_time_to_start() -> None:
+    observed = seen("a", options=GroupOptions(max_node_startup_seconds=30.0))
+    found = judged(observed, [starting("a")])
+    assert (found.node_states["a"], found.state.readiness) == (NodeState.UNREADY, Readiness(unready=1))
+
+
+def test_a_shortage_that_changes_begins_anew_and_one_that_ends_is_forgotten() -> None:
+    books = Books(short={"pool": Shortage(NOW - 890, 2)})
+    assert judged(seen("a", "b", target=3), [machine("a")], books).books.short == {"pool": Shortage(NOW, 1)}
+    assert judged(seen("a"), [machine("a")], books).books.short == {}
+
+
+def test_an_unhealthy_cluster_holds_the_round_and_only_lets_unregistered_instances_go() -> None:
+    sick = [machine(f"n{index}", ready=False, unready_for=1800) for index in range(4)]
+    names = [each.metadata.name for each in sick]
+    observed = seen("a", *names, "lost", broken={"x": QUOTA})
+    books = Books(unregistered={"pool": {"id-lost": NOW - 901}})
+    found = judged(observed, [machine("a"), *sick], books)
+    assert (found.state.healthy, found.held) == (False, "the cluster is unhealthy: 4 of 5 nodes are unready")
+    assert not found.state.groups["pool"].healthy
+    assert [each.nodes for each in found.corrections] == [("id-lost",)]
+
+
+def test_backoffs_end_once_and_are_remembered_until_they_are_old() -> None:
+    books = bookkeeping.backed_off(Books(), "pool", "no", NOW - 301, Rules().backoff, code="c")
+    found = judged(seen("a"), [machine("a")], books)
+    assert found.incidents == (Incident(Happening.BACKOFF_ENDED, "pool", seconds=300),)
+    assert found.state.groups["pool"].backoff is None
+    assert judged(seen("a"), [machine("a")], found.books).incidents == ()
+    again = bookkeeping.backed_off(found.books, "pool", "no", NOW, Rules().backoff, code="c")
+    assert again.backoffs["pool"].seconds == 600
+    assert assess(seen("a"), [machine("a")], found.books, Rules(), NOW + 10_500).books.backoffs == {}
+
+
+def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
+    gone = machine("gone", ready=False, unready_for=1800)  # its instance is not listed any more
+    observed = replace(seen("a", leaving=["b"]), group_of_node={"a": "pool", "b": "pool", "gone": "pool"})
+    found = judged(observed, [machine("a", tainted=True), machine("b"), gone])
+    assert found.state.groups["pool"].readiness == Readiness(ready=1, being_deleted=2)
+    assert found.state.groups["pool"].acceptable.high == 2
+    assert (found.node_states["a"], found.node_states["b"]) == (NodeState.TO_BE_DELETED, NodeState.TO_BE_DELETED)
+
+
+def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does_not() -> None:
+    books = Books(
+        requests={name: Request(name, 1, NOW - 2000, NOW - 1000, 1) for name in ("odd", "gone")},
+        backoffs={"theoretical": Backoff("no", NOW, 300, NOW + 300)},
+        unregistered={"odd": {"id-o": NOW - 2000}, "gone": {"id-g": NOW}},
+        failed={"odd": ("id-f",), "gone": ("id-h",)},
+        short={"odd": Shortage(NOW - 2000, 1), "gone": Shortage(NOW, 1)},
+    )
+    observed = Observed(refused={"odd": Refused("cloud", "odd", "cannot be")})
+    found = judged(observed, [], books)
+    assert found.state.refused == {"odd": "cloud: group odd: cannot be"}
+    assert (found.corrections, found.incidents) == ((), ())
+    kept = found.books
+    assert kept.requests == {"odd": books.requests["odd"]}
+    assert kept.backoffs == books.backoffs
+    assert (kept.unregistered, kept.failed) == ({"odd": {"id-o": NOW - 2000}}, {"odd": ("id-f",)})
+    assert kept.short == {"odd": Shortage(NOW - 2000, 1)}
+
+
+def test_nothing_is_put_right_in_a_group_that_is_only_observed() -> None:
+    observed = seen("lost", broken={"x": QUOTA}, target=5)
+    books = Books(unregistered={"pool": {"id-lost": NOW - 2000}}, short={"pool": Shortage(NOW - 2000, 3)})
+    watched = judged(observed, [], books, Rules(modes=lambda _: Mode.OBSERVE))
+    assert (watched.corrections, watched.books.short) == ((), books.short)
+    advised = judged(observed, [], books, Rules(modes=lambda _: Mode.RECOMMEND))
+    assert {each.mode for each in advised.corrections} == {Mode.RECOMMEND}
+    assert (len(advised.corrections), advised.held) == (3, "")
+
+
+@pytest.mark.parametrize(("mode", "upcoming"), [(Mode.OBSERVE, 3), (Mode.RECOMMEND, 3), (Mode.ENFORCE, 0)])
+def test_what_others_add_to_a_group_that_is_not_ours_to_grow_is_upcoming(mode: Mode, upcoming: int) -> None:
+    found = judged(seen("a", "b", "c", target=4), [machine("a"), starting("b")], rules=Rules(modes=lambda _: mode))
+    assert found.state.groups["pool"].upcoming == upcoming
+
+
+def test_what_others_asked_for_in_vain_is_upcoming_no_longer() -> None:
+    books, rules = Books(short={"pool": Shortage(NOW - 901, 3)}), Rules(modes=lambda _: Mode.RECOMMEND)
+    observed = seen("a", "b", target=5)
+    found = assess(observed, [machine("a"), starting("b")], books, rules, NOW)
+    later = assess(observed, [machine("a"), starting("b")], found.books, rules, NOW + 9)
+    assert [each.state.groups["pool"].upcoming for each in (found, later)] == [1, 1]
+
+
+# Any cloud, any nodes, any books.
+
+GROUPS = ("a", "b", "c")
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Books, Rules]:
+    groups: dict[str, ObservedGroup] = {}
+    nodes: list[Node] = []
+    placed: dict[str, str] = {}
+    requests: dict[str, Request] = {}
+    backoffs: dict[str, Backoff] = {}
+    unregistered: dict[str, dict[str, float]] = {}
+    failed: dict[str, tuple[str, ...]] = {}
+    short: dict[str, Shortage] = {}
+    ago = st.sampled_from([0.0, 1.0, 59.0, 300.0, 301.0, 899.0, 900.0, 901.0, 5000.0, 20000.0])
+    kinds = st.sampled_from(["ready", "starting", "unready", "tainted", "no node"])
+    for group in GROUPS:
+        instances = []
+        for index in range(draw(st.integers(0, 5))):
+            name = f"{group}-{index}"
+            state = draw(st.sampled_from(InstanceState))
+            error = draw(st.sampled_from([None, None, STOCKOUT, QUOTA]))
+            if draw(st.integers(0, 5)):
+                instances.append(Instance(f"id-{name}", state, error))
+            match draw(kinds):
+                case "ready":
+                    nodes.append(machine(name))
+                case "starting":
+                    nodes.append(starting(name))
+                case "unready":
+                    nodes.append(machine(name, ready=False, unready_for=1800))
+                case "tainted":
+                    nodes.append(machine(name, tainted=True))
+            placed[name] = group
+            if draw(st.booleans()):
+                unregistered.setdefault(group, {})[f"id-{name}"] = NOW - draw(ago)
+            if draw(st.booleans()):
+                failed[group] = (*failed.get(group, ()), f"id-{name}")
+        least = draw(st.integers(0, 3))
+        staying = sum(each.state is not InstanceState.DELETING for each in instances)
+        target = staying + draw(st.integers(0, 4))
+        options = GroupOptions(zero_or_max_node_scaling=draw(st.booleans()))
+        groups[group] = ObservedGroup(Group(group, least, max(10, least), target), tuple(instances), options)
+        if draw(st.booleans()):
+            started = NOW - draw(ago)
+            requests[group] = Request(
+                group, draw(st.integers(1, 6)), started, started + 900, draw(st.integers(0, target + 2))
+            )
+        if draw(st.booleans()):
+            since = NOW - draw(ago)
+            backoffs[group] = Backoff("no", since, 300, since + 300, "c", draw(st.booleans()))
+        if draw(st.booleans()):
+            short[group] = Shortage(NOW - draw(ago), draw(st.integers(1, 4)))
+    if draw(st.booleans()):
+        nodes.append(machine("stranger"))
+    there = {node.metadata.name for node in nodes}
+    observed = Observed(groups, group_of_node={name: group for name, group in placed.items() if name in there})
+    modes = {group: draw(st.sampled_from(Mode)) for group in GROUPS}
+    rules = Rules(modes=modes.__getitem__, force_delete_unregistered=draw(st.booleans()))
+    return observed, draw(st.permutations(nodes)), Books(1, requests, backoffs, unregistered, failed, short), rules
+
+
+@given(situations())
+def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
+    situation: tuple[Observed, list[Node], Books, Rules],
+) -> None:
+    observed, nodes, books, rules = situation
+    state = assess(observed, nodes, books, rules, NOW).state
+    listed = [name for group in state.groups.values() for name in group.nodes]
+    assert sorted([*listed, *state.ungrouped]) == sorted(node.metadata.name for node in nodes)
+    assert state.readiness.registered == len(nodes)
+    assert all(each.readiness.registered == len(each.nodes) for each in state.groups.values())
+
+
+@given(situations())
+def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
+    situation: tuple[Observed, list[Node], Books, Rules],
+) -> None:
+    for status in assess(*situation, NOW).state.groups.values():
+        assert 0 <= status.upcoming <= status.group.target_size
+        assert status.upcoming + status.readiness.ready <= max(status.group.target_size, status.readiness.ready)
+
+
+@given(situations())
+def test_the_same_observation_twice_changes_nothing(situation: tuple[Observed, list[Node], Books, Rules]) -> None:
+    observed, nodes, books, rules = situation
+    first = assess(observed, nodes, books, rules, NOW)
+    second = assess(observed, list(reversed(nodes)), first.books, rules, NOW)
+    assert (second.books, second.state, second.incidents) == (first.books, first.state, ())
+    assert second.node_states == first.node_states
+    kept = bookkeeping.decode(bookkeeping.encode(first.books), "books", NOW)
+    assert kept == first.books
+
+
+@given(situations())
+def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_need(
+    situation: tuple[Observed, list[Node], Books, Rules],
+) -> None:
+    observed, nodes, books, rules = situation
+    registered = {node.spec.provider_id for node in nodes}
+    sizes = {name: each.group.target_size for name, each in observed.groups.items()}
+    gone: set[str] = set()
+    for act in assess(observed, nodes, books, rules, NOW).corrections:
+        group = observed.groups[act.group]
+        members = {each.provider_id: each for each in group.instances}
+        assert rules.modes(act.group) is not Mode.OBSERVE
+        assert act.from_size == sizes[act.group]
+        assert 0 <= act.to_size < act.from_size
+        sizes[act.group] = act.to_size
+        if act.what is What.DECREASE_TARGET:
+            left = [each for each in group.instances if each.provider_id not in gone]
+            assert act.to_size >= sum(each.state is not InstanceState.DELETING for each in left)
+            assert act.to_size >= group.group.min_size
+            continue
+        assert act.from_size - act.to_size == len(set(act.nodes))
+        assert not set(act.nodes) & (registered | gone)
+        gone |= set(act.nodes)
+        assert all(members[each].state is not InstanceState.DELETING for each in act.nodes)
+        if act.reason == UNREGISTERED and not rules.force_delete_unregistered:
+            assert act.to_size >= group.group.min_size

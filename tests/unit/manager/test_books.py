@@ -1,0 +1,130 @@
+"""What the autoscaler remembers over restarts."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler import books
+from manager.autoscaler.backoff import Backoff, BackoffTimes
+from manager.autoscaler.books import Books, Shortage
+from manager.autoscaler.decisions import Increase
+from manager.autoscaler.state import Request
+from shared.errors import InvalidInput
+from tests.unit.manager.objects import NOW
+
+TIMES = BackoffTimes()
+THREE = Increase("pool", 2, 5, 10)
+
+_names = st.text(min_size=1, max_size=12)
+_past = st.floats(0, NOW)
+
+
+@st.composite
+def _requests(draw: st.DrawFn, group: str) -> Request:
+    started, seconds = draw(_past), draw(st.floats(0, 7200))
+    return Request(group, draw(st.integers(1, 5000)), started, started + seconds, draw(st.integers(0, 5000)))
+
+
+@st.composite
+def _backoffs(draw: st.DrawFn) -> Backoff:
+    failed, seconds = draw(_past), draw(st.floats(0, 7200))
+    return Backoff(draw(st.text()), failed, seconds, failed + seconds, draw(st.text()), draw(st.booleans()))
+
+
+@st.composite
+def all_books(draw: st.DrawFn) -> Books:
+    groups = draw(st.lists(_names, max_size=4, unique=True))
+    shortages = st.builds(Shortage, _past, st.integers(1, 5000), st.none() | _past)
+    return Books(
+        requests={group: draw(_requests(group)) for group in groups},
+        backoffs=draw(st.dictionaries(_names, _backoffs(), max_size=4)),
+        unregistered=draw(st.dictionaries(_names, st.dictionaries(_names, _past, max_size=4), max_size=3)),
+        failed=draw(st.dictionaries(_names, st.lists(_names, max_size=3).map(tuple), max_size=3)),
+        short=draw(st.dictionaries(_names, shortages, max_size=3)),
+    )
+
+
+@given(all_books())
+def test_books_survive_a_restart(kept: Books) -> None:
+    text = books.encode(kept)
+    assert books.decode(text, "books", NOW) == kept
+    assert books.encode(books.decode(text, "books", NOW)) == text
+
+
+@given(st.text() | st.binary(max_size=64).map(lambda raw: raw.decode("latin-1")))
+def test_garbage_is_refused_by_its_source(text: str) -> None:
+    with pytest.raises(InvalidInput, match="the books"):
+        books.decode(text, "the books", NOW)
+
+
+@given(all_books(), st.data())
+def test_books_cut_off_anywhere_are_refused(kept: Books, data: st.DataObject) -> None:
+    text = books.encode(kept)
+    with pytest.raises(InvalidInput):
+        books.decode(text[: data.draw(st.integers(0, len(text) - 1))], "books", NOW)
+
+
+REQUEST = {"group": "a", "nodes": 1, "started_at": 1.0, "deadline": 2.0, "to_size": 1}
+BACKOFF = {"reason": "", "failed_at": 1.0, "seconds": 1.0, "until": 2.0, "code": "", "ended": False}
+SHORTAGE = {"since": 1.0, "nodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ({"version": 2}, "version"),
+        ({"request": {}}, "books"),
+        ([], "books"),
+        ({"short": {"a": {"nodes": 1}}}, "books"),
+        ({"requests": {"b": REQUEST}}, "requests[b].group"),
+        ({"requests": {"a": {**REQUEST, "nodes": 0}}}, "requests[a].nodes"),
+        ({"requests": {"a": {**REQUEST, "started_at": 9e9}}}, "requests[a].started_at"),
+        ({"requests": {"a": {**REQUEST, "deadline": 0.5}}}, "requests[a].deadline"),
+        ({"requests": {"a": {**REQUEST, "deadline": 9e9}}}, "requests[a].deadline"),
+        ({"requests": {"a": {**REQUEST, "to_size": -1}}}, "requests[a].to_size"),
+        ({"backoffs": {"a": {**BACKOFF, "failed_at": 9e9}}}, "backoffs[a].failed_at"),
+        ({"backoffs": {"a": {**BACKOFF, "until": 9e9}}}, "backoffs[a].until"),
+        ({"backoffs": {"a": {**BACKOFF, "seconds": -1.0}}}, "backoffs[a].seconds"),
+        ({"unregistered": {"a": {"i-1": -1.0}}}, "unregistered[a][i-1]"),
+        ({"short": {"a": {**SHORTAGE, "since": 9e9}}}, "short[a].since"),
+        ({"short": {"a": {**SHORTAGE, "nodes": 0}}}, "short[a].nodes"),
+        ({"short": {"a": {**SHORTAGE, "corrected_at": 9e9}}}, "short[a].corrected_at"),
+    ],
+)
+def test_books_that_cannot_be_are_refused_by_field(content: object, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        books.decode(json.dumps(content), "books", NOW)
+    assert refused.value.field == field
+
+
+def test_an_increase_joins_the_one_that_is_under_way_and_renews_its_deadline() -> None:
+    once = books.requested(Books(), THREE, NOW, 900)
+    assert once.requests["pool"] == Request("pool", 3, NOW, NOW + 900, 5)
+    twice = books.requested(once, Increase("pool", 5, 6, 10), NOW + 60, 900)
+    assert twice.requests["pool"] == Request("pool", 4, NOW + 60, NOW + 960, 6)
+    assert once.requests["pool"].nodes == 3
+
+
+def test_what_the_cloud_refuses_is_not_under_way_and_backs_its_group_off() -> None:
+    under_way = books.requested(Books(), Increase("pool", 0, 2, 10), NOW, 900)
+    refused = books.failed(books.requested(under_way, THREE, NOW, 900), THREE, "quota", NOW, TIMES)
+    assert (refused.requests["pool"].nodes, refused.requests["pool"].to_size) == (2, 2)
+    assert refused.backoffs["pool"] == Backoff("quota", NOW, 300, NOW + 300, "cloudProviderError")
+    assert books.backoff_of(refused, "pool", NOW + 300) == refused.backoffs["pool"]
+    assert books.backoff_of(refused, "pool", NOW + 301) is None
+
+
+def test_what_the_cloud_may_have_done_stays_under_way() -> None:
+    doubtful = books.failed(books.requested(Books(), THREE, NOW, 900), THREE, "no answer", NOW, TIMES, in_doubt=True)
+    assert doubtful.requests["pool"].nodes == 3
+    assert doubtful.backoffs["pool"].reason == "no answer"
+
+
+@given(all_books(), st.integers(1, 50), st.integers(0, 50))
+def test_an_increase_that_was_never_asked_for_leaves_no_trace_of_its_nodes(kept: Books, nodes: int, size: int) -> None:
+    increase = Increase("a group", size, size + nodes, 100)
+    before = kept.requests.get("a group")
+    after = books.withdrawn(books.requested(kept, increase, NOW, 900), increase).requests.get("a group")
+    assert (after.nodes if after else 0) == (before.nodes if before else 0)

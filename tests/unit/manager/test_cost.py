@@ -1,0 +1,87 @@
+"""What the cluster costs: the whole, each group, what nobody uses, and what reclaiming saves."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler import cluster, cost
+from manager.autoscaler.cluster import NodeState
+from manager.autoscaler.podfacts import PodFacts
+from manager.autoscaler.pricing.model import GIB, Machine, Unpriced
+from manager.autoscaler.pricing.price_file import FilePricing
+from shared.names import BATCH_MEMORY, MID_CPU
+from shared.quantity import Amounts
+from tests.unit.manager.rounds import UNITS, cluster_of, node
+
+PRICES = FilePricing(units=UNITS)
+
+
+def test_the_sum_is_that_of_all_nodes_by_group_and_of_no_group() -> None:
+    found = cost.of(cluster_of(3), {"n0": "a", "n1": "a"}, PRICES)
+    assert (found.total, found.by_group, found.unpriced) == (48.0, {"": 16.0, "a": 32.0}, ())
+
+
+def test_what_no_pod_requests_is_idle_weighted_by_what_cores_and_memory_cost() -> None:
+    half_the_cores = PodFacts(requests={"cpu": 2000})
+    assert cost.of(cluster_of(1, half_the_cores), {}, PRICES).idle == pytest.approx(6 + 4)
+    assert cost.of(cluster_of(1), {}, PRICES).idle == pytest.approx(16)
+
+
+def test_a_price_per_machine_is_idle_in_the_same_share() -> None:
+    typed = replace(node("n"), labels={"node.kubernetes.io/instance-type": "m"})
+    snapshot = cluster.of_facts([typed], [(0, PodFacts(requests={"cpu": 2000}))])
+    assert cost.of(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).idle == pytest.approx(10 / 16)
+
+
+def test_an_overcommitted_node_is_not_idle() -> None:
+    too_much = PodFacts(requests={"cpu": 8000, "memory": 9 * GIB})
+    assert cost.of(cluster_of(1, too_much), {}, PRICES).idle == 0
+
+
+def test_mid_and_batch_are_worth_the_cores_and_memory_they_are() -> None:
+    lending = node("n", {MID_CPU: 2000, BATCH_MEMORY: GIB})
+    mid = PodFacts(requests={MID_CPU: 500})
+    found = cost.of(cluster.of_facts([lending], [(0, mid), (0, mid)]), {}, PRICES)
+    assert [found.reclaimed, found.avoided] == pytest.approx([6.5, 3.0])
+
+
+def test_what_is_still_to_come_costs_nothing_yet() -> None:
+    nodes = [node("n", {MID_CPU: 1000}), node("new", {MID_CPU: 1000}, NodeState.UPCOMING)]
+    found = cost.of(cluster.of_facts(nodes, [(1, PodFacts(requests={MID_CPU: 1000}))]), {}, PRICES)
+    assert (found.total, found.reclaimed, found.avoided, found.unpriced) == (16.0, 3.0, 0.0, ())
+
+
+class OnlyFirst:
+    """Knows one machine, and no pod."""
+
+    def node_price(self, machine: Machine) -> float:
+        if machine.labels:
+            raise Unpriced("unknown")
+        return 1.0
+
+    def pod_price(self, requests: Amounts) -> float:
+        raise Unpriced("unknown")
+
+
+def test_a_node_without_a_price_is_named_and_in_none_of_the_sums() -> None:
+    other = replace(node("other", {MID_CPU: 1000}), labels={"a": "b"})
+    snapshot = cluster.of_facts([node("n"), other], [(0, PodFacts(requests={"cpu": 2000}))])
+    found = cost.of(snapshot, {}, OnlyFirst())
+    assert (found.total, found.by_group, found.reclaimed, found.unpriced) == (1.0, {"": 1.0}, 0.0, ("other",))
+    assert found.idle == pytest.approx(0.75), "cores and memory count alike where neither has a price"
+
+
+def test_without_prices_nothing_has_one() -> None:
+    assert cost.of(cluster_of(2), {}, None) == cost.Cost(unpriced=("n0", "n1"))
+    assert cost.of(cluster_of(0), {}, PRICES) == cost.Cost()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 9 * GIB)), max_size=4))
+def test_idle_is_never_negative_nor_more_than_the_whole(pods: list[tuple[int, int]]) -> None:
+    requests = [PodFacts(requests={"cpu": cpu, "memory": memory}) for cpu, memory in pods]
+    found = cost.of(cluster_of(2, *requests), {"n0": "a"}, PRICES)
+    assert 0 <= found.idle <= found.total + 1e-9
+    assert math.isclose(sum(found.by_group.values()), found.total)
