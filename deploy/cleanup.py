@@ -1,8 +1,9 @@
 """`headroom cleanup`: takes off the cluster what the manager put there and nobody else would ever remove.
 
 Those are the resources of the tiers it offered in every Node's status (a kubelet keeps what it does not know), its
-annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that it created, and its Lease.
-No pod that runs needs any of it. Removing what is not there is no error, so that the command can be repeated at will.
+annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that it created, its Lease, and
+what its autoscaler has noted; if that is asked for, the Nodes of a simulated cloud, too. No pod that runs on a machine
+needs any of it. Removing what is not there is no error, so that the command can be repeated at will.
 """
 
 import contextlib
@@ -14,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from manager.autoscaler import loop
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
 from manager.main import LEASE_NAME
 from manager.noderesource import topology
@@ -25,7 +29,7 @@ from shared.errors import HeadroomError
 from shared.kube import config
 from shared.kube.client import Client, Listing, Patch
 from shared.kube.errors import ApiError, Conflict, NotFound
-from shared.kube.resources import LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
+from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
 from shared.kube.retry import Retry
 from shared.names import Tier
 
@@ -35,9 +39,13 @@ ROUNDS = 3
 RETRY = Retry(deadline_seconds=60.0)
 
 ALL_TIERS = tuple(Tier)
+STATUS = AutoscalerSettings().status_config_map_name
 
 # What stands on a Node beside a tier's resources, in another one's domain.
 _ANNOTATIONS = {Tier.BATCH: names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE}
+
+# Whoever made the Node has marked it so.
+_MARKS = frozenset({names.LABEL_SIMULATED, fake_nodes.LABEL_CLOUD})
 
 _OWN = re.compile(r"([a-z0-9.-]+\.)?headroom\.io/")
 
@@ -54,6 +62,17 @@ class Removal:
 
     patch: dict[str, Any]
     removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Past:
+    """What kind of manager there was: the tiers that it offered, what its autoscaler called its status, and whether its
+    cloud was the simulated one, whose Nodes stand for nothing.
+    """
+
+    tiers: Collection[Tier] = ALL_TIERS
+    status: str = STATUS
+    simulated_cloud: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,15 +112,15 @@ def run(
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],
-    tiers: Collection[Tier] = ALL_TIERS,
+    past: Past = Past(),
 ) -> None:
-    """The command, for a manager that offered `tiers`.
+    """The command.
 
     Raises InvalidInput, Unfinished, and what the API server answers.
     """
     client = Client(config.discover(str(kubeconfig) if kubeconfig else None), "headroom-cleanup", retry=RETRY)
     try:
-        clean(client, namespace=namespace, dry_run=dry_run, say=say, tiers=tiers)
+        clean(client, namespace=namespace, dry_run=dry_run, say=say, past=past)
     finally:
         client.close()
 
@@ -112,25 +131,30 @@ def clean(
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],
-    tiers: Collection[Tier] = ALL_TIERS,
+    past: Past = Past(),
 ) -> None:
     """Removes everything, and looks again until it stays away; `say` gets a line for each object.
 
     Raises Unfinished, and what the API server answers.
     """
-    steps = list(due(client, namespace, tiers))
+    steps = list(due(client, namespace, past))
     if dry_run:
         for step in steps:
             say(f"would remove {step.what}")
     elif steps:
-        _remove(client, namespace, tiers, steps, say)
+        _remove(client, namespace, past, steps, say)
     if not steps:
         say("nothing to remove")
 
 
-def due(client: Client, namespace: str, tiers: Collection[Tier] = ALL_TIERS) -> Iterator[Step]:
+def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
     """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
+    tiers = past.tiers
     for node in _readable(client.list(NODES, into=Node)):
+        if past.simulated_cloud and fake_nodes.belongs_to(node) is not None:
+            name, uid = node.metadata.name, node.metadata.uid
+            yield Step(f"node {name} of the simulated cloud", partial(client.delete, NODES, name, uid=uid))
+            continue
         if found := removal(node, tiers):
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
@@ -148,17 +172,19 @@ def due(client: Client, namespace: str, tiers: Collection[Tier] = ALL_TIERS) -> 
     with contextlib.suppress(NotFound):
         client.get(LEASES, LEASE_NAME, namespace)
         yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
+    for name in (loop.BOOKS, past.status, ledger.CONFIG_MAP):
+        with contextlib.suppress(NotFound):
+            client.get(CONFIGMAPS, name, namespace)
+            yield Step(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))
 
 
-def _remove(
-    client: Client, namespace: str, tiers: Collection[Tier], steps: list[Step], say: Callable[[str], None]
-) -> None:
+def _remove(client: Client, namespace: str, past: Past, steps: list[Step], say: Callable[[str], None]) -> None:
     for _ in range(ROUNDS):
         failed = [step for step in steps if not _done(step, say)]
         if failed:
             raise Unfinished(f"{len(failed)} of {len(steps)} could not be removed: {failed[0].what}, ...")
         client.clock.wait(threading.Event(), SETTLE_SECONDS)
-        steps = list(due(client, namespace, tiers))
+        steps = list(due(client, namespace, past))
         if not steps:
             return
     raise Unfinished(
@@ -211,4 +237,4 @@ def _offered(listed: Mapping[str, object] | None, tiers: Collection[Tier]) -> li
 def _own(keys: Mapping[str, str] | None, tiers: Collection[Tier] = ()) -> list[str]:
     """Those of the labels or annotations that are in the product's domain, or come with one of the tiers."""
     with_tiers = {_ANNOTATIONS[tier] for tier in tiers if tier in _ANNOTATIONS}
-    return [key for key in keys or {} if key in with_tiers or (_OWN.match(key) and key != names.LABEL_SIMULATED)]
+    return [key for key in keys or {} if key in with_tiers or (_OWN.match(key) and key not in _MARKS)]

@@ -93,6 +93,9 @@ def up(
     scheduler: Annotated[
         SchedulerChoice, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
     ] = SchedulerChoice.HEADROOM,
+    cloud: Annotated[
+        str, typer.Option(metavar="FILE", help="Simulated cloud to buy nodes from, or none; a small one if not given.")
+    ] = "",
 ) -> int:
     """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""
     from deploy.local import up as command
@@ -111,6 +114,7 @@ def up(
             ports=Ports(api=port, manager=manager_port, agent=agent_port),
             kind=ClusterKind(cluster),
             scheduler=SchedulerKind(scheduler),
+            cloud=cloud,
         )
     )
 
@@ -129,6 +133,15 @@ def manager(context: typer.Context) -> int:
     from manager import main as daemon
 
     return daemon.main(context.args)
+
+
+@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+def plan(context: typer.Context) -> int:
+    """Show which node groups would grow, at what cost, and why (see `headroom plan --help`)."""
+    from deploy import plan as command
+
+    print(command.main(context.args))
+    return OK
 
 
 @explain_app.command("node")
@@ -155,14 +168,19 @@ def cleanup(
     offers: Annotated[
         list[names.Tier] | None, typer.Option(help="What the manager offered, where that was not all (repeatable).")
     ] = None,
+    status_config_map_name: Annotated[
+        str, typer.Option(help="ConfigMap of the autoscaler's status, where it had a name of its own.")
+    ] = "cluster-autoscaler-status",
+    simulated_cloud: Annotated[
+        bool, typer.Option("--simulated-cloud", help="Delete the Nodes that a simulated cloud made, too.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> int:
-    """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, its Lease."""
+    """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, Lease and notes."""
     from deploy import cleanup as command
 
-    command.run(
-        kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, tiers=offers or command.ALL_TIERS
-    )
+    past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud)
+    command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 
 

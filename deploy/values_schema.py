@@ -31,6 +31,7 @@ MANAGER_CHOSEN = frozenset(
         *("kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"),
         *("webhook_listen", "webhook_certificates", "webhook_certificate_directory", "webhook_secret"),
         *("webhook_configuration", "webhook_hosts", "load_aware_args"),
+        *("cloud_provider", "cloud_config", "autoscaling_mode"),
     }
 )
 

@@ -14,12 +14,17 @@ from manager.answers import Explained, Nodes, Status
 from manager.decisions import NodeState
 from shared import errors, web
 
-# The page loads nothing but its own three files; what a node calls itself can never become a script.
+# The page loads nothing but its own files; what a node calls itself can never become a script.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PAGE_FILES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+_PAGE_FILES = {
+    "index.html": "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "autoscaler.js": "text/javascript",
+}
 
 
 class Reader(Protocol):

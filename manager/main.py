@@ -22,6 +22,7 @@ from manager.eviction.evictor import Evictor
 from manager.eviction.metrics import Counters as EvictionCounters
 from manager.eviction.metrics import ShortfallCollector
 from manager.eviction.tracker import Tracker
+from manager.lending import Lending
 from manager.metrics import Counters, StateCollector
 from manager.reports import Reporter
 from manager.scheduling import args as scheduling_args
@@ -42,6 +43,7 @@ from shared.names import Tier
 from shared.telemetry import Loops
 
 if TYPE_CHECKING:
+    from manager.autoscaler.loop import Autoscaler
     from manager.webhook.webhook import Webhook
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,10 @@ WRITERS = 8
 
 # Longer than a write with all its conflicts may take when every answer comes at the last moment.
 MAX_SILENCE_SECONDS = 120.0
+
+# Longer than a round of the autoscaler that takes all of its time for its estimates, and asks a cloud that answers at
+# the last moment.
+MAX_ROUND_SECONDS = 600.0
 
 EVICTION_INTERVAL_SECONDS = 1.0
 
@@ -83,6 +89,7 @@ class Manager:
             tracker=tracker,
             topologies=self._topologies,
         )
+        self._autoscaler = self._made_autoscaler(client, clock, registry)
         self._evictor = None if settings.dry_run else self._made_evictor(client, clock, tracker, reporter, registry)
         registry.register(ShortfallCollector(tracker.all, clock.monotonic))
         registry.register(
@@ -106,6 +113,10 @@ class Manager:
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock)
         app.include_router(extender.router(advisor, registry))
         app.include_router(explained.router(advisor))
+        if self._autoscaler is not None:
+            from manager.autoscaler import router
+
+            app.include_router(router.router(self._autoscaler, settings))
         self._server = web.server(app, settings.listen or _default_listen())
         self._webhook = self._made_webhook(client, registry)
 
@@ -141,6 +152,8 @@ class Manager:
             self._loops.start("election", self._elect)
         if self._webhook is not None:
             self._webhook.start(self._loops)
+        if self._autoscaler is not None:
+            self._autoscaler.start()
         logger.info("manager started", extra={"url": self._server.url})
 
     def close(self) -> None:
@@ -148,6 +161,8 @@ class Manager:
         self._loops.close()
         if self._webhook is not None:
             self._webhook.close()
+        if self._autoscaler is not None:
+            self._autoscaler.close()
         self._server.close()
 
     def _made_evictor(
@@ -164,6 +179,27 @@ class Manager:
             is_leader=self.is_leader,
             reporter=reporter,
             counters=EvictionCounters(registry),
+        )
+
+    def _made_autoscaler(self, client: Client, clock: Clock, registry: CollectorRegistry) -> "Autoscaler | None":
+        settings = self._settings
+        if not settings.cloud_provider:
+            return None
+        from manager.autoscaler import config, loop  # here, as most managers have no use for them
+
+        lending = Lending(self._caches, self._controller.decision, settings, clock)
+        return loop.Autoscaler(
+            client,
+            settings,
+            config.load(settings, clock.monotonic),
+            loop.Place(settings.namespace, dry_run=settings.dry_run),
+            clock=clock,
+            loops=self._loops,
+            registry=registry,
+            recorder=self._recorder,
+            is_leader=self.is_leader,
+            expected=lending.expected,
+            offered_by=lending.offered_by,
         )
 
     def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
@@ -185,7 +221,11 @@ class Manager:
         """Loops that have not come round for too long, with that time in seconds."""
         silent = self._loops.overdue()
         worker = self._controller.silent_seconds()
-        return silent | ({"worker": worker} if worker > MAX_SILENCE_SECONDS else {})
+        if worker > MAX_SILENCE_SECONDS:
+            silent["worker"] = worker
+        if self._autoscaler is not None and (rounds := self._autoscaler.silent_seconds()) > MAX_ROUND_SECONDS:
+            silent["autoscaler"] = rounds
+        return silent
 
     def _elect(self, stop: threading.Event) -> None:
         if self._elector is not None:
@@ -197,7 +237,7 @@ class Manager:
             config_map=self._settings.config_map_key,
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
-            waiting_for=self._caches.unsynced(),
+            waiting_for=[*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())],
         )
 
 

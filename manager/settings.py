@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
 
 
-class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the manager runs. What it decides is set in the ConfigMap, not here."""
+class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the manager runs. What it decides of nodes is set in the ConfigMap, not here."""
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file; empty: in-cluster, then the user's own")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace the manager runs in")] = names.INSTALL_NAMESPACE

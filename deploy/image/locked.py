@@ -3,8 +3,9 @@
 usage: python deploy/image/locked.py {runtime|build}
 
 The lock is one for all purposes. What belongs to `runtime` is what `project.dependencies` in pyproject.toml names and
-what that needs in turn; `build` begins at `build-system.requires`. Who needs what is written in the lock itself, as
-"via" comments. pip, which resolves the result again with hashes required, refuses it where anything is missing.
+the extras in EXTRAS, and what that needs in turn; `build` begins at `build-system.requires`. Who needs what is written
+in the lock itself, as "via" comments. pip, which resolves the result again with hashes required, refuses it where
+anything is missing.
 """
 
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
+
+EXTRAS = ("grpc",)  # one image serves all, those who buy nodes over gRPC too
 
 _PINNED = re.compile(r"([a-z0-9][a-z0-9-]*)==\S+(?: ; [^\\]+)? \\$")
 _HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
@@ -71,7 +74,10 @@ def _normalized(requirement: str) -> str:
 def _requirements(purpose: str) -> list[str]:
     project = tomllib.loads(PROJECT.read_text())
     found: dict[str, list[str]] = {
-        "runtime": project["project"]["dependencies"],
+        "runtime": [
+            *project["project"]["dependencies"],
+            *(name for extra in EXTRAS for name in project["project"]["optional-dependencies"][extra]),
+        ],
         "build": project["build-system"]["requires"],
     }
     return found[purpose]

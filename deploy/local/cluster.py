@@ -13,10 +13,12 @@ from typing import Protocol
 
 from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
+from deploy.local.cloud import LocalCloud
 from deploy.local.control_plane import LOOPBACK, ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.home import VARIABLE_CLUSTER, Home
 from deploy.local.kubelet import node
+from deploy.local.notices import Notices
 from deploy.local.profile import Profile
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program, Supervisor
@@ -100,6 +102,7 @@ class Plan:
     simulated_nodes: int
     speed: float
     trace: Path | None
+    cloud: LocalCloud | None = None
 
 
 def free_port(preferred: int) -> int:
@@ -128,6 +131,8 @@ class LocalCluster:
         self._token = home.token_file.read_text().strip()
         self._server = _server(home, plan, self._token)
         self._supervisor: Supervisor | None = None
+        self.notices: Notices | None = None
+        """What becomes of the cloud, if there is one, once it has started."""
 
     def write_files(self) -> None:
         """The kubeconfig and the settings of agents and scheduler, which the processes start from."""
@@ -146,6 +151,9 @@ class LocalCluster:
         for program in self._server.controllers():
             self._supervisor.add(program)
         client = Client(self._connection(), "headroom-up")
+        if self._plan.cloud is not None:
+            self.notices = Notices(client)
+            self.notices.new()  # what was said last time is known
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
         webhook.create_priority_classes(client)
@@ -158,7 +166,8 @@ class LocalCluster:
         # The bustle of the start is no usage to learn from, so the agent of this machine comes last.
         _await(lambda: cancelled() or bootstrap.has_settled(client, self._plan.simulated_nodes), SETTLE_SECONDS)
         self._supervisor.add(self._agent(client))
-        client.close()
+        if self._plan.cloud is not None and self._plan.cloud.is_sample:
+            bootstrap.create_pods(client, samples.cloud_pods(), samples.NAMESPACE)
 
     def close(self) -> None:
         """Ends every process."""
@@ -208,12 +217,13 @@ class LocalCluster:
                 *("--listen", f"{LOOPBACK}:{self._plan.ports.manager}"),
                 *("--leader-elect", "false"),
                 *("--webhook-listen", f"{LOOPBACK}:{self._plan.ports.webhook}", "--webhook-hosts", LOOPBACK),
+                *(self._plan.cloud.flags if self._plan.cloud is not None else ()),
             )),
             Program("node", "deploy.local.node", (
                 *access, *self._cgroup_parent, *self._state("kubelet"), *self._server.kubelet_certificate,
                 *("--schedule", schedule, "--scheduler-config", str(self._scheduler_config)),
             )),
-            *([simulated] if self._plan.simulated_nodes else []),
+            *([simulated] if self._plan.simulated_nodes or self._plan.cloud is not None else []),
         ]  # fmt: skip
 
     def _agent(self, client: Client) -> Program:

@@ -22,6 +22,7 @@ _VALUES = (
     "manager.webhook.register=false",
     "colocationConfig.create=false",
     "rbac.eviction=true",
+    "manager.autoscaler.cloudProvider=simulated",
 )
 
 

@@ -1,8 +1,15 @@
-"""The pods this machine starts with: three real processes that ask for far more than they use, each in its own way."""
+"""The pods a local cluster starts with.
+
+On this machine three real processes that ask for far more than they use, each in its own way; for the simulated cloud
+such as fit on no node there is, so that some are bought.
+"""
 
 import sys
 from dataclasses import dataclass
 
+from deploy.local.simulated import annotations
+from deploy.local.simulated.curves import Curve
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from shared import names
 from shared.names import PriorityClass
 from shared.quantity import Resources
@@ -47,6 +54,27 @@ SAMPLES = (
 )
 
 
+@dataclass(frozen=True)
+class CloudSample:
+    """So many pods that go to nodes of the simulated cloud alone; if `dedicated`, to some that are set apart for it."""
+
+    name: str
+    count: int
+    request: Resources
+    dedicated: str = ""
+
+
+CLOUD_SAMPLES = (
+    CloudSample("checkout", 3, Resources(1500, 2 << 30)),
+    CloudSample("report", 1, Resources(1000, 20 << 30), "analytics"),
+)
+
+
+def cloud_pods() -> list[dict[str, object]]:
+    """Pods to buy nodes for."""
+    return [_cloud_pod(sample, f"{sample.name}-{number}") for sample in CLOUD_SAMPLES for number in range(sample.count)]
+
+
 def sample_pods(node_name: str, size: Resources) -> list[dict[str, object]]:
     """Requests in proportion to the machine, so that the pods fit and what they leave unused shows."""
     cpu_milli = max(0, size.cpu_milli - KEPT_FREE_CPU_MILLI)
@@ -61,6 +89,31 @@ def sample_pods(node_name: str, size: Resources) -> list[dict[str, object]]:
         )
         for sample in SAMPLES
     ]
+
+
+def _cloud_pod(sample: CloudSample, name: str) -> dict[str, object]:
+    apart = {"dedicated": sample.dedicated} if sample.dedicated else {}
+    selector = {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD, **apart}
+    container = {
+        "name": "main",
+        "image": "headroom.io/simulated",
+        "resources": {"requests": sample.request.quantities()},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"app": sample.name, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
+            "annotations": {annotations.USAGE_CURVE: Curve.DIURNAL.value},
+        },
+        "spec": {
+            "containers": [container],
+            "nodeSelector": selector,
+            "tolerations": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in apart.items()],
+        },
+    }
 
 
 def _pod(sample: Sample, node_name: str, request: Resources) -> dict[str, object]:

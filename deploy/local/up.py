@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.local import cluster, home
+from deploy.local import cloud, cluster, home
 from deploy.local import profile as profiles
 from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
 from deploy.local.home import Home
@@ -29,7 +29,10 @@ LAST_ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What the command line asks for. Port 0: any free one. `for_seconds` None: until Ctrl-C."""
+    """What the command line asks for. Port 0: any free one. `for_seconds` None: until Ctrl-C.
+
+    `cloud` is a file, "none", or empty for the sample.
+    """
 
     nodes: int
     trace: Path | None
@@ -41,6 +44,7 @@ class UpOptions:
     ports: Ports
     kind: ClusterKind
     scheduler: SchedulerKind
+    cloud: str
 
 
 def run(options: UpOptions) -> int:
@@ -49,6 +53,7 @@ def run(options: UpOptions) -> int:
         from deploy.local.simulated import traces
 
         traces.load(options.trace)  # a mistake in it is told now, not in a log
+    cloud.check(options.cloud)
     if options.scheduler is SchedulerKind.KUBE and options.kind is ClusterKind.EMBEDDED:
         problem = "comes with --cluster apiserver only"
         raise InvalidInput(source="command line", field="--scheduler", value=options.scheduler.value, problem=problem)
@@ -71,6 +76,7 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
         simulated_nodes=options.nodes,
         speed=options.speed,
         trace=options.trace,
+        cloud=cloud.choose(options.cloud, found),
     )
     local = LocalCluster(found, plan, _say)
     local.write_files()
@@ -88,19 +94,22 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
 
 def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> int:
     """Shows the table until the time is over or Ctrl-C; then, for scripts, prints its last state."""
-    reader = _Reader(local.manager_url)
+    reader, notices = _Reader(local.manager_url), local.notices
     deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
     if options.as_json:
         stop.wait(options.for_seconds)
         return _print_json(reader)
     is_live = sys.stdout.isatty()
     shown = LiveScreen() if is_live else PlainScreen()
+    table_at = 0.0
     try:
         while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
-            if answer := reader.nodes():
+            for notice in notices.new() if notices is not None else ():
+                _say(f"{time.strftime('%H:%M:%S')}  {notice}")
+            if time.monotonic() >= table_at and (answer := reader.nodes()):
                 shown.show(answer.nodes, f"{time.strftime('%H:%M:%S')}  {local.manager_url}")
-            pause = LIVE_SECONDS if is_live or not answer else PLAIN_SECONDS
-            stop.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
+                table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
+            stop.wait(LIVE_SECONDS if deadline is None else max(0.0, min(LIVE_SECONDS, deadline - time.monotonic())))
     finally:
         shown.close()
     return 0
@@ -155,6 +164,8 @@ def _introduce(options: UpOptions, plan: Plan, found: Home, local: LocalCluster)
         if wanted not in (0, got):
             _say(f"port {wanted} ({name}) is in use, using {got} instead")
     _say(f"pods:            {_containment(found)}")
+    if plan.cloud is not None:
+        _say(f"cloud:           {plan.cloud.file} (simulated; changes count while it runs)")
     policy = msgspec.json.encode(profiles.colocation_config(plan.profile)).decode()
     _say(f"configuration:   ConfigMap {profiles.config_map_key()}: {policy}")
     _say(f"state and logs:  {found.directory}{'' if options.keep else ' (removed at the end; --keep DIR keeps it)'}")

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
+from manager.autoscaler import loop
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.main import LEASE_NAME, Manager
 from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
-from shared.kube.resources import LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
+from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
 from tests.chart.conftest import add_kind
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
@@ -88,6 +90,26 @@ def test_everything_that_is_ours_goes_and_nothing_else(leftovers: Leftovers) -> 
     assert leftovers.metrics() == {"found-there"}
     with pytest.raises(NotFound):
         leftovers.client.get(LEASES, LEASE_NAME, leftovers.namespace)
+
+
+def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is_asked_for(
+    leftovers: Leftovers,
+) -> None:
+    client, namespace = leftovers.client, leftovers.namespace
+    for name in (loop.BOOKS, "own-status", ledger.CONFIG_MAP, "other"):
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        client.create(CONFIGMAPS, body, namespace)
+    fake = {fake_nodes.ANNOTATION_FAKE: fake_nodes.FAKE, fake_nodes.ANNOTATION_GROUP: "web"}
+    leftovers.add_node("made", mid=False, labels={fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}, annotations=fake)
+    leftovers.add_node("real", mid=False)
+
+    assert _lines(leftovers.cleanup("--status-config-map-name", "own-status")) == [
+        f"removed configmap {namespace}/{name}" for name in (loop.BOOKS, "own-status", ledger.CONFIG_MAP)
+    ]
+    assert client.get(CONFIGMAPS, "other", namespace)
+    assert client.get(NODES, "made")["metadata"]["labels"] == {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}
+    assert _lines(leftovers.cleanup("--simulated-cloud")) == ["removed node made of the simulated cloud"]
+    assert [node["metadata"]["name"] for node in client.list(NODES).items] == ["real"]
 
 
 def test_batch_goes_with_what_stands_beside_it_unless_another_offers_it(leftovers: Leftovers) -> None:

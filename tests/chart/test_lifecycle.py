@@ -18,10 +18,12 @@ import pytest
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.webhook.certificates import Rotation
 from manager.webhook.keeping import Registration, SharedSecret
 from manager.webhook.tls import Tls
 from shared import names
+from shared.api.core import Node
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, Forbidden, NotFound
 from shared.kube.resources import (
@@ -352,6 +354,35 @@ def test_its_own_pod_translates_pods_and_refuses_a_policy_that_means_nothing(
 
     client.delete(ENDPOINT_SLICES, WEBHOOK, NAMESPACE)
     release.must("uninstall", "--timeout", "120s")
+    eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+def test_its_own_pod_buys_nodes_and_an_uninstall_takes_those_without_machines_away(release: Release, node: str) -> None:
+    """The manager's pod as it is on any cluster, with no more rights than its cloud takes."""
+    client = release.client
+    before = release.kubectl.everything()
+    values = str(CHART / "ci" / "simulated-cloud-values.yaml")
+    quiet = ("--set", "manager.replicas=1", "--set-string", "agent.nodeSelector.none=there")
+    release.run("--values", values, *quiet)
+    release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", "-n", NAMESPACE, "--timeout=90s")
+    pod = _pod("fits-nowhere", "6Gi")
+    pod["spec"]["nodeSelector"] = {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}
+    client.create(PODS, pod, "default")
+
+    def bound_to() -> str:
+        return str(client.get(PODS, "fits-nowhere", "default")["spec"].get("nodeName", ""))
+
+    bought = eventually(bound_to, 60.0, 0.5)
+    assert fake_nodes.belongs_to(client.get(NODES, bought, into=Node))
+    client.delete(PODS, "fits-nowhere", "default", grace_period_seconds=0)  # nobody ends it on a node without machine
+    status = release.kubectl.must(
+        "get", "configmap", "rehearsal-status", "-n", NAMESPACE, "-o", "jsonpath={.data.status}"
+    )
+    assert "name: general" in status
+
+    release.must("uninstall", "--timeout", "120s")
+    with pytest.raises(NotFound):
+        client.get(NODES, bought)
     eventually(lambda: not release.left_behind(before), 60.0, 0.5)
 
 

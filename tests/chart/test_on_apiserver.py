@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deploy.local import identities
 from deploy.local.identities import CHART, RELEASE
+from manager.autoscaler.cloudprovider import simulated
+from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.loop import BOOKS
 from manager.main import LEASE_NAME
 from shared import names
 from shared.kube.client import Client, Patch
 from shared.kube.config import Connection, StaticToken
-from shared.kube.errors import Forbidden, NotFound, Unauthorized
+from shared.kube.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
+from shared.kube.node_heartbeat import LEASE_NAMESPACE
 from shared.kube.resources import (
     CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
@@ -42,6 +47,11 @@ NAMESPACE = names.INSTALL_NAMESPACE
 WEBHOOK_SECRET, WEBHOOK_CONFIGURATION = f"{RELEASE}-webhook", RELEASE
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
+
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", namespaced=True)
+STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 
 Call = Callable[[Client], object]
 
@@ -192,7 +202,72 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "write events elsewhere": lambda c: c.create(EVENTS, _event("kube-system"), "kube-system"),
     "issue tokens": lambda c: c.request_token(NAMESPACE, identities.AGENT),
     "change roles": lambda c: c.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
+    "read DaemonSets": lambda c: c.list(DAEMON_SETS),
+    "read volumes": lambda c: c.list(VOLUMES),
+    "create a ConfigMap": lambda c: c.create(CONFIGMAPS, _config_map(BOOKS), NAMESPACE),
+    "read the autoscaler's books": lambda c: c.get(CONFIGMAPS, BOOKS, NAMESPACE),
+    "write an autoscaler's status": lambda c: _replace(c, STATUS_CONFIG_MAP),
 }
+
+# With an autoscaler, whatever its cloud.
+AUTOSCALER_MAY: dict[str, Call] = {
+    "follow DaemonSets": _watch(DAEMON_SETS),
+    "follow volumes": _watch(VOLUMES),
+    "follow claims": _watch(CLAIMS),
+    "follow namespaces": _watch(NAMESPACES),
+    "follow priorities": _watch(CONFIGMAPS, NAMESPACE, "metadata.name=cluster-autoscaler-priority-expander"),
+    "keep its books": lambda c: _keep(c, BOOKS),
+    "keep its status": lambda c: _keep(c, STATUS_CONFIG_MAP),
+    "tell about pods": lambda c: _tell(c, "kube-system"),
+}
+AUTOSCALER_MUST_NOT: dict[str, Call] = {
+    "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
+    "change another ConfigMap": lambda c: _replace(c, "other"),
+    "delete its books": lambda c: c.delete(CONFIGMAPS, BOOKS, NAMESPACE),
+    "write its books elsewhere": lambda c: c.create(CONFIGMAPS, _config_map(BOOKS), "default"),
+    "change a DaemonSet": lambda c: c.patch(DAEMON_SETS, "any", {"spec": {}}, "default"),
+    "delete a volume": lambda c: c.delete(VOLUMES, "any"),
+    "change a claim": lambda c: c.patch(CLAIMS, "any", {"spec": {}}, "default"),
+    "delete a pod": lambda c: c.delete(PODS, "any", NAMESPACE),
+    "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
+    "bind a pod": lambda c: c.bind(NAMESPACE, "any", OWN),
+    "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
+    "replace a node": lambda c: c.replace(NODES, OWN, _object(NODES, "Node", OWN)),
+}
+# What only those may do whose cloud is the simulated one.
+SIMULATED_CLOUD_MAY: dict[str, Call] = {
+    "make, change and delete a node": lambda c: _make_up(c, "made"),
+    "beat for a node": lambda c: (
+        c.create(LEASES, _object(LEASES, "Lease", "made", LEASE_NAMESPACE, spec={}), LEASE_NAMESPACE),
+        c.patch(LEASES, "made", LABEL, LEASE_NAMESPACE),
+    ),
+    "keep the cloud's books": lambda c: _keep(c, ledger.CONFIG_MAP),
+}
+
+
+def _make_up(client: Client, node: str) -> None:
+    client.create(NODES, _object(NODES, "Node", node))
+    client.patch(NODES, node, LABEL)
+    client.delete(NODES, node)
+
+
+def _config_map(name: str) -> dict[str, Any]:
+    return _object(CONFIGMAPS, "ConfigMap", name, NAMESPACE, data={"x": "y"})
+
+
+def _keep(client: Client, name: str) -> None:
+    client.create(CONFIGMAPS, _config_map(name), NAMESPACE)
+    client.get(CONFIGMAPS, name, NAMESPACE)
+    _replace(client, name)
+
+
+def _tell(client: Client, namespace: str) -> None:
+    with suppress(AlreadyExists):  # it was told before
+        client.create(EVENTS, _event(namespace), namespace)
+
+
+def _replace(client: Client, name: str) -> None:
+    client.replace(CONFIGMAPS, name, _config_map(name), NAMESPACE)
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +369,62 @@ def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: 
     cluster.client(cluster.manager_connection()).create(EVENTS, _event("kube-system"), "kube-system")
     set_formula("seed")
     eventually(lambda: not may_evict())
+
+
+@pytest.fixture(scope="class", params=["autoscaler", "simulated-cloud"])
+def with_cloud(request: pytest.FixtureRequest, cluster: RealApiServer, helm: Helm) -> Iterator[str]:
+    """The cloud's provider."""
+    upgrade = ("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--reset-values", *QUIET)
+    kubeconfig = ("--kubeconfig", cluster.kubeconfig)
+    values = CHART / "ci" / f"{request.param}-values.yaml"
+    name = ("--set", f"manager.settings.statusConfigMapName={STATUS_CONFIG_MAP}")
+    helm.must(*upgrade, "--values", values, *name, *kubeconfig)
+    yield str(yaml.safe_load(values.read_text())["manager"]["autoscaler"]["cloudProvider"])
+    helm.must(*upgrade, *kubeconfig)
+
+
+class TestAutoscaler:
+    """What an autoscaler may do follows from its cloud."""
+
+    @pytest.fixture
+    def autoscaler(self, with_cloud: str, cluster: RealApiServer) -> Client:
+        """The manager, once its rights are in force."""
+        client, admin = cluster.client(cluster.manager_connection()), cluster.client()
+
+        def granted() -> bool:
+            try:
+                client.list(DAEMON_SETS)
+            except Forbidden:
+                return False
+            return True
+
+        eventually(granted)
+        for name in (BOOKS, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
+            with suppress(NotFound):
+                admin.delete(CONFIGMAPS, name, NAMESPACE)
+        for name in ("other", "made"):
+            with suppress(NotFound):
+                admin.delete(LEASES, name, LEASE_NAMESPACE)
+        return client
+
+    @pytest.mark.parametrize("call", AUTOSCALER_MAY.values(), ids=AUTOSCALER_MAY.keys())
+    def test_it_may(self, autoscaler: Client, call: Call) -> None:
+        call(autoscaler)
+
+    @pytest.mark.parametrize("call", AUTOSCALER_MUST_NOT.values(), ids=AUTOSCALER_MUST_NOT.keys())
+    def test_it_must_not(self, autoscaler: Client, call: Call) -> None:
+        with pytest.raises(Forbidden, match="cannot"):
+            call(autoscaler)
+
+    @pytest.mark.parametrize("call", SIMULATED_CLOUD_MAY.values(), ids=SIMULATED_CLOUD_MAY.keys())
+    def test_it_makes_machines_up_only_where_the_cloud_is_simulated(
+        self, autoscaler: Client, with_cloud: str, call: Call
+    ) -> None:
+        if with_cloud == simulated.NAME:
+            call(autoscaler)
+        else:
+            with pytest.raises(Forbidden, match="cannot"):
+                call(autoscaler)
 
 
 class TestNodeIsolation:

@@ -10,18 +10,26 @@ import yaml
 
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART
+from manager.autoscaler import node_groups
+from manager.autoscaler.cloudprovider.simulated import config as simulated_config
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.loop import BOOKS
+from manager.autoscaler.modes import Mode
 from manager.main import LEASE_NAME
 from manager.scheduling import args as scheduling_args
 from manager.settings import ManagerSettings
 from manager.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from shared import names, settings
 from shared.api import colocation
+from shared.kube import node_heartbeat
 from shared.kube.resources import NODEMETRICS
 from shared.names import Tier
 from tests.chart.helm import CI, Helm, Manifest, containers, one, pods
 
 DEFAULT = CHART / "ci" / "default-values.yaml"
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
+EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
+SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
 every_ci = pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
@@ -266,6 +274,87 @@ def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: 
         assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
 
+CLOUD_RESOURCES = {"daemonsets", "persistentvolumes", "persistentvolumeclaims", "events"}
+
+
+def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm, tmp_path: Path) -> None:
+    for values in ((), ("--set", "manager.enabled=false,manager.autoscaler.cloudProvider=simulated")):
+        objects = helm.objects(*values)
+        assert not [item for item in objects if item["metadata"]["name"].endswith(("-cloud", "-heartbeats"))]
+    objects, settings_ = _settings(helm, tmp_path)
+    assert (settings_.cloud_provider, settings_.cloud_config) == ("", "")
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert not CLOUD_RESOURCES & rules.keys()
+    assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
+    assert "configmaps" not in _rules(objects, "Role", "headroom-manager")
+
+
+def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD)
+    assert (settings_.cloud_provider, settings_.autoscaling_mode) == ("externalgrpc", "recommend")
+    assert (settings_.nodes, settings_.max_cpu) == (("0:10:general",), 400)
+    data = one(objects, "ConfigMap", "headroom-cloud")["data"]
+    spec = pods(objects)["manager"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["cloud"]["configMap"]["name"] == "headroom-cloud"
+    assert {f"{mounts['cloud']}/{name}" for name in data} == {settings_.cloud_config, settings_.node_groups}
+    assert volumes["cloud-tls"]["secret"] == {"secretName": "cloud-provider-client"}
+    connection = yaml.safe_load(data["cloud.yaml"])
+    assert {Path(connection[key]).parent for key in ("cacert", "cert", "key")} == {Path(mounts["cloud-tls"])}
+    groups = tmp_path / "node-groups.yaml"
+    groups.write_text(data[groups.name])
+    (group,) = node_groups.load(groups, provider=settings_.cloud_provider)
+    assert (group.cloud_provider_group_name, group.takes_pending_pods, group.effective_mode) == (
+        "gpu",
+        True,
+        Mode.OBSERVE,
+    )
+    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8086}
+
+
+def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD)
+    file = tmp_path / "cloud.yaml"
+    file.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"][file.name])
+    assert [each.name for each in simulated_config.load(file).groups] == ["general"]
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert rules.keys() >= CLOUD_RESOURCES
+    assert rules["nodes"]["verbs"] == ["create", "patch", "delete"]
+    kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
+    assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
+        [BOOKS, settings_.status_config_map_name, ledger.CONFIG_MAP]
+    ]
+    (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
+    assert {"--simulated-cloud", f"--status-config-map-name={settings_.status_config_map_name}"} <= set(cleanup["args"])
+    assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list", "delete"]
+    apart = {"key": fake_nodes.LABEL_CLOUD, "operator": "DoesNotExist"}
+    for pod in pods(objects).values():  # nothing runs on Nodes without machines
+        required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert required == {"nodeSelectorTerms": [{"matchExpressions": [apart]}]}
+    heartbeats = one(objects, "Role", "headroom-manager-heartbeats")
+    assert heartbeats["metadata"]["namespace"] == node_heartbeat.LEASE_NAMESPACE
+
+    objects = helm.objects("--values", EXTERNAL_CLOUD)
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert rules.keys() >= CLOUD_RESOURCES
+    assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
+    assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list"]
+    assert not [pod for pod in pods(objects).values() if "affinity" in pod["spec"]]
+    assert ledger.CONFIG_MAP not in str(_rules(objects, "Role", "headroom-manager"))
+    assert not [each for each in objects if each["metadata"]["name"] == "headroom-manager-heartbeats"]
+
+
+def test_a_cloud_may_be_configured_by_a_config_map_of_the_users(helm: Helm, tmp_path: Path) -> None:
+    value = ("--set", "manager.autoscaler.existingConfigMap=ours")
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *value)
+    assert not [each for each in objects if each["metadata"]["name"] == "headroom-cloud"]
+    (volume,) = [each for each in pods(objects)["manager"]["spec"]["volumes"] if each["name"] == "cloud"]
+    assert volume["configMap"] == {"name": "ours"}
+    assert (settings_.cloud_config, settings_.node_groups) == ("/etc/headroom-cloud/cloud.yaml", "")
+
+
 @every_ci
 def test_selectors_are_of_what_never_changes(helm: Helm, values: Path) -> None:
     objects = helm.objects("--values", values)
@@ -371,6 +460,7 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
         ("agent", "agent.settings.logLevel=debug"),
         ("manager", "manager.settings.logLevel=debug"),
         ("manager", "manager.loadAwareArgs.usageThresholds.cpu=65"),
+        ("manager", "manager.autoscaler.cloudProvider=externalgrpc"),
     ],
 )
 def test_changed_settings_roll_the_pods_of_that_component_alone(helm: Helm, component: str, value: str) -> None:
@@ -461,6 +551,12 @@ def test_nothing_but_hooks_of_the_cleanup_is_a_hook_and_each_cleans_up_after_its
         ("manager.settings.webhookListen=:1", "webhookListen"),
         ("manager.settings.loadAwareArgs=x", "loadAwareArgs"),
         ("manager.loadAwareArgs.usageThresholds.gpu=1", "/manager/loadAwareArgs/usageThresholds"),
+        ("manager.settings.cloudConfig=x", "cloudConfig"),
+        ("manager.settings.expanderPreset=guess", "/manager/settings/expanderPreset"),
+        ("manager.autoscaler.cloudProvider=aws", "/manager/autoscaler/cloudProvider"),
+        ("manager.autoscaler.mode=act", "/manager/autoscaler/mode"),
+        ("manager.autoscaler.groups[0].name=a", "groups"),
+        ("networkPolicy.externalProvider.ports[0]=0", "/networkPolicy/externalProvider/ports/0"),
         ("manager.webhook.certificates=files", "/manager/webhook/certificates"),
         ("manager.webhook.failurePolicy=ignore", "/manager/webhook/failurePolicy"),
         ("manager.webhook.timeoutSeconds=31", "/manager/webhook/timeoutSeconds"),

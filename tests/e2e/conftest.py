@@ -178,7 +178,9 @@ def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
 
 @pytest.fixture(scope="session")
 def cluster(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(cluster_kind, tmp_path_factory.mktemp("e2e"), "--nodes", "2", "-o", "json")
+    running = RunningCluster(
+        cluster_kind, tmp_path_factory.mktemp("e2e"), "--nodes", "2", "--cloud", "none", "-o", "json"
+    )
     try:
         running.wait_until_decided(3)
         running.calm()

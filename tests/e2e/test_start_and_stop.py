@@ -71,7 +71,8 @@ def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> N
 
 def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_path: Path) -> None:
     ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
-    done = _up("--cluster", cluster_kind, "--nodes", "0", "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
+    small = ("--nodes", "0", "--cloud", "none")
+    done = _up("--cluster", cluster_kind, *small, "--for", "4s", "-o", "json", *ports, runtime_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = msgspec.json.decode(done.stdout)
     shape = msgspec.json.decode((SCHEMAS / "up.json").read_bytes())["$ref"]
@@ -90,6 +91,7 @@ def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_
         (("--nodes", "-1"), "--nodes"),
         (("--unheard-of",), "--unheard-of"),
         (("--scheduler", "kube-scheduler"), "--scheduler"),
+        (("--cloud", "/no/such/cloud.yaml"), "/no/such/cloud.yaml"),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
     state_dir: Annotated[str, Meta(description="the agents' checkpoints")] = "/var/lib/headroom/simulated"
-    nodes: Annotated[int, Meta(ge=1, le=1000, description="number of nodes")] = 5
+    nodes: Annotated[int, Meta(ge=0, le=1000, description="number of nodes, beside those of a simulated cloud")] = 5
     speed: Annotated[float, Meta(gt=0, description="how much faster than the clock simulated time runs")] = 1.0
     trace: Annotated[str, Meta(description="csv file (.gz) whose series the pods follow")] = ""
     agent_service_account: Annotated[str, Meta(description="who the agents are; empty: the kubeconfig's user")] = ""

@@ -1,4 +1,7 @@
-"""All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each."""
+"""All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each.
+
+Nodes that a simulated cloud makes are served beside them, and have agents, too, as long as they are few.
+"""
 
 import dataclasses
 import logging
@@ -15,22 +18,26 @@ from agent.settings import AgentSettings
 from deploy.local import bootstrap, identities
 from deploy.local.kubelet.node import BEAT_SECONDS, NodeFacts, NodeHeart
 from deploy.local.simulated import annotations, workloads
+from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from deploy.local.simulated.source import SimulatedSource
 from deploy.local.simulated.traces import Series
 from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import Clock
+from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.kube.informer import Change, Informer, Kind
 from shared.kube.resources import NODES, PODS
+from shared.quantity import Resources
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 10.0
 RUNTIME = "simulated://0.1.0"
+MOST_BOUGHT_AGENTS = 20  # each has a dozen threads
 
 
 @dataclass(frozen=True)
@@ -66,16 +73,11 @@ def accelerated(policy: AgentSettings, speed: float) -> AgentSettings:
 
 
 class SimulatedNode:
-    """One of them."""
+    """One of them, of that size, and its agent."""
 
-    def __init__(self, name: str, simulation: Simulation, client: Client, clock: Clock) -> None:
+    def __init__(self, name: str, size: Resources, simulation: Simulation, client: Client, clock: Clock) -> None:
         self.name = name
         self._client = client
-        size = workloads.NODE_SIZE
-        labels = {names.LABEL_SIMULATED: "true"}
-        self.heart = NodeHeart(
-            client, NodeFacts(name, size, labels=labels, taints=(workloads.TAINT,), runtime=RUNTIME), clock
-        )
         self._settings = msgspec.structs.replace(
             accelerated(simulation.policy, simulation.speed),
             node_name=name,
@@ -87,17 +89,25 @@ class SimulatedNode:
         self._simulation = simulation
         self._clock = clock
         self._agent: Agent | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
     def start_agent(self) -> None:
         """Starts the agent of the registered Node, and says there where it is."""
         client = self._agent_client()
-        self._agent = Agent(self._settings, client, self._source, self._clock, CollectorRegistry())
-        self._agent.start()
-        host, port = self._agent.address
+        agent = Agent(self._settings, client, self._source, self._clock, CollectorRegistry())
+        with self._lock:
+            if self._closed:
+                return
+            self._agent = agent
+            agent.start()
+        host, port = agent.address
         patch = {"metadata": {"annotations": {annotations.AGENT_ADDRESS: f"{host}:{port}"}}}
         self._client.patch(NODES, self.name, patch)
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         if self._agent is not None:
             self._agent.close()
 
@@ -118,8 +128,12 @@ class Fleet:
         self._client = client
         self._clock = clock
         self._nodes: dict[str, SimulatedNode] = {}
+        self._hearts: dict[str, NodeHeart] = {}
+        self._bought: dict[str, SimulatedNode] = {}
+        self._lock = threading.Lock()  # over those that were bought
         self._names = frozenset(node_names(simulation.node_count))
-        self._kubelet = SimulatedKubelet(client, clock, serves=self._names.__contains__)
+        self._kubelet = SimulatedKubelet(client, clock, serves=self._serves)
+        self._cloud = CloudNodes(client, clock, appeared=self._on_bought, gone=self._on_sold)
         self._informer = Informer(
             client, NODES, Node, label_selector=f"{names.LABEL_SIMULATED}=true", on_change=self._on_node
         )
@@ -127,9 +141,11 @@ class Fleet:
     def start(self, loops: Loops) -> None:
         """Everything at once; raises what the API server answers, for the process to be started again."""
         for name in sorted(self._names):
-            node = self._nodes[name] = SimulatedNode(name, self._simulation, self._client, self._clock)
-            node.heart.register()
+            self._nodes[name] = self._made(name, workloads.NODE_SIZE)
+            self._hearts[name] = self._made_heart(name)
+            self._hearts[name].register()
         self._kubelet.start(loops)
+        self._cloud.start(loops)
         loops.every("simulated-hearts", lambda: BEAT_SECONDS, self._beat)
         loops.start("simulated-nodes", self._informer.run)
         self._create_workloads()
@@ -138,12 +154,25 @@ class Fleet:
             node.start_agent()
 
     def close(self) -> None:
-        for node in self._nodes.values():
+        with self._lock:
+            bought = list(self._bought.values())
+        for node in (*self._nodes.values(), *bought):
             node.close()
 
+    def _made(self, name: str, size: Resources) -> SimulatedNode:
+        return SimulatedNode(name, size, self._simulation, self._client, self._clock)
+
+    def _made_heart(self, name: str) -> NodeHeart:
+        labels = {names.LABEL_SIMULATED: "true"}
+        facts = NodeFacts(name, workloads.NODE_SIZE, labels=labels, taints=(workloads.TAINT,), runtime=RUNTIME)
+        return NodeHeart(self._client, facts, self._clock)
+
+    def _serves(self, name: str) -> bool:
+        return name in self._names or self._cloud.serves(name)
+
     def _beat(self) -> None:
-        for node in list(self._nodes.values()):
-            node.heart.beat()
+        for heart in list(self._hearts.values()):
+            heart.beat()
 
     def _create_workloads(self) -> None:
         bootstrap.create_namespace(self._client, workloads.NAMESPACE)
@@ -161,5 +190,28 @@ class Fleet:
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.kind is Kind.DELETED and (node := self._nodes.pop(change.key, None)):
+            self._hearts.pop(change.key, None)
             logger.info("simulated node deleted", extra={"node": change.key})
             threading.Thread(target=node.close, name=f"close-{node.name}", daemon=True).start()
+
+    def _on_bought(self, node: Node) -> None:
+        name = node.metadata.name
+        self._kubelet.adopt(name)
+        with self._lock:
+            if len(self._bought) >= MOST_BOUGHT_AGENTS:
+                logger.info("no further agent for nodes of the cloud", extra={"node": name})
+                return
+            bought = self._bought[name] = self._made(name, node.capacity)
+        threading.Thread(target=self._watch_over, args=(bought,), name=f"start-{name}", daemon=True).start()
+
+    def _on_sold(self, name: str) -> None:
+        with self._lock:
+            node = self._bought.pop(name, None)
+        if node is not None:
+            threading.Thread(target=node.close, name=f"close-{name}", daemon=True).start()
+
+    def _watch_over(self, node: SimulatedNode) -> None:
+        try:
+            node.start_agent()
+        except HeadroomError as error:
+            logger.warning("no agent for the node: %s", error, extra={"node": node.name})

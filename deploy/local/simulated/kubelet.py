@@ -39,6 +39,12 @@ class SimulatedKubelet:
         loops.start("simulated-pods", self._informer.run)
         loops.start("simulated-kubelet", self.run)
 
+    def adopt(self, node_name: str) -> None:
+        """Serves the pods that were bound to the node before `serves` said yes to it."""
+        for pod in self._informer.values():
+            if pod.spec.node_name == node_name:
+                self._queue.put(pod.metadata.key)
+
     def run(self, stop: threading.Event) -> None:
         """Answers every change of a pod; one that could not be written is tried again."""
         while not stop.is_set():

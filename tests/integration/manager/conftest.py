@@ -107,12 +107,13 @@ def cluster(server: ApiServer, install_namespace: str) -> Iterator[Cluster]:
     cluster.clear()
     yield cluster
     cluster.clear()
+    cluster.client.close()
 
 
 @pytest.fixture
 def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]:
     """Starts managers as the chart installs them, and ends them with the test."""
-    started: list[Manager] = []
+    started: list[tuple[Manager, Client]] = []
 
     def start(clock: Clock | None = None, **settings: Any) -> Manager:
         chosen: dict[str, Any] = {
@@ -125,13 +126,15 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
         clock = clock or SystemClock()
         registry = CollectorRegistry()
         client = Client(server.manager_connection(), "manager", registry=registry)
-        started.append(Manager(ManagerSettings(**chosen), client, clock, registry))
-        started[-1].start()
-        return started[-1]
+        manager = Manager(ManagerSettings(**chosen), client, clock, registry)
+        started.append((manager, client))
+        manager.start()
+        return manager
 
     yield start
-    for manager in started:
+    for manager, client in started:
         manager.close()
+        client.close()
 
 
 def fetch(manager: Manager, path: str) -> httpx.Response:

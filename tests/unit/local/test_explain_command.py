@@ -100,7 +100,7 @@ def test_a_metric_far_older_than_the_rest_of_the_files_is_stale(tmp_path: Path) 
     [
         ("just text", ["not a Kubernetes object"]),
         ("a: [", ["(document)"]),
-        (NODE.replace('{cpu: "4", memory: 8Gi}', "[1]"), ["Node status.capacity"]),
+        (NODE.replace('{cpu: "4", memory: 8Gi}', "[1]"), ["Node n1 status.capacity"]),
         (METRIC.replace("name: n1", "name: 3"), ["NodeMetric metadata.name", "3"]),
         (CONFIG.replace("true", "maybe"), ["colocation-config"]),
     ],

@@ -132,8 +132,9 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-def test_the_script_makes_no_markup_out_of_text(url: str) -> None:
-    script = httpx.get(f"{url}/page/page.js").text
+@pytest.mark.parametrize("name", ["page.js", "autoscaler.js"])
+def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
+    script = httpx.get(f"{url}/page/{name}").text
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
 
 

@@ -60,6 +60,27 @@ helm.sh/chart: {{ printf "%s-%s" $chart.Name $chart.Version | replace "+" "_" | 
 {{- if and $manager.enabled $manager.webhook.enabled (not $manager.settings.dryRun) }}true{{ end }}
 {{- end }}
 
+{{/* Where the autoscaler's nodes come from, "" for no autoscaler. */}}
+{{- define "headroom.cloudProvider" -}}
+{{- if .Values.manager.enabled }}{{ .Values.manager.autoscaler.cloudProvider }}{{ end }}
+{{- end }}
+
+{{/* Keeps pods of the release off the simulated cloud's Nodes, which run nothing; empty for any other cloud. */}}
+{{- define "headroom.onMachines" -}}
+{{- if eq (include "headroom.cloudProvider" .) "simulated" }}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - {key: headroom.io/simulated-cloud, operator: DoesNotExist}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap that it writes its status to. */}}
+{{- define "headroom.autoscalerStatus" -}}
+{{- default "cluster-autoscaler-status" .Values.manager.settings.statusConfigMapName }}
+{{- end }}
+
 {{/* The tiers that the manager offers, as {"tiers": [...]}. */}}
 {{- define "headroom.offers" -}}
 tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | toJson }}

@@ -1,0 +1,122 @@
+"""A cloud to ask and never to change: the node groups that a cluster's own Nodes tell of."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
+from manager.autoscaler.cloudprovider.errors import Unsupported
+from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
+from manager.autoscaler.pricing import gce
+from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
+from manager.autoscaler.pricing.model import PricingModel
+from shared.api.core import Node
+from shared.api.meta import ObjectMeta
+
+NAME = "nodes"
+
+# Of Google, Amazon, Azure, Karpenter, kOps, DigitalOcean and Akamai; kwok and Cluster API write annotations.
+GROUP_LABELS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "karpenter.sh/nodepool",
+    "kops.k8s.io/instancegroup",
+    "doks.digitalocean.com/node-pool",
+    "lke.linode.com/pool-id",
+)
+GROUP_ANNOTATIONS = (fake_nodes.ANNOTATION_GROUP, "cluster.x-k8s.io/owner-name")
+_OF_ANY_TYPE = frozenset({"karpenter.sh/nodepool"})  # one group for each machine type in it
+
+
+@dataclass(frozen=True)
+class DumpedCloud:
+    """Answers as `guard.Guard` does, after it observed. Groups have no template but their nodes, and no prices."""
+
+    observed: Observed
+    gpu_label: str | None = None
+
+    def template(self, group: str) -> Node:
+        raise Unsupported(NAME, group, "there is nothing to learn from but its nodes")
+
+    def gpus(self) -> Gpus:
+        return Gpus(self.gpu_label, gke.ACCELERATORS)
+
+    def pricing(self) -> PricingModel | None:
+        return None
+
+    def machine_types(self) -> Sequence[str]:
+        raise Unsupported(NAME, "", "nodes do not tell what else there is")
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        raise Unsupported(NAME, "", "nodes do not tell what else there is")
+
+
+@dataclass
+class _Members:
+    names: list[str] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    min_size: int = 0
+    max_size: int = gke.MAX_GROUP_SIZE
+
+
+def groups_of(nodes: Iterable[Node], label: str = "") -> dict[str, Group]:
+    """All groups by id, with the bounds that kwok notes on nodes, or else any. A `label` alone makes them if given."""
+    return {name: _group(name, members) for name, members in _members(nodes, label).items()}
+
+
+def observe(nodes: Sequence[Node], ownership: Ownership, label: str = "") -> DumpedCloud:
+    """The cloud as these nodes tell of it."""
+    groups: dict[str, ObservedGroup] = {}
+    placed: dict[str, str] = {}
+    members = _members(nodes, label)
+    for name, each in members.items():
+        if ownership.owns(name):
+            groups[name] = ObservedGroup(ownership.bounded(_group(name, each)), tuple(each.instances))
+            placed |= dict.fromkeys(each.names, name)
+    has_gpus = any(node.metadata.label(LABEL_ACCELERATOR) for node in nodes)
+    return DumpedCloud(
+        Observed(groups, foreign=frozenset(members.keys() - groups.keys()), group_of_node=placed),
+        LABEL_ACCELERATOR if has_gpus else None,
+    )
+
+
+def group_of(node: Node, label: str = "") -> str | None:
+    """The group a node says it is in."""
+    meta = node.metadata
+    if label:
+        return meta.label(label) or None
+    for key in GROUP_LABELS:
+        if found := meta.label(key):
+            machine = gce.machine_type(meta.labels or {})
+            return f"{found}/{machine}" if key in _OF_ANY_TYPE and machine else found
+    return next((found for key in GROUP_ANNOTATIONS if (found := meta.annotation(key))), None)
+
+
+def _members(nodes: Iterable[Node], label: str) -> dict[str, _Members]:
+    found: dict[str, _Members] = {}
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
+        name = group_of(node, label)
+        if name is None:
+            continue
+        members = found.setdefault(name, _Members())
+        members.names.append(node.metadata.name)
+        members.instances.append(Instance(node.spec.provider_id))
+        members.min_size = _bound(node.metadata, fake_nodes.ANNOTATION_MIN, members.min_size)
+        members.max_size = _bound(node.metadata, fake_nodes.ANNOTATION_MAX, members.max_size)
+    return dict(sorted(found.items()))
+
+
+def _group(name: str, members: _Members) -> Group:
+    size = len(members.names)
+    return Group(name, min(members.min_size, members.max_size), members.max_size, size)
+
+
+def _bound(meta: ObjectMeta, annotation: str, otherwise: int) -> int:
+    """What anyone may have written; not even a number where it is none."""
+    text = meta.annotation(annotation) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise

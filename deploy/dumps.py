@@ -1,0 +1,156 @@
+"""What `kubectl get ... -o yaml` (or json) printed, read into the objects that a command looks at."""
+
+import contextlib
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from shared import durations, yaml_file
+from shared.errors import InvalidInput
+
+T = TypeVar("T", bound=msgspec.Struct)
+STDIN = Path("-")
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+# YAML without timestamps: an instant stays the text it is in Kubernetes.
+_Strings: type = type(
+    "_Strings",
+    (_Base,),
+    {
+        "yaml_implicit_resolvers": {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+    },
+)
+
+
+@dataclass
+class Dump:
+    """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
+    that stands anywhere in them, in Unix seconds: a file is as true as the moment it was written.
+    """
+
+    source: str
+    now: float = 0.0
+    _objects: dict[type[msgspec.Struct], dict[str, Any]] = field(default_factory=dict)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """All objects of a kind that was asked for."""
+        return list(self._objects.get(kind, {}).values())
+
+    def add(self, key: str, made: msgspec.Struct) -> None:
+        self._objects.setdefault(type(made), {})[key] = made
+
+
+def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], config_maps: Collection[str] = ()) -> Dump:
+    """The objects of these kinds, by their names in Kubernetes; of ConfigMaps only those of the given names.
+
+    Other kinds are passed over. Raises InvalidInput naming file, field and value.
+    """
+    dump = Dump(source=", ".join(map(str, files)))
+    for path in files:
+        text = _text(path)
+        reader = _Reader(dump, kinds, config_maps, source=str(path))
+        for index, document in enumerate(_documents(path, text)):
+            reader.take(document, where=f"document {index}")
+        dump.now = max([dump.now, *_instants(text)])
+    return dump
+
+
+@dataclass(frozen=True)
+class _Reader:
+    dump: Dump
+    kinds: Mapping[str, type[msgspec.Struct]]
+    config_maps: Collection[str]
+    source: str
+
+    def take(self, document: object, *, where: str) -> None:
+        if not isinstance(document, dict) or "kind" not in document:
+            raise InvalidInput(
+                source=self.source, field=where, value=document, problem="not a Kubernetes object (no kind)"
+            )
+        kind = document["kind"]
+        if not isinstance(kind, str):
+            raise InvalidInput(source=self.source, field=f"{where} kind", value=kind, problem="expected a text")
+        if kind in self.kinds:
+            if kind != "ConfigMap" or _name(document) in self.config_maps:
+                made = self._converted(document, self.kinds[kind], where=where)
+                self.dump.add(self._key(document, where=f"{where} {kind}"), made)
+        elif kind.endswith("List"):
+            items = document.get("items") or ()
+            if not isinstance(items, list | tuple):
+                raise InvalidInput(source=self.source, field=f"{where} items", value=items, problem="expected a list")
+            for index, item in enumerate(items):
+                self.take(item, where=f"{where} items[{index}]")
+
+    def _key(self, document: Mapping[str, Any], *, where: str) -> str:
+        """What tells the object from others of its kind."""
+        name = _name(document)
+        if not name:
+            raise InvalidInput(
+                source=self.source, field=f"{where} metadata.name", value=name, problem="an object has a name"
+            )
+        return f"{document['metadata'].get('namespace', '')}/{name}"
+
+    def _converted(self, document: dict[str, Any], kind: type[T], *, where: str) -> T:
+        try:
+            return msgspec.json.decode(msgspec.json.encode(document), type=kind)
+        except (TypeError, OverflowError, RecursionError) as error:  # what YAML has and JSON does not
+            raise InvalidInput(source=self.source, field=where, value=document, problem=str(error)) from error
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$.")
+            path = path.rstrip("`")
+            name = _name(document)
+            named = f"{kind.__name__} {name}" if name else kind.__name__
+            raise InvalidInput(
+                source=self.source,
+                field=f"{where} {named} {path}".rstrip(),
+                value=yaml_file.at(document, f".{path}"),
+                problem=problem,
+            ) from error
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    """What it is called; empty where it is not."""
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _instants(text: str) -> Iterator[float]:
+    """Those that are ones: whatever looks like an instant may stand in a text."""
+    for match in _INSTANT.finditer(text):
+        with contextlib.suppress(ValueError):
+            yield durations.instant(match[0])
+
+
+def _text(path: Path) -> str:
+    try:
+        return sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(source="-f", field="file", value=str(path), problem=str(error)) from error
+
+
+def _documents(path: Path, text: str) -> Iterator[object]:
+    if text.lstrip()[:1] == "{":
+        try:
+            yield msgspec.json.decode(text)  # many times faster, where it is JSON and nothing else
+        except msgspec.DecodeError:
+            pass
+        else:
+            return
+    try:
+        for document in yaml.load_all(text, _Strings):
+            if document is not None:
+                yield document
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error

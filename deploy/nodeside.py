@@ -1,0 +1,69 @@
+"""What a manager that has just started makes of nodes, from plain objects in place of its informers."""
+
+from collections.abc import Collection, Iterable
+from functools import cached_property
+
+from manager import configuration
+from manager.configuration import Configuration
+from manager.noderesource import explain, report
+from manager.noderesource.explain import Decision, Known
+from manager.noderesource.report import Report
+from manager.pods import PodLedger, PodRecord, Requested, record
+from shared import names
+from shared.api.colocation import NodeStrategy
+from shared.api.core import ConfigMap, Node, Pod
+from shared.api.nodemetric import NodeMetric
+
+
+class NodeSide:
+    """As of `now`, in Unix seconds."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        metrics: Iterable[NodeMetric],
+        pods: Iterable[Pod],
+        config_map: ConfigMap | None,
+        now: float,
+    ) -> None:
+        self._nodes = {each.metadata.name: each for each in nodes}
+        self._metrics = {each.metadata.name: each for each in metrics}
+        self._pods = pods
+        self._config_map = config_map
+        self._now = now
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """Raises InvalidInput for a ConfigMap that cannot be read."""
+        current = configuration.after(Configuration(), self._config_map, source=f"ConfigMap {names.CONFIG_MAP}")
+        if current.problem is not None:
+            raise current.problem
+        return current
+
+    @cached_property
+    def _ledger(self) -> PodLedger:
+        ledger = PodLedger()
+        for pod in self._pods:
+            ledger.replace(None, record(pod))
+        return ledger
+
+    def report(self, name: str) -> Report | None:
+        metric = self._metrics.get(name)
+        return None if metric is None else report.read(metric)
+
+    def pods(self, name: str) -> Collection[PodRecord]:
+        return self._ledger.on(name)
+
+    def requested(self, name: str) -> Requested:
+        return self._ledger.requested(name)
+
+    def strategy(self, node: Node) -> NodeStrategy:
+        strategy = self.configuration.strategy(node)
+        assert strategy is not None, "a configuration without a problem has a strategy for every node"
+        return strategy
+
+    def decision(self, name: str) -> Decision:
+        """What a node that is there offers."""
+        node = self._nodes[name]
+        known = Known.of(self.requested(name), self.pods(name))
+        return explain.decide(node, self.report(name), known, self.strategy(node), self._now)

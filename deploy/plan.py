@@ -1,0 +1,203 @@
+"""`headroom plan`: which groups would grow, by how many nodes, at what cost, and why; nothing is done.
+
+It is the manager's own round (`manager.autoscaler.planning`), on a live cluster or on what kubectl printed. Files are
+planned as of the newest instant that stands in them. Without a cloud, groups are what the labels of nodes say.
+"""
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace as with_fields
+
+from deploy import dumped_cloud, plan_sources, plan_table, rendering
+from deploy.plan_sources import Seen
+from manager.autoscaler import answers, config, planning
+from manager.autoscaler.cloudprovider import build, simulated
+from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.simulated import books as cloud_books
+from manager.autoscaler.cloudprovider.simulated import config as cloud_file
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
+from manager.autoscaler.cloudprovider.simulated.books import Books as CloudBooks
+from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
+from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
+from manager.autoscaler.config import Config
+from manager.autoscaler.expander import chain
+from manager.autoscaler.planning import Cloud
+from manager.autoscaler.pricing import gce
+from manager.autoscaler.rounds import Round
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.world import World
+from manager.lending import Lending
+from manager.settings import ManagerSettings
+from shared import names
+from shared import settings as settings_module
+from shared.api.core import Node
+from shared.clock import ManualClock, SystemClock
+from shared.errors import InvalidInput
+
+PROGRAM = "headroom plan"
+WITHOUT_PRICES = "least-waste"
+CHANCE = 1  # of options that are equally good, a command that is given again takes the same one
+
+
+class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The manager's settings of the autoscaler, and where to look."""
+
+    file: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="what `kubectl get nodes,pods,... -A -o yaml` printed, in place of a live cluster; -: standard "
+            "input; may be given more than once",
+            extra={"short": "-f"},
+        ),
+    ] = ()
+    output: Annotated[
+        str, Meta(pattern="^(table|json|yaml)$", description="table, json or yaml", extra={"short": "-o"})
+    ] = "table"
+    group_label: Annotated[
+        str, Meta(description="label whose value is a node's group; empty: those that clouds and installers write")
+    ] = ""
+    kubeconfig: Annotated[str, Meta(description="kubeconfig of the live cluster; empty: the user's own")] = ""
+    namespace: Annotated[str, Meta(min_length=1, description="namespace of the manager")] = names.INSTALL_NAMESPACE
+
+
+def main(argv: Sequence[str]) -> str:
+    """The answer, ready to print. Raises InvalidInput, and what API server and cloud answer."""
+    settings = settings_module.load(
+        PlanSettings,
+        program=PROGRAM,
+        description="Shows which node groups would grow for the pods that wait, at what cost, and why. Does nothing.",
+        argv=argv,
+        environment=os.environ,
+    )
+    made, notes = plan(settings)
+    answer = answers.plan(made)
+    if settings.output == "table":
+        return plan_table.render(answer, answers.groups(made), notes)
+    for note in notes:
+        print(f"{PROGRAM}: {note}", file=sys.stderr)
+    return rendering.structured(answer, settings.output)
+
+
+def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
+    """The round that the manager would come to, and what was taken for granted."""
+    seen = _seen(settings)
+    notes: list[str] = []
+    if settings.cloud_config or settings.cloud_provider:
+        provider = _provider(settings, seen)
+        settings = _listing_all(settings, _described(settings))
+        chosen = _config(settings)
+        guard = Guard(provider, chosen.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
+        try:
+            guard.observe([NodeRef.of(node) for node in seen.world.nodes])
+            return _round(seen, seen.world, guard, chosen), notes
+        finally:
+            guard.close()
+    world = replace(seen.world, nodes=tuple(map(_with_id, seen.world.nodes)))
+    groups = dumped_cloud.groups_of(world.nodes, settings.group_label)
+    if not groups:
+        raise InvalidInput(
+            source=seen.source,
+            field="Node metadata.labels",
+            value=settings.group_label,
+            problem="no node says which group it is in: name the label with --group-label, or describe groups in a "
+            "file with --cloud-config",
+        )
+    settings = _listing_all(settings, groups.values())
+    settings = _priced(settings, world.nodes, notes)
+    chosen = _config(settings)
+    cloud = dumped_cloud.observe(world.nodes, chosen.ownership, settings.group_label)
+    return _round(seen, world, cloud, chosen), notes
+
+
+def _seen(settings: PlanSettings) -> Seen:
+    if not settings.file:
+        return plan_sources.from_cluster(settings.kubeconfig, settings.namespace)
+    if settings.cloud_provider not in ("", simulated.NAME):
+        raise InvalidInput(
+            source="--cloud-provider",
+            field="cloudProvider",
+            value=settings.cloud_provider,
+            problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
+        )
+    return plan_sources.from_files([Path(each) for each in settings.file])
+
+
+def _provider(settings: PlanSettings, seen: Seen) -> Provider:
+    name = settings.cloud_provider or simulated.NAME
+    if seen.client is not None:
+        return build.read_only(
+            name, settings.cloud_config, client=seen.client, namespace=settings.namespace, clock=SystemClock()
+        )
+    build.check(name, settings.cloud_config)
+    offer = Offer(Path(settings.cloud_config))
+    members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}
+    for node in seen.world.nodes:
+        group = fake_nodes.belongs_to(node)
+        if group in members:
+            members[group].add(node.metadata.name)
+    known = CloudBooks({name: cloud_books.found(nodes, seen.world.now) for name, nodes in members.items()})
+    return SimulatedProvider(offer, Unwritten(lambda: known), list, SystemClock())
+
+
+def _described(settings: PlanSettings) -> list[Group]:
+    """The groups that a simulated cloud's file describes; those of other clouds are listed by flags alone."""
+    if settings.cloud_provider not in ("", simulated.NAME):
+        return []
+    return [Group(each.name, each.min, each.max, 0) for each in cloud_file.load(Path(settings.cloud_config)).groups]
+
+
+def _listing_all(settings: PlanSettings, groups: Iterable[Group]) -> PlanSettings:
+    """Where no group is listed as the autoscaler's, all of them are."""
+    if settings.nodes or settings.node_groups:
+        return settings
+    return with_fields(settings, nodes=tuple(f"{group.min_size}:{group.max_size}:{group.id}" for group in groups))
+
+
+def _priced(settings: PlanSettings, nodes: Iterable[Node], notes: list[str]) -> PlanSettings:
+    """Google's tables are used where they know the machines; else there are no prices, and waste decides."""
+    if settings.prices != config.AUTO:
+        return settings
+    types = {gce.machine_type(node.metadata.labels or {}) for node in nodes}
+    unknown = sorted(each for each in types if not gce.is_known(each))
+    if not unknown:
+        return settings
+    named = ", ".join(each or "(none)" for each in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+    note = f"no price is known of machine type {named}: give a file of prices with --prices"
+    if settings.expander == chain.DEFAULT:
+        settings = with_fields(settings, expander=WITHOUT_PRICES)
+        note += f"; till then options are compared by {WITHOUT_PRICES}"
+    notes.append(note)
+    return with_fields(settings, prices=config.NONE)
+
+
+def _config(settings: PlanSettings) -> Config:
+    found = config.load(settings, time.monotonic)
+    # Who asks does not want to wait until new pods have settled.
+    return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
+
+
+def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config) -> Round:
+    offered_by = None
+    if seen.node_side is not None:
+        lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(world.now))
+        world, offered_by = replace(world, expected=lending.expected(world.nodes)), lending.offered_by
+    return planning.plan(
+        world, cloud, seen.books, chosen, chance=random.Random(CHANCE), offered_by=offered_by, dry_run=True
+    ).round
+
+
+def _with_id(node: Node) -> Node:
+    """Nodes are told apart by the ids of their machines, which some clusters have none of."""
+    if node.spec.provider_id:
+        return node
+    return with_fields(node, spec=with_fields(node.spec, provider_id=f"node:{node.metadata.name}"))

@@ -1,0 +1,165 @@
+"""What a plan is made from: a live cluster, or what kubectl printed of one.
+
+What somebody wrote by hand may be short: a pod without a node waits for one, and a node that says nothing of its
+conditions is ready.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from deploy import dumps
+from deploy.nodeside import NodeSide
+from manager.autoscaler import books, loop
+from manager.autoscaler.books import Books
+from manager.autoscaler.expander import priority
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.world import World
+from shared import names
+from shared.api.core import (
+    Condition,
+    ConfigMap,
+    DaemonSet,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+)
+from shared.api.nodemetric import NodeMetric
+from shared.kube import config
+from shared.kube.client import Client
+from shared.kube.errors import NotFound
+from shared.kube.resources import (
+    CONFIGMAPS,
+    DAEMONSETS,
+    NAMESPACES,
+    NODEMETRICS,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+)
+
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    "Node": Node,
+    "Pod": Pod,
+    "DaemonSet": DaemonSet,
+    "Namespace": Namespace,
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "ConfigMap": ConfigMap,
+    "NodeMetric": NodeMetric,
+}
+_READY = Condition(type="Ready", status="True")
+_UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+
+
+@dataclass
+class Seen:
+    """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
+    `client` is that of a live cluster.
+    """
+
+    source: str
+    world: World
+    books: Books = field(default_factory=Books)
+    node_side: NodeSide | None = None
+    client: Client | None = None
+
+
+def from_files(files: Sequence[Path]) -> Seen:
+    """What the files hold. Raises InvalidInput."""
+    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, names.CONFIG_MAP})
+    config_maps = {each.metadata.name: each for each in dump.of(ConfigMap)}
+    priorities = config_maps.get(priority.CONFIG_MAP)
+    now = dump.now or time.time()
+    nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
+    return Seen(
+        dump.source,
+        World(
+            now,
+            tuple(nodes),
+            tuple(pods),
+            tuple(dump.of(DaemonSet)),
+            _surroundings(dump.of(Namespace), dump.of(PersistentVolumeClaim) or None, dump.of(PersistentVolume)),
+            priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
+        ),
+        node_side=_node_side(nodes, dump.of(NodeMetric), pods, config_maps.get(names.CONFIG_MAP), now),
+    )
+
+
+def from_cluster(kubeconfig: str, namespace: str) -> Seen:
+    """What the API server says now; `namespace` is the manager's."""
+    connection = config.discover(kubeconfig or None)
+    client = Client(connection, "headroom-plan").single_attempt()
+    kept = KeptText(client, namespace, loop.BOOKS, loop.KEY)
+    text, _ = kept.read()
+    now = time.time()
+    nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items
+    metrics, config_map = list[NodeMetric](), None
+    with contextlib.suppress(NotFound):  # the node side of the product is not installed
+        metrics = client.list(NODEMETRICS, into=NodeMetric).items
+        config_map = client.get(CONFIGMAPS, names.CONFIG_MAP, namespace, into=ConfigMap)
+    return Seen(
+        connection.server.rpartition("@")[2],
+        World(
+            now,
+            tuple(nodes),
+            tuple(pods),
+            tuple(client.list(DAEMONSETS, into=DaemonSet).items),
+            _surroundings(
+                client.list(NAMESPACES, into=Namespace).items,
+                client.list(PERSISTENTVOLUMECLAIMS, into=PersistentVolumeClaim).items,
+                client.list(PERSISTENTVOLUMES, into=PersistentVolume).items,
+            ),
+            priorities=KeptText(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
+        ),
+        books=Books() if text is None else books.decode(text, kept.source, now),
+        node_side=_node_side(nodes, metrics, pods, config_map, now),
+        client=client,
+    )
+
+
+def _node_side(
+    nodes: Sequence[Node],
+    metrics: Sequence[NodeMetric],
+    pods: Sequence[Pod],
+    config_map: ConfigMap | None,
+    now: float,
+) -> NodeSide | None:
+    """None where somebody has not said all of it: what nobody reports is not to look as if it were taken away."""
+    return NodeSide(nodes, metrics, pods, config_map, now) if metrics and config_map is not None else None
+
+
+def _surroundings(
+    namespaces: Iterable[Namespace],
+    claims: Iterable[PersistentVolumeClaim] | None,
+    volumes: Iterable[PersistentVolume],
+) -> Surroundings:
+    return Surroundings(
+        namespaces={each.metadata.name: each.metadata.labels or {} for each in namespaces},
+        claims=None if claims is None else {each.metadata.key: each for each in claims},
+        volumes={each.metadata.name: each for each in volumes},
+    )
+
+
+def _as_if_ready(node: Node) -> Node:
+    """A node that says nothing of its conditions was written by hand."""
+    if node.status.conditions:
+        return node
+    return replace(node, status=replace(node.status, conditions=(_READY,)))
+
+
+def _as_if_judged(pod: Pod) -> Pod:
+    """A pod without a node, of which nothing is said, waits for one."""
+    if pod.spec.node_name or any(each.type == _UNSCHEDULABLE.type for each in pod.status.conditions or ()):
+        return pod
+    conditions = (*(pod.status.conditions or ()), _UNSCHEDULABLE)
+    return replace(pod, status=replace(pod.status, conditions=conditions))

@@ -1,0 +1,261 @@
+"""A plan as people read it: what would be done, the ranking with every term, and why some pods get nothing."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from deploy import rendering
+from manager.autoscaler.answers import (
+    ComparisonRow,
+    Groups,
+    OptionRow,
+    PendingRow,
+    PlacementRow,
+    Plan,
+    UnplacedRow,
+)
+from manager.autoscaler.reclaim import RECLAIMED
+from shared import explanation, quantity
+from shared.names import CPU, MEMORY
+
+MOST_NAMES = 3  # of pods or groups on one line
+MOST_ROWS = 20
+_UNKNOWN = "-"
+_UNTOLD = ("pods", "ephemeral-storage")
+_HEADER = (
+    *("", "GROUP", "MACHINE", "NODES", "PODS"),
+    *("C", "T", "X", "(C+X)/(T+X)", "UNFIT", "SUPPRESSED", "NEW", "RANK"),
+)
+_RANKING = """\
+C is what the new nodes cost in $/h, T what their pods would cost on machines that fit them perfectly, X the price of
+one small pod, which keeps tiny options comparable. UNFIT is how many times a machine is larger or smaller than the
+size that suits this cluster{preferred}; SUPPRESSED is the same, nearer to 1 the more nodes come at once. NEW
+counts against groups that do not exist yet. RANK = SUPPRESSED x (C+X)/(T+X) x NEW."""
+
+
+def render(plan: Plan, groups: Groups, notes: Sequence[str] = ()) -> str:
+    """The whole answer."""
+    blocks = [
+        [*_cluster(plan, groups), *_demand(plan)],
+        _decided(plan),
+        _options(plan),
+        _compared(plan.comparison),
+        _further(plan),
+        _not_considered(plan),
+        _unplaced(plan),
+        _aside(plan),
+        [f"Note: {note}." for note in notes],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _cluster(plan: Plan, groups: Groups) -> list[str]:
+    cost = plan.cost_per_hour
+    nodes = groups.nodes
+    there = nodes.ready + nodes.unready + nodes.not_started + nodes.being_deleted
+    lines = [f"Cluster  {_count(there, 'node')} in {_count(len(groups.groups), 'group')}, as of {plan.time}"]
+    if cost.total:
+        shares = [f"{_dollars(cost.idle)} of it idle"]
+        if cost.reclaimed:
+            shares.append(f"{_dollars(cost.reclaimed)} on offer as Mid and Batch")
+        if cost.avoided:
+            shares.append(f"{_dollars(cost.avoided)} saved by pods that use those")
+        lines.append(f"Cost     {_dollars(cost.total)}/h, {', '.join(shares)}")
+    if cost.total and cost.unpriced:
+        lines.append(f"         {_count(cost.unpriced, 'node')} without a price are not in it")
+    return lines
+
+
+def _demand(plan: Plan) -> list[str]:
+    rows = plan.pending
+    total = sum(row.count for row in rows)
+    if not total:
+        return ["Pending  no pod"]
+    parts = [
+        (sum(row.on_nodes for row in rows), "fit on nodes there are or on their way"),
+        (sum(row.reclaimed for row in rows), "fit on what is about to be reclaimed"),
+        (sum(row.triggered for row in rows), "get a new node"),
+        (sum(row.unplaced for row in rows), "get none"),
+    ]
+    return [f"Pending  {_count(total, 'pod')}: " + ", ".join(f"{count} {what}" for count, what in parts if count)]
+
+
+def _decided(plan: Plan) -> list[str]:
+    if plan.held:
+        return [f"Nothing is decided: {plan.held}"]
+    outcome = plan.outcome[0].upper() + plan.outcome[1:]
+    if not plan.decisions:
+        return [f"{outcome}."]
+    rows = [
+        (
+            f"  {row.what}" + ("" if row.mode == "enforce" else f" ({row.mode} only)"),
+            row.group,
+            str(row.from_size),
+            str(row.to_size),
+            str(row.max_size) if row.max_size else _UNKNOWN,
+            _change(row.cost_per_hour),
+            f"{row.reason}; {row.error}" if row.error else row.reason,
+        )
+        for row in plan.decisions
+    ]
+    lines = rendering.aligned(
+        [("", "GROUP", "NODES NOW", "THEN", "AT MOST", "$/H", "WHY"), *rows], numbers={2, 3, 4, 5}
+    )
+    added = plan.cost_per_hour.added
+    return [outcome + (f", {_change(added)} $/h:" if added else ":"), *lines]
+
+
+def _options(plan: Plan) -> list[str]:
+    if not plan.options:
+        return []
+    several = plan.comparison.several if plan.comparison and plan.comparison.uses_several else None
+    taken = {each.group for each in plan.options if each.chosen} if several is None else several.nodes.keys()
+    lines = [*_option_rows(plan.options, taken), *_dropped(plan.options)]
+    if not any(each.rank for each in plan.options):
+        return ["Options:", *lines]
+    preferred = "" if plan.preferred_cpu_milli is None else f", {quantity.format_milli(plan.preferred_cpu_milli)} cpu"
+    wins = "the lowest rank wins" + ("" if several is None else ", but several groups at once (*) are cheaper")
+    return [f"Options, {wins}:", *lines, _RANKING.format(preferred=preferred)]
+
+
+def _option_rows(options: Sequence[OptionRow], taken: Collection[str]) -> list[str]:
+    shown = [each for number, each in enumerate(options) if number < MOST_ROWS or each.group in taken]
+    rows = [("  *" if each.group in taken else "", *_option(each)) for each in shown]
+    used = [0, *(column for column in range(1, len(_HEADER)) if any(row[column] for row in rows))]
+    lines = rendering.aligned(
+        [tuple(row[column] for column in used) for row in (_HEADER, *rows)],
+        numbers={place for place, column in enumerate(used) if column >= 3},
+    )
+    hidden = len(options) - len(shown)
+    return lines + ([f"    and {hidden} more (all of them: -o json)"] if hidden else [])
+
+
+def _option(of: OptionRow) -> tuple[str, ...]:
+    machine = of.machine_type or _UNKNOWN
+    size = f"{machine} ({_amounts({name: amount for name, amount in of.machine.items() if name not in RECLAIMED})})"
+    group = of.group if of.exists else f"{of.group} (new)"
+    rank = of.rank
+    terms = ("", "", "", "", "", "", "", of.problem if of.problem != "there are no prices" else "")
+    if rank is not None:
+        terms = (
+            _price(rank.nodes_price),
+            _price(rank.pods_price),
+            _price(rank.stabilization_price),
+            _number(rank.stabilized_ratio),
+            _number(rank.unfitness),
+            _number(rank.suppressed_unfitness),
+            f"{rank.new_group_factor:g}",
+            _number(rank.rank),
+        )
+    return (group, size, str(of.nodes), str(of.pods), *terms)
+
+
+def _dropped(options: Iterable[OptionRow]) -> list[str]:
+    """By expanders other than the price, whose ranks tell it themselves."""
+    found: dict[str, list[str]] = {}
+    for each in options:
+        if each.dropped_by and each.dropped_by != "price":
+            found.setdefault(each.dropped_by, []).append(each.group)
+    return [f"Dropped by {expander}: {_names(groups)}" for expander, groups in found.items()]
+
+
+def _compared(of: ComparisonRow | None) -> list[str]:
+    if of is None or of.single.cost_per_hour is None:
+        return []
+    taken = " (taken)"
+    lines = [f"  one group      {_placement(of.single)}{'' if of.uses_several else taken}"]
+    if of.several is not None:
+        lines.append(f"  several groups {_placement(of.several)}{taken if of.uses_several else ''}")
+    if of.minimum is not None:
+        lines.append(
+            f"  perfect fit    {_price(of.minimum)} $/h, the theoretical minimum at the prices of cpu and memory"
+        )
+    return ["The same pods on:", *lines]
+
+
+def _placement(of: PlacementRow) -> str:
+    nodes = " + ".join(f"{count} x {group}" for group, count in of.nodes.items())
+    return f"{_price(of.cost_per_hour)} $/h, {nodes}"
+
+
+def _further(plan: Plan) -> list[str]:
+    lines = []
+    for number, each in enumerate(plan.further, start=2):
+        if plan.advice and number == 2:
+            lines.append("What is done without the groups that are only recommended:")
+        else:
+            lines.append(f"Decision {number} of the same round, for the pods that were left:")
+        lines += _option_rows(each.options, {option.group for option in each.options if option.chosen})
+    return lines
+
+
+def _not_considered(plan: Plan) -> list[str]:
+    lines = [f"  {_names(row.groups)}: {row.reason}" for row in plan.skipped]
+    lines += [f"  {row.group} gets {row.allowed} of {row.wanted} nodes: {row.limit}" for row in plan.caps]
+    return ["Groups that may not grow, or not as much:", *lines] if lines else []
+
+
+def _unplaced(plan: Plan) -> list[str]:
+    if not plan.unplaced:
+        return []
+    lines = []
+    for row in plan.unplaced[:MOST_ROWS]:
+        lines.append(f"  {_names(row.pods)}{_asks(row, plan.pending)}")
+        if row.awaiting:
+            lines.append("    a group could take it in a later round")
+        lines += [f"    {_names(each.groups)}: {', '.join(each.reasons)}" for each in row.reasons]
+    more = sum(row.count for row in plan.unplaced[MOST_ROWS:])
+    if more:
+        lines.append(f"  and {_count(more, 'pod')} of other kinds (all of them: -o json)")
+    return ["Pods that get no node now:", *lines]
+
+
+def _asks(of: UnplacedRow, pending: Sequence[PendingRow]) -> str:
+    requests = next((_amounts(row.requests) for row in pending if row.position == of.position), "")
+    each = " each" if len(of.pods) > 1 else ""
+    return f", {requests}{each}" if requests else ""
+
+
+def _aside(plan: Plan) -> list[str]:
+    lines = [f"  {_names(row.pods)}: {row.reason}" for row in plan.aside]
+    lines += [f"  {row.object}: {row.problem}" for row in plan.unread]
+    return ["Not looked at:", *lines] if lines else []
+
+
+def _names(listed: Sequence[str]) -> str:
+    more = len(listed) - MOST_NAMES
+    return ", ".join(listed[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _amounts(of: Mapping[str, int]) -> str:
+    """ "4 cpu, 16 GiB, 1 nvidia.com/gpu"; what every machine has some of is left out."""
+    found = []
+    for name in sorted(of, key=lambda each: (each not in (CPU, MEMORY), each)):
+        short = name.rpartition("/")[2]
+        if name == CPU or (name in RECLAIMED and short.endswith(CPU)):
+            found.append(f"{quantity.format_milli(of[name])} {short}")
+        elif name == MEMORY:
+            found.append(explanation.amount(of[name], "bytes"))
+        elif name in RECLAIMED:
+            found.append(f"{explanation.amount(of[name], 'bytes')} {short}")
+        elif name not in _UNTOLD:
+            found.append(f"{of[name]} {name}")
+    return ", ".join(found)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _dollars(value: float) -> str:
+    return f"{value:.2f} $" if value >= 0.01 or not value else f"{value:.4f} $"
+
+
+def _price(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.4f}"
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.3f}"
+
+
+def _change(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:+.4f}"

@@ -1,0 +1,69 @@
+"""Who is told of a round: the journal always, and by the leader the status ConfigMap and Events."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from manager.autoscaler import status, telling
+from manager.autoscaler.journal import Journal
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.rounds import Round
+from manager.autoscaler.status import Status
+from shared.errors import HeadroomError
+from shared.kube.events import ObjectRef, Recorder
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """What cannot be told now is told with the next round, and never in the way of one.
+
+    `kept` is the status ConfigMap, None where none is wanted.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        recorder: Recorder | None,
+        kept: KeptText | None,
+        regarding: ObjectRef,
+        may_write: Callable[[], bool],
+        *,
+        max_nodes_total: int = 0,
+    ) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._kept = kept
+        self._regarding = regarding
+        self._may_write = may_write
+        self._max_nodes_total = max_nodes_total
+        self._before: Status | None = None
+
+    def initializing(self, now: float) -> None:
+        """Not all of the cluster has been seen yet."""
+        if self._may_write():
+            self._write(lambda _: status.initializing(now), now)
+
+    def announce(self, made: Round, uids: Mapping[str, str] | None = None) -> None:
+        """A round is over. `uids` are those of pods by "namespace/name"."""
+        self._journal.note(made)
+        if not self._may_write():
+            self._before = None
+            return
+        if self._recorder is not None:
+            for told in telling.events(made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total):
+                self._recorder.event(*told)
+        self._write(lambda before: status.of(made, before), made.time)
+
+    def _write(self, say: Callable[[Status | None], Status], now: float) -> None:
+        if self._kept is None:
+            return
+        try:
+            if self._before is None:
+                text, _ = self._kept.read()
+                self._before = None if text is None else status.read(text)
+            said = say(self._before)
+            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(now)})
+            self._before = said
+        except HeadroomError as error:
+            self._before = None
+            logger.warning("the status was not written: %s", error)

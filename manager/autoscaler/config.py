@@ -1,0 +1,238 @@
+"""What the settings say together: all that decisions are made by, checked once, at the start."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from manager.autoscaler import limits, node_groups
+from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
+from manager.autoscaler.autoprovisioning.gpus import GpuRules
+from manager.autoscaler.autoprovisioning.labels import Popularity
+from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.backoff import BackoffTimes
+from manager.autoscaler.cloudprovider import ownership
+from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
+from manager.autoscaler.expander import chain, ranking
+from manager.autoscaler.health import HealthLimits
+from manager.autoscaler.limits import Bounds
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.options import EstimateRules, TimeLimits
+from manager.autoscaler.pricing import price_file
+from manager.autoscaler.pricing.gce import GcePricing
+from manager.autoscaler.pricing.model import GIB, FirstPriced, PricingModel
+from manager.autoscaler.scale_up import Settings
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.templates import TaintRules
+from manager.autoscaler.waiting import PendingRules
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+FLAGS = "flags"
+PRIORITY = "priority"
+AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
+_ORDER = tuple(Mode)  # from doing least to doing most
+
+Provided = Callable[[], PricingModel | None]
+
+
+@dataclass(frozen=True)
+class StartTimes:
+    """For how long a new node may take, in seconds, where its group does not say otherwise."""
+
+    provision_seconds: float = 900.0
+    startup_seconds: float = 900.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """`scale_up` is how one decision is made, but for what is found out in each round: prices, priorities, GPU label.
+
+    `mode` is the most that any group may have, `group_modes` what the groups of the file have. `prices` is what
+    `--prices` says, or a file's model.
+    """
+
+    provider: str = ""
+    scale_up: Settings = field(default_factory=lambda: Settings(Ownership()))
+    mode: Mode = Mode.ENFORCE
+    group_modes: Mapping[str, Mode] = field(default_factory=dict)
+    groups: tuple[NodeGroup, ...] = ()
+    autoprovisioning: AutoprovisioningRules = field(default_factory=AutoprovisioningRules)
+    pending: PendingRules = field(default_factory=PendingRules)
+    taints: TaintRules = field(default_factory=TaintRules)
+    forces_daemons: bool = False
+    template_seconds: float = 315_360_000.0
+    start: StartTimes = field(default_factory=StartTimes)
+    health: HealthLimits = field(default_factory=HealthLimits)
+    backoff: BackoffTimes = field(default_factory=BackoffTimes)
+    deletes_below_min: bool = False
+    scales_from_zero: bool = True
+    salvo_seconds: float | None = None
+    parallel: bool = False
+    prices: str | PricingModel = AUTO
+    clock: Callable[[], float] | None = None
+
+    @property
+    def ownership(self) -> Ownership:
+        return self.scale_up.ownership
+
+    @property
+    def uses_priorities(self) -> bool:
+        """Whether an expander reads its ConfigMap."""
+        return PRIORITY in self.scale_up.expanders
+
+    def mode_of(self, group: str) -> Mode:
+        """How far to go with a group: its own mode, but never beyond that of all."""
+        return min(self.mode, self.group_modes.get(group, self.mode), key=_ORDER.index)
+
+    def pricing(self, provided: Provided) -> PricingModel | None:
+        """The model to price by; `provided` asks for the cloud's own, where that is wanted."""
+        match self.prices:
+            case str() as chosen if chosen == NONE:
+                return None
+            case str() as chosen if chosen == GCE:
+                return GcePricing()
+            case str() as chosen if chosen == PROVIDER:
+                return provided()
+            case str():
+                own = provided()
+                return GcePricing() if own is None else FirstPriced((own, GcePricing()))
+            case model:
+                return model
+
+
+def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None) -> Config:
+    """Raises InvalidInput naming flag or file, group and field. Estimates take their time by `clock`, in seconds."""
+    groups = _groups(settings)
+    listed = _listed(settings, groups)
+    if not listed and not settings.node_autoprovisioning:
+        logger.warning("no group is listed, and none may be created: see --nodes and --node-autoprovisioning")
+    preset = ranking.PRESETS[settings.expander_preset]
+    return Config(
+        provider=settings.cloud_provider,
+        scale_up=Settings(
+            ownership=Ownership(listed, settings.autoprovisioning_prefix),
+            preset=preset,
+            expanders=chain.parse(settings.expander, source="--expander"),
+            bounds=_bounds(settings),
+            max_nodes_total=settings.max_nodes_total,
+            estimates=_estimates(settings, clock),
+            enforces_min_size=settings.enforce_node_group_min_size,
+            uses_mix=settings.least_cost_mix,
+        ),
+        mode=Mode(settings.autoscaling_mode),
+        group_modes={each.cloud_provider_group_name: each.effective_mode for each in groups},
+        groups=groups,
+        autoprovisioning=AutoprovisioningRules(
+            enabled=settings.node_autoprovisioning,
+            prefix=settings.autoprovisioning_prefix,
+            machine_types=frozenset(settings.machine_types),
+            most_groups=settings.max_node_groups,
+            most_autoprovisioned=settings.max_autoprovisioned_node_group_count,
+            popularity=Popularity.PODS if preset is ranking.SEED else Popularity.CPU,
+            tolerations=TolerationMode(settings.autoprovisioning_tolerations),
+            gpus=GpuRules(default_type=settings.autoprovisioning_gpu_type),
+        ),
+        pending=PendingRules(
+            expendable_below=settings.expendable_pods_priority_cutoff,
+            delay_seconds=settings.new_pod_scale_up_delay_seconds,
+            schedulers=frozenset(settings.allowed_scheduler_names),
+            bypassed=frozenset(settings.bypassed_scheduler_names),
+        ),
+        taints=TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint)),
+        forces_daemons=settings.force_ds,
+        template_seconds=settings.node_info_cache_expire_time_seconds,
+        start=StartTimes(settings.max_node_provision_time_seconds, settings.max_node_startup_time_seconds),
+        health=HealthLimits(settings.ok_total_unready_count, settings.max_total_unready_percentage),
+        backoff=_backoff(settings),
+        deletes_below_min=settings.force_delete_unregistered_nodes,
+        scales_from_zero=settings.scale_up_from_zero,
+        salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
+        parallel=settings.parallel_scale_up,
+        prices=_prices(settings.prices),
+        clock=clock,
+    )
+
+
+def _groups(settings: AutoscalerSettings) -> tuple[NodeGroup, ...]:
+    if not settings.node_groups:
+        return ()
+    found = node_groups.load(Path(settings.node_groups), provider=settings.cloud_provider)
+    return tuple(each for each in found if each.takes_pending_pods)
+
+
+def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[str, SizeBounds | None]:
+    listed: dict[str, SizeBounds | None] = {**ownership.parse_nodes(settings.nodes)}
+    for each in groups:
+        group = each.cloud_provider_group_name
+        if group in listed:
+            source = f"{settings.node_groups}: group {each.name}"
+            problem = f"listed by {ownership.FLAG}, too"
+            raise InvalidInput(source=source, field="cloud_provider_group_name", value=group, problem=problem)
+        listed[group] = each.bounds
+    return listed
+
+
+def _bounds(settings: AutoscalerSettings) -> dict[str, Bounds]:
+    cpu = _range("cores-total", settings.cores_total, "cpu", settings.min_cpu, settings.max_cpu)
+    memory = _range("memory-total", settings.memory_total, "memory", settings.min_memory, settings.max_memory)
+    in_bytes = Bounds(*(None if each is None else each * GIB for each in (memory.low, memory.high)))
+    bounds = {limits.CPU: cpu, limits.MEMORY: in_bytes}
+    for text in settings.gpu_total:
+        kind, found = limits.parse_gpu_total(text)
+        if kind in bounds:
+            raise InvalidInput(source=FLAGS, field="gpu-total", value=text, problem="one type twice")
+        bounds[kind] = found
+    return {resource: each for resource, each in bounds.items() if each != Bounds()}
+
+
+def _range(total: str, text: str, name: str, low: int | None, high: int | None) -> Bounds:
+    """One resource's bounds, by either of the two ways to say them; a minimum of 0 is none."""
+    if text and (low is not None or high is not None):
+        raise InvalidInput(
+            source=FLAGS, field=total, value=text, problem=f"min-{name} and max-{name} say the same; give one of both"
+        )
+    source = total if text else f"min-{name}"
+    if text:
+        low, high = map(int, text.split(":"))
+    if low is not None and high is not None and low > high:
+        raise InvalidInput(source=FLAGS, field=source, value=text or low, problem=f"above the maximum of {high}")
+    return Bounds(low or None, high)
+
+
+def _estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) -> EstimateRules:
+    time = None
+    if clock is not None:
+        time = TimeLimits(
+            clock, settings.max_binpacking_time_seconds, settings.max_nodegroup_binpacking_duration_seconds
+        )
+    return EstimateRules(
+        balance_similar=settings.balance_similar_node_groups,
+        most_nodes=settings.max_nodes_per_scaleup,
+        likeness=Likeness(
+            settings.memory_difference_ratio,
+            settings.max_allocatable_difference_ratio,
+            settings.max_free_difference_ratio,
+            IGNORED_LABELS | frozenset(settings.balancing_ignore_label),
+            frozenset(settings.balancing_label),
+        ),
+        time=time,
+    )
+
+
+def _backoff(settings: AutoscalerSettings) -> BackoffTimes:
+    first, most = (
+        settings.initial_node_group_backoff_duration_seconds,
+        settings.max_node_group_backoff_duration_seconds,
+    )
+    if first > most:
+        field_name = "initial-node-group-backoff-duration"
+        raise InvalidInput(source=FLAGS, field=field_name, value=first, problem=f"above the longest, {most:g} s")
+    return BackoffTimes(first, most, settings.node_group_backoff_reset_timeout_seconds)
+
+
+def _prices(chosen: str) -> str | PricingModel:
+    return chosen if chosen in (AUTO, PROVIDER, GCE, NONE) else price_file.load(Path(chosen))

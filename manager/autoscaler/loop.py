@@ -1,0 +1,456 @@
+"""The edge where rounds are made: look, decide, note, act, tell.
+
+Only the leader looks at the cloud and acts; whether this process still leads is asked again before every write. What
+is about to be asked for is noted in the cluster first: whoever comes after a crash knows what may be on its way.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+
+from prometheus_client import CollectorRegistry
+
+from manager.autoscaler import books as bookkeeping
+from manager.autoscaler import execution, metrics, planning, scale_up, status
+from manager.autoscaler.announcer import Announcer
+from manager.autoscaler.books import Books
+from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider.contract import Created, NodeRef
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.config import Config
+from manager.autoscaler.decisions import Creation, Decision, Increase
+from manager.autoscaler.journal import Journal
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.metrics import Metrics, Theirs
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.planning import Memory, OfferedBy, Planned
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.state import ClusterState
+from manager.autoscaler.watching import Expected, Watching
+from shared.api.core import Pod
+from shared.clock import Clock
+from shared.errors import HeadroomError, InvalidInput
+from shared.kube.client import Client
+from shared.kube.events import ObjectRef, Recorder
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+BOOKS = "headroom-autoscaler-books"
+KEY = "books"
+OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
+CLOUD_PROVIDER_ERROR = "cloudProviderError"
+NOT_LEADING = "another replica leads"
+
+PAUSE_SECONDS = 0.5  # between two rounds at least
+_POLL_SECONDS = 0.5  # how soon the end is noticed
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the autoscaler is at home: `namespace` is the manager's own. In a dry run nothing at all is written."""
+
+    namespace: str
+    dry_run: bool = False
+
+
+class Autoscaler:
+    """All of it, in one thread of its own. `start` once; `round` is for that thread, and for tests."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: AutoscalerSettings,
+        config: Config,
+        place: Place,
+        *,
+        clock: Clock,
+        loops: Loops,
+        registry: CollectorRegistry,
+        recorder: Recorder | None,
+        is_leader: Callable[[], bool],
+        expected: Expected,
+        offered_by: OfferedBy,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`expected` and `offered_by` are the node side's word on Mid and Batch, see `World` and `planning.plan`.
+
+        Raises InvalidInput for a cloud that cannot be.
+        """
+        self._settings = settings
+        self._config = config
+        self._place = place
+        self._clock = clock
+        self._loops = loops
+        self._is_leader = is_leader
+        self._offered_by = offered_by
+        self._chance = chance or random.Random()
+        self._woken = threading.Event()
+        self._watching = Watching(
+            client,
+            place.namespace,
+            expected=expected,
+            pending=self._woken.set,
+            reads_priorities=config.uses_priorities,
+        )
+        named = settings.cloud_provider, settings.cloud_config
+        if place.dry_run:
+            provider = build.read_only(*named, client=client, namespace=place.namespace, clock=clock)
+        else:
+            provider = build.build(*named, client=client, namespace=place.namespace, clock=clock, loops=loops)
+        self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
+        self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
+        self._memory = Memory(config)
+        self._books = _Bookkeeper(KeptText(client, place.namespace, BOOKS, KEY), self._may_write)
+        self._number = 0
+        self._again_seconds: float | None = None
+        self._turned_at = clock.monotonic()
+        self._state = ClusterState()
+        self._leads = False
+        self._closed = False
+        self.journal = Journal(settings.decisions_log, capacity=settings.decisions_kept)
+        name = settings.status_config_map_name
+        theirs = Theirs(
+            config.scale_up.bounds,
+            settings.max_nodes_total,
+            settings.node_autoprovisioning,
+            settings.emit_per_nodegroup_metrics,
+        )
+        self._metrics = Metrics(registry, theirs if settings.cluster_autoscaler_metrics else None)
+        self._announcer = Announcer(
+            self.journal,
+            recorder,
+            KeptText(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
+            ObjectRef("v1", "ConfigMap", name, place.namespace),
+            self._may_write,
+            max_nodes_total=settings.max_nodes_total,
+        )
+
+    @property
+    def latest(self) -> Round | None:
+        """The last round that is over."""
+        return self.journal.latest
+
+    def asked(self, more: Sequence[Pod], config: Config) -> Round:
+        """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
+
+        Does and remembers nothing; for any thread. Raises ProviderError, also where this process knows no cloud.
+        """
+        if missing := self.unsynced():
+            raise Unavailable(self._guard.name, "", f"not all has been seen yet: {', '.join(missing)}")
+        world = self._watching.world(self._clock.now())
+        with self._cloud_lock:
+            return planning.plan(
+                replace(world, pods=(*world.pods, *more)),
+                self._guard,
+                self._books.known,
+                config,
+                chance=self._chance,
+                offered_by=self._offered_by,
+                dry_run=True,
+            ).round
+
+    def start(self) -> None:
+        """Works from now on, in threads of its own."""
+        self._watching.start(self._loops)
+        self._loops.start("autoscaler", self.run)
+
+    def close(self) -> None:
+        """Lets the cloud go, once the threads have ended."""
+        if not self._closed:
+            self._closed = True
+            self._guard.close()
+
+    def unsynced(self) -> list[str]:
+        """What of the cluster has not been seen in full yet."""
+        return self._watching.unsynced()
+
+    def silent_seconds(self) -> float:
+        """For how long a round has been going on; between two rounds for next to no time."""
+        return self._clock.monotonic() - self._turned_at
+
+    def run(self, stop: threading.Event) -> None:
+        """Round after round, until `stop`."""
+        while not stop.is_set():
+            self._turned_at = begun = self._clock.monotonic()
+            self._woken.clear()
+            productive = False
+            try:
+                productive = any(act.done for act in self.round().acts)
+            except Exception:
+                logger.exception("the round broke down")
+            pause = self._settings.scan_interval_seconds
+            if self._again_seconds is not None:
+                pause = min(pause, self._again_seconds)
+            if productive and self._settings.frequent_loops_enabled:
+                pause = 0.0
+            self._rest(begun, pause, stop)
+
+    def round(self) -> Round:
+        """One round, from beginning to end. What goes wrong with cluster or cloud holds it, and is its reason."""
+        self._number += 1
+        self._again_seconds = None
+        now, begun = self._clock.now(), self._clock.monotonic()
+        planned: Planned | None = None
+        led, self._leads = self._leads, self._is_leader()
+        try:
+            if not self._leads:
+                self._books.forget()
+                self._state = ClusterState()
+                made = self._held(now, NOT_LEADING)
+            elif missing := self._watching.unsynced():
+                self._announcer.initializing(now)
+                made = self._held(now, f"not all has been seen yet: {', '.join(missing)}")
+            elif stale := self._watching.stale():
+                made = self._held(now, f"what there is may have changed unseen: {', '.join(stale)}")
+            else:
+                planned = self._planned(now)
+                made = planned.round if self._place.dry_run else self._carried_out(planned)
+        except HeadroomError as error:
+            logger.warning("nothing is decided: %s", error)
+            made = self._held(now, str(error))
+        self._state = made.state
+        if self._leads or led:
+            self._metrics.note(made, () if planned is None else planned.outlook.current.nodes)
+            self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
+        self._announcer.announce(made, {} if planned is None else planned.outlook.pending_uids)
+        return made
+
+    def _held(self, now: float, why: str) -> Round:
+        """A round in which nothing was looked at; what was known before stays."""
+        return Round(self._number, now, state=self._state, held=why, dry_run=self._place.dry_run)
+
+    def _planned(self, now: float) -> Planned:
+        remembered = self._books.read(now)
+        world = self._watching.world(now)
+        begun = self._clock.monotonic()
+        with self._cloud_lock:
+            observed = self._guard.observe([NodeRef.of(node) for node in world.nodes])
+        looked = self._clock.monotonic()
+        self._metrics.took(OBSERVE, looked - begun)
+        known = remembered if remembered is not None else _taken_over(observed, self._config, now)
+        with self._cloud_lock:
+            planned = planning.plan(
+                world,
+                self._guard,
+                known,
+                self._config,
+                number=self._number,
+                chance=self._chance,
+                memory=self._memory,
+                offered_by=self._offered_by,
+                dry_run=self._place.dry_run,
+            )
+        self._metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
+        self._again_seconds = planned.again_seconds
+        return planned
+
+    def _carried_out(self, planned: Planned) -> Round:
+        """The round with what became of every act."""
+        made = planned.round
+        kept = planned.books
+        self._books.write(kept)
+        done = [self._corrected(act) for act in made.acts if act.what in (What.DELETE_NODES, What.DECREASE_TARGET)]
+        decisions = list(planned.decisions)
+        creations = {(act.group, act.mode is Mode.RECOMMEND): act for act in made.acts if act.what is What.CREATE_GROUP}
+        for number, decision in enumerate(decisions):
+            for creation in decision.creations:
+                act = creations[creation.group, decision.advice]
+                act, after = self._created(act, creation, decisions[number], planned)
+                decisions[number] = after
+                done.append(act)
+                if act.error:
+                    kept = self._backed_off(kept, act, made.time)
+        increased, kept = self._increased(decisions, kept, made.time)
+        done += increased
+        done += [self._group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
+        try:
+            self._books.write(kept)
+        except HeadroomError as error:
+            logger.error("the books are kept in mind: %s", error)
+        return replace(
+            made,
+            decision=decisions[0] if decisions else None,
+            further=tuple(decisions[1:]),
+            acts=tuple(done),
+        )
+
+    def _corrected(self, act: Act) -> Act:
+        refs = [NodeRef(each, each) for each in act.nodes]
+        if act.what is What.DELETE_NODES:
+            return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True))
+        return self._done(act, lambda: self._guard.decrease_target(act.group, act.from_size - act.to_size))
+
+    def _group_deleted(self, act: Act) -> Act:
+        return self._done(act, lambda: self._guard.delete_group(act.group))
+
+    def _created(self, act: Act, creation: Creation, decision: Decision, planned: Planned) -> tuple[Act, Decision]:
+        """The group itself, empty, and the decision with what its nodes go to."""
+        made: list[Created] = []
+        act = self._done(act, lambda: made.append(self._guard.create_group(creation.spec)))
+        if not made:
+            return act, decision
+        created = made[0]
+        templates = {}
+        for group in (created.main, *created.extras):
+            try:
+                with self._cloud_lock:
+                    templates[group.id] = planned.outlook.new_template(group.id)
+            except (ProviderError, InvalidInput) as error:
+                logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
+        after = scale_up.after_creation(decision, creation, created, templates, planned.settings)
+        return replace(act, group=created.main.id, max_size=created.main.max_size), after
+
+    def _increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:
+        """All increases, noted first and put right in the books afterwards."""
+        acts = planning.increases(decisions, self._config)
+        wanted = [
+            Increase(act.group, act.from_size, act.to_size, act.max_size)
+            for act in acts
+            if act.mode is Mode.ENFORCE and self._may_write()
+        ]
+        if not wanted:
+            return acts, kept
+        noted = kept
+        for each in wanted:
+            noted = bookkeeping.requested(noted, each, now, self._provision_seconds(each.group))
+        try:
+            self._books.write(noted)
+        except HeadroomError as error:
+            logger.error("no scale-up, as it could not be noted first: %s", error)
+            groups = {each.group for each in wanted}
+            return [replace(act, error=str(error)) if _is_asked(act, groups) else act for act in acts], kept
+        kept = noted
+        results = execution.carry_out(wanted, self._increase, parallel=self._config.parallel)
+        errors = {each.increase.group: each.error for each in results}
+        for each in wanted:
+            failure = errors.get(each.group)
+            if each.group not in errors:
+                kept = bookkeeping.withdrawn(kept, each)
+            elif failure is not None:
+                in_doubt = isinstance(failure, Unavailable | InvalidAnswer)
+                times = self._config.backoff
+                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=in_doubt)
+                logger.error("scale-up failed: %s", failure, extra={"group": each.group})
+            else:
+                logger.info("scale-up: %s", each, extra={"group": each.group})
+        return [
+            replace(act, done=errors[act.group] is None, error=str(errors[act.group] or ""))
+            if _is_asked(act, errors)
+            else act
+            for act in acts
+        ], kept
+
+    def _increase(self, group: str, delta: int) -> None:
+        with self._cloud_lock:
+            if not self._may_write():
+                raise Refused(self._guard.name, group, NOT_LEADING)
+            self._guard.increase(group, delta)
+
+    def _done(self, act: Act, work: Callable[[], object]) -> Act:
+        """The act, tried if it may be."""
+        if act.mode is not Mode.ENFORCE or not self._may_write():
+            return act
+        try:
+            with self._cloud_lock:
+                work()
+        except ProviderError as error:
+            logger.error("%s failed: %s", act.what, error, extra={"group": act.group})
+            return replace(act, error=str(error))
+        logger.info("%s: %s", act.what, act.reason, extra={"group": act.group})
+        return replace(act, done=True)
+
+    def _backed_off(self, kept: Books, act: Act, now: float) -> Books:
+        return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=CLOUD_PROVIDER_ERROR)
+
+    def _provision_seconds(self, group: str) -> float:
+        seen = self._guard.observed.groups.get(group)
+        own = None if seen is None else seen.options.max_node_provision_seconds
+        return self._config.start.provision_seconds if own is None else own
+
+    def _may_write(self) -> bool:
+        return not self._place.dry_run and self._is_leader()
+
+    def _rest(self, begun: float, pause: float, stop: threading.Event) -> None:
+        """Until the next round is due, or a pod wants it sooner."""
+        due = max(begun + pause, self._clock.monotonic() + PAUSE_SECONDS)
+        frequent = self._settings.frequent_loops_enabled
+        while not stop.is_set():
+            self._turned_at = self._clock.monotonic()
+            left = due - self._turned_at
+            if left <= 0:
+                return
+            if frequent and self._woken.is_set():
+                due = min(due, self._clock.monotonic() + PAUSE_SECONDS)
+                frequent = False
+            self._clock.wait(stop, min(left, _POLL_SECONDS))
+
+
+class Deposed(HeadroomError):
+    """Somebody else leads now."""
+
+
+class _Bookkeeper:
+    """The books in the cluster. What could not be written is kept in mind, as long as nobody else writes."""
+
+    def __init__(self, kept: KeptText, may_write: Callable[[], bool]) -> None:
+        self._kept = kept
+        self._may_write = may_write
+        self._books: Books | None = None
+        self._version: str | None = None
+        self._written: Books | None = None
+
+    @property
+    def known(self) -> Books:
+        """What was read or written last."""
+        return self._books or Books()
+
+    def forget(self) -> None:
+        """Somebody else leads, and writes."""
+        self._books = self._version = self._written = None
+
+    def read(self, now: float) -> Books | None:
+        """What is known; None where nothing ever was, or nothing that can be read."""
+        text, version = self._kept.read()
+        if version == self._version and self._books is not None:
+            return self._books
+        self._version, self._written = version, None
+        if text is not None:
+            try:
+                self._books = self._written = bookkeeping.decode(text, self._kept.source, now)
+            except InvalidInput as error:
+                logger.error("the books are passed by: %s", error)
+        return self._books
+
+    def write(self, books: Books) -> None:
+        """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
+        self._books = books
+        if books == self._written:
+            return
+        if not self._may_write():
+            raise Deposed(NOT_LEADING)
+        self._version = self._kept.write(bookkeeping.encode(books))
+        self._written = books
+
+
+def _is_asked(act: Act, groups: Container[str]) -> bool:
+    """Whether it is one of those that were to be done, and not advice on the same group."""
+    return act.mode is Mode.ENFORCE and act.group in groups
+
+
+def _taken_over(observed: Observed, config: Config, now: float) -> Books:
+    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
+    there: dict[str, int] = {}
+    for name in observed.group_of_node.values():
+        there[name] = there.get(name, 0) + 1
+    books = Books()
+    for name, seen in observed.groups.items():
+        group = seen.group
+        if there.get(name, 0) < group.target_size:
+            missing = Increase(name, there.get(name, 0), group.target_size, group.max_size)
+            books = bookkeeping.requested(books, missing, now, config.start.provision_seconds)
+    return books

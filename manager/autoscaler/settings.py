@@ -1,0 +1,179 @@
+"""The autoscaler's settings, which are part of the manager's (see `shared.settings`).
+
+Flags have Cluster Autoscaler's names and those of "Node Auto-provisioning", with the same meaning. What they say
+together is read by `config`. This module is loaded by every manager, and loads nothing of the autoscaler.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+_RANGE = r"^([0-9]{1,12}:[0-9]{1,12})?$"
+_MOST_SECONDS = 2_592_000.0  # thirty days: more is a mistake
+Count = Annotated[int, Meta(ge=0)]
+
+
+class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Without a `cloud_provider` there is no autoscaler, and nothing else here means anything."""
+
+    cloud_provider: Annotated[
+        str, Meta(description="where nodes come from: simulated, externalgrpc; empty: there is no autoscaler")
+    ] = ""
+    cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration")] = ""
+    cloud_provider_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="how long one question to the cloud may take")
+    ] = 30.0
+    autoscaling_mode: Annotated[
+        str,
+        Meta(
+            pattern="^(observe|recommend|enforce)$",
+            description="observe: watch and price; recommend: decide, tell and do nothing; enforce: act; the node "
+            "groups file may set less for one group",
+        ),
+    ] = "enforce"
+
+    nodes: Annotated[
+        tuple[str, ...], Meta(description="a group that may grow, <min>:<max>:<id>; may be given more than once")
+    ] = ()
+    node_groups: Annotated[str, Meta(description="file with node groups, in Escalator's form")] = ""
+    node_autoprovisioning: Annotated[bool, Meta(description="create the group that is missing")] = False
+    autoprovisioning_prefix: Annotated[
+        str, Meta(min_length=1, description="what names of created groups begin with; such groups are the autoscaler's")
+    ] = "nodeautoprovisioning"
+    machine_types: Annotated[
+        tuple[str, ...], Meta(description="machine types that groups are created of; empty: all the cloud has")
+    ] = ()
+    max_node_groups: Annotated[int, Meta(ge=0, description="groups in the cluster, created ones included, at most")] = (
+        50
+    )
+    max_autoprovisioned_node_group_count: Annotated[int, Meta(ge=0, description="created groups at most")] = 15
+    autoprovisioning_tolerations: Annotated[
+        str,
+        Meta(
+            pattern="^(separate|never|always)$",
+            description="which tolerations make a group with taints: those with a matching selector or affinity, none, "
+            "or all",
+        ),
+    ] = "separate"
+    autoprovisioning_gpu_type: Annotated[
+        str, Meta(min_length=1, description="type of GPU for pods that ask for one and select no type")
+    ] = "nvidia-tesla-k80"
+
+    expander: Annotated[
+        str, Meta(description="price, least-waste, most-pods, least-nodes, priority, random; several by commas")
+    ] = "price"
+    expander_preset: Annotated[
+        str,
+        Meta(
+            pattern="^(seed|cluster-autoscaler)$",
+            description="constants of the cost-based rank, and what makes labels popular: those of the proposals, or "
+            "what Cluster Autoscaler ships",
+        ),
+    ] = "seed"
+    prices: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="auto: the cloud's own, or else Google's; provider, gce, none: these alone; or a file",
+        ),
+    ] = "auto"
+    least_cost_mix: Annotated[
+        bool, Meta(description="use several groups at once where that is cheaper than one, if price comes first")
+    ] = True
+
+    min_cpu: Annotated[Count | None, Meta(description="cores in the cluster at least")] = None
+    max_cpu: Annotated[Count | None, Meta(description="cores in the cluster at most")] = None
+    min_memory: Annotated[Count | None, Meta(description="GiB of memory in the cluster at least")] = None
+    max_memory: Annotated[Count | None, Meta(description="GiB of memory in the cluster at most")] = None
+    cores_total: Annotated[str, Meta(pattern=_RANGE, description="<min>:<max> in place of min-cpu and max-cpu")] = ""
+    memory_total: Annotated[
+        str, Meta(pattern=_RANGE, description="<min>:<max> in place of min-memory and max-memory")
+    ] = ""
+    gpu_total: Annotated[
+        tuple[str, ...],
+        Meta(description="GPUs of one type in the cluster, <type>:<min>:<max>; may be given repeatedly"),
+    ] = ()
+    max_nodes_total: Annotated[int, Meta(ge=0, description="nodes in the cluster at most; 0: any number")] = 0
+    enforce_node_group_min_size: Annotated[bool, Meta(description="bring groups up to their minimum")] = False
+
+    scan_interval_seconds: Annotated[float, Meta(ge=0.1, description="between two rounds")] = 10.0
+    frequent_loops_enabled: Annotated[
+        bool, Meta(description="begin a round at once when a pod turns unschedulable, and after one that did something")
+    ] = True
+    scale_up_from_zero: Annotated[bool, Meta(description="act also while no node is ready")] = True
+    new_pod_scale_up_delay_seconds: Annotated[
+        float, Meta(ge=0, description="how old a pod has to be to count; its annotation may ask for more")
+    ] = 0.0
+    expendable_pods_priority_cutoff: Annotated[
+        int, Meta(description="nothing is bought for pods below this priority, and they hold nothing")
+    ] = -10
+    allowed_scheduler_names: Annotated[
+        tuple[str, ...], Meta(description="schedulers whose pods count; empty: all of them")
+    ] = ()
+    bypassed_scheduler_names: Annotated[
+        tuple[str, ...], Meta(description="schedulers whose pods count before those have judged them")
+    ] = ()
+
+    max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
+    max_binpacking_time_seconds: Annotated[float, Meta(gt=0, description="for the estimates of all groups")] = 300.0
+    max_nodegroup_binpacking_duration_seconds: Annotated[float, Meta(gt=0, description="for that of one group")] = 10.0
+    parallel_scale_up: Annotated[bool, Meta(description="raise all targets at once, and not stop at an error")] = False
+    salvo_scale_up: Annotated[
+        bool, Meta(description="decide again in the same round, until no group helps any more")
+    ] = False
+    salvo_scale_up_time_budget_seconds: Annotated[float, Meta(gt=0, description="for a whole salvo")] = 60.0
+    balance_similar_node_groups: Annotated[bool, Meta(description="level the sizes of groups that are alike")] = False
+    balancing_ignore_label: Annotated[
+        tuple[str, ...], Meta(description="labels in which groups that are alike may differ; may be given repeatedly")
+    ] = ()
+    balancing_label: Annotated[
+        tuple[str, ...], Meta(description="labels that alone decide which groups are alike; may be given repeatedly")
+    ] = ()
+    memory_difference_ratio: Annotated[float, Meta(ge=0, description="in memory, of groups that are alike")] = 0.015
+    max_allocatable_difference_ratio: Annotated[float, Meta(ge=0, description="in what is allocatable")] = 0.05
+    max_free_difference_ratio: Annotated[float, Meta(ge=0, description="in what DaemonSets leave")] = 0.05
+    startup_taint: Annotated[
+        tuple[str, ...], Meta(description="taints by key that nodes have until they are ready; may be given repeatedly")
+    ] = ()
+    status_taint: Annotated[
+        tuple[str, ...], Meta(description="taints by key that say nothing of a group; may be given repeatedly")
+    ] = ()
+    force_ds: Annotated[bool, Meta(description="reckon with every DaemonSet that fits a new node")] = False
+    node_info_cache_expire_time_seconds: Annotated[
+        float, Meta(gt=0, description="how long a group's template outlives its nodes")
+    ] = 315_360_000.0
+
+    max_node_provision_time_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST_SECONDS, description="how long a node may take to register before it is given up")
+    ] = 900.0
+    max_node_startup_time_seconds: Annotated[
+        float, Meta(gt=0, description="how long a new node may take to be ready before it counts as unready")
+    ] = 900.0
+    force_delete_unregistered_nodes: Annotated[
+        bool, Meta(description="delete nodes that never register also where that is below the group's minimum")
+    ] = False
+    ok_total_unready_count: Annotated[int, Meta(ge=0, description="so many unready nodes are never too many")] = 3
+    max_total_unready_percentage: Annotated[
+        float, Meta(ge=0, le=100, description="of nodes unready, beyond which nothing is done")
+    ] = 45.0
+    initial_node_group_backoff_duration_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST_SECONDS, description="for which a group is left alone after a failure")
+    ] = 300.0
+    max_node_group_backoff_duration_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST_SECONDS, description="the same after many failures, each of which doubles it")
+    ] = 1800.0
+    node_group_backoff_reset_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="after the last failure, when a group begins anew")
+    ] = 10800.0
+
+    write_status_configmap: Annotated[bool, Meta(description="keep the status ConfigMap")] = True
+    status_config_map_name: Annotated[str, Meta(min_length=1, description="name of the status ConfigMap")] = (
+        "cluster-autoscaler-status"
+    )
+    cluster_autoscaler_metrics: Annotated[
+        bool, Meta(description="serve Cluster Autoscaler's metrics, too, under their own names")
+    ] = False
+    emit_per_nodegroup_metrics: Annotated[bool, Meta(description="those of each group among them")] = False
+    decisions_kept: Annotated[int, Meta(ge=1, description="how many past decisions are kept to be asked for")] = 100
+    decisions_log: Annotated[str, Meta(description="file for a JSON line of each decision; -: standard output")] = ""

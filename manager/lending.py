@@ -1,0 +1,116 @@
+"""What nodes will lend shortly: the node side's word to the autoscaler, so that nothing is bought for it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from manager.configuration import Configuration
+from manager.noderesource import explain
+from manager.noderesource.explain import Decision, Known
+from manager.noderesource.report import Report
+from manager.settings import ManagerSettings
+from shared import durations, quantity
+from shared.api.core import Node, Quantities
+from shared.api.nodemetric import NodeMetricSpec
+from shared.clock import Clock
+from shared.names import TIER_RESOURCES, Tier
+from shared.quantity import Amounts, QuantityError, Resources
+
+# So many reporting intervals after its creation a node has said what it can lend, or never will.
+_FIRST_REPORTS = 3.0
+
+
+class NodeSide(Protocol):
+    """What the manager knows of nodes. `caches.Caches` is one."""
+
+    @property
+    def configuration(self) -> Configuration: ...
+    def report(self, name: str) -> Report | None: ...
+
+
+class Lending:
+    """Safe to ask from any thread. Where nothing is written, nothing is expected."""
+
+    def __init__(
+        self,
+        caches: NodeSide,
+        decision: Callable[[str], Decision | None],
+        settings: ManagerSettings,
+        clock: Clock,
+    ) -> None:
+        self._caches = caches
+        self._decision = decision
+        self._tiers = settings.tiers
+        self._writes = not settings.dry_run
+        self._clock = clock
+
+    def expected(self, nodes: Iterable[Node]) -> Mapping[str, Amounts]:
+        """By node, what comes on top of what these Nodes offer, or goes if negative.
+
+        The Nodes are the asker's: between its cache and another one, an offer would be in none or in both.
+        """
+        found = {}
+        for node in nodes if self._writes else ():
+            change = self._change(node)
+            if change:
+                found[node.metadata.name] = change
+        return found
+
+    def offered_by(self, node: Node) -> Amounts:
+        """What a new Node like this one will offer once its agent has reported, with nothing on it yet."""
+        strategy = self._caches.configuration.strategy(node)
+        if strategy is None or not self._writes:
+            return {}
+        now = self._clock.now()
+        idle = Report(
+            node.metadata.name,
+            "",
+            "",
+            NodeMetricSpec(),
+            update_time=now,
+            updated=durations.timestamp(now),
+            usage=Resources(),
+        )
+        return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
+
+    def _change(self, node: Node) -> dict[str, int]:
+        decision = self._decision(node.metadata.name)
+        if decision is None or decision.hold:
+            return {}
+        wanted = _amounts(decision, self._tiers)
+        if self._awaits_first_report(node):
+            wanted = dict(self.offered_by(node))
+        there = node.status.allocatable or {}
+        change = {name: wanted.get(name, 0) - _whole(there, name) for name in _names(self._tiers)}
+        return {name: amount for name, amount in change.items() if amount}
+
+    def _awaits_first_report(self, node: Node) -> bool:
+        """Whether its agent may still be starting."""
+        name = node.metadata.name
+        report = self._caches.report(name)
+        if report is not None and report.update_time is not None:
+            return False
+        strategy = self._caches.configuration.strategy(node)
+        if strategy is None:
+            return False
+        age = self._clock.now() - node.metadata.created_at
+        return age < _FIRST_REPORTS * strategy.strategy.metric_report_interval_seconds
+
+
+def _amounts(decision: Decision, tiers: Iterable[Tier]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for tier in tiers:
+        offer = decision.offers.get(tier)
+        if offer is not None and offer.resources is not None:
+            found |= dict(zip(TIER_RESOURCES[tier], offer.resources, strict=True))
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def _names(tiers: Iterable[Tier]) -> list[str]:
+    return [name for tier in tiers for name in TIER_RESOURCES[tier]]
+
+
+def _whole(listed: Quantities, name: str) -> int:
+    try:
+        return quantity.whole(listed.get(name, 0))
+    except QuantityError:
+        return 0

@@ -1,0 +1,81 @@
+"""`headroom up` buys nodes from its simulated cloud, and says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from deploy.local import samples
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
+from shared.api.core import Node
+from shared.kube.resources import NODES, PODS
+from tests.e2e.conftest import RunningCluster
+from tests.support import eventually
+
+BOUGHT_SECONDS = 60.0
+
+Start = Callable[..., RunningCluster]
+
+
+def bought(cluster: RunningCluster) -> dict[str, Node]:
+    """Nodes of the cloud by name."""
+    selector = f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}"
+    nodes = cluster.client.list(NODES, into=Node, label_selector=selector).items
+    return {node.metadata.name: node for node in nodes}
+
+
+def placed(cluster: RunningCluster, *apps: str) -> dict[str, str]:
+    """Where the pods of these apps run, once all of them do."""
+
+    def look() -> dict[str, str]:
+        pods = [
+            pod
+            for pod in (cluster.client.list(PODS, "default").items if cluster.serves() else [])
+            if pod["metadata"].get("labels", {}).get("app") in apps
+        ]
+        if not all(pod.get("status", {}).get("phase") == "Running" for pod in pods):
+            return {}
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+
+    return eventually(look, BOUGHT_SECONDS, 0.2)
+
+
+def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start, tmp_path: Path) -> None:
+    cluster = start(tmp_path, "--nodes", "0")
+    on = placed(cluster, *(sample.name for sample in samples.CLOUD_SAMPLES))
+    assert len(on) == sum(sample.count for sample in samples.CLOUD_SAMPLES)
+    nodes = bought(cluster)
+    assert set(on.values()) == set(nodes), "each node that was bought is used"
+    apart = nodes[on["report-0"]]
+    assert (apart.metadata.labels or {})["dedicated"] == "analytics"
+    assert [(taint.key, taint.value) for taint in apart.spec.taints or ()] == [("dedicated", "analytics")]
+    assert (apart.metadata.annotation(fake_nodes.ANNOTATION_GROUP) or "").startswith("nodeautoprovisioning-")
+    # They are in the table, and watched like any others.
+    eventually(lambda: nodes.keys() <= {name for name, row in cluster.nodes().items() if row["used"]}, 30, 0.5)
+    said = eventually(lambda: [line for line in cluster.errors.read_text().splitlines() if "Scale-up" in line], 10)
+    assert {word for line in said for word in line.split()} >= {
+        str(node.metadata.annotation(fake_nodes.ANNOTATION_GROUP)) for node in nodes.values()
+    }
+
+
+def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "own", "machine_type": "n1-standard-4", "max": 1}]}))
+    cluster = start(tmp_path, "--nodes", "0", "--cloud", str(file))
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "3"}}}
+    spec = {"containers": [container], "nodeSelector": {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "labels": {"app": "own"}}, "spec": spec}
+    eventually(lambda: cluster.nodes() and cluster.pod("steady"), BOUGHT_SECONDS, 0.2)
+    cluster.client.create(PODS, body, "default")
+    (node,) = placed(cluster, "own").values()
+    assert bought(cluster)[node].metadata.annotation(fake_nodes.ANNOTATION_GROUP) == "own"
+    assert cluster.stop() == 0
+
+    again = start(tmp_path, "--nodes", "0", "--cloud", str(file))
+    assert list(placed(again, "own").values()) == [node]
+    assert set(bought(again)) == {node}
+
+
+def test_without_a_cloud_nothing_is_bought_and_nobody_asks_for_it(cluster: RunningCluster) -> None:
+    assert not bought(cluster)
+    assert cluster.pod("report-0") is None

@@ -1,0 +1,528 @@
+"""The autoscaler in a real manager, against the simulated cloud on a real API server."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from deploy.local.scheduler.scheduler import Scheduler
+from manager.autoscaler import books, config, loop, status
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.expander import priority
+from manager.autoscaler.loop import Autoscaler, Place
+from manager.autoscaler.rounds import Round, What
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.main import Manager
+from shared import durations, names
+from shared.api.core import ConfigMap, Node
+from shared.clock import SystemClock
+from shared.kube import node_heartbeat
+from shared.kube.client import Client, Patch
+from shared.kube.errors import NotFound
+from shared.kube.events import Recorder
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
+from shared.quantity import Amounts
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
+
+WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
+OTHER: dict[str, Any] = {**WEB, "name": "other"}
+PATIENCE_SECONDS = 60.0
+NEVER_SECONDS = 86_400  # longer than any test
+
+
+class Town:
+    """A cluster with a scheduler, a cloud, and managers that may buy there."""
+
+    def __init__(self, cluster: Cluster, namespace: str, file: Path, start_manager: StartManager) -> None:
+        self.cluster = cluster
+        self.client: Client = cluster.client
+        self.home = cluster.namespace
+        self.namespace = namespace
+        self.file = file
+        self._start_manager = start_manager
+        self._loops = Loops(CollectorRegistry())
+        Scheduler(self.client, Recorder(self.client, "scheduler", "test")).start(self._loops)
+
+    def offer(self, *groups: dict[str, Any], **more: Any) -> None:
+        """What the cloud has, from its next refresh on."""
+        whole = self.file.with_suffix(".new")
+        whole.write_text(yaml.safe_dump({"groups": list(groups), **more}))
+        whole.replace(self.file)
+
+    def manager(self, *nodes: str, **settings: Any) -> Manager:
+        return self._start_manager(
+            **{
+                "cloud_provider": "simulated",
+                "cloud_config": str(self.file),
+                "nodes": nodes,
+                "scan_interval_seconds": 0.5,
+                **settings,
+            }
+        )
+
+    def pods(self, count: int, cpu: str = "1900m", prefix: str = "p", **spec: Any) -> None:
+        for number in range(count):
+            resources = {"requests": {"cpu": cpu}}
+            whole = {"containers": [{"name": "c", "image": "none", "resources": resources}], **spec}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{prefix}{number}"}, "spec": whole}
+            self.client.create(PODS, body, self.namespace)
+
+    @property
+    def nodes(self) -> list[Node]:
+        found = self.client.list(NODES, into=Node, label_selector=f"{fake_nodes.LABEL_CLOUD}=true").items
+        return sorted(found, key=lambda node: node.metadata.name)
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The node of each pod that has one."""
+        listed = self.client.list(PODS, self.namespace).items
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName")}
+
+    def eventually_bound(self, count: int) -> dict[str, str]:
+        return eventually(lambda: self.bound if len(self.bound) == count else {}, PATIENCE_SECONDS)
+
+    def targets(self) -> dict[str, int]:
+        """What the cloud owes, by group."""
+        try:
+            found = self.client.get(CONFIGMAPS, ledger.CONFIG_MAP, self.home, into=ConfigMap)
+        except NotFound:
+            return {}
+        groups = json.loads((found.data or {})[ledger.KEY])["groups"]
+        return {name: entry.get("target", 0) for name, entry in groups.items()}
+
+    def kept(self) -> books.Books:
+        """The autoscaler's own books."""
+        found = self.client.get(CONFIGMAPS, loop.BOOKS, self.home, into=ConfigMap)
+        return books.decode((found.data or {})[loop.KEY], "the test", time.time())
+
+    def keep(self, name: str, **data: str) -> None:
+        """Writes a ConfigMap of the home namespace, whatever stands there."""
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        with contextlib.suppress(NotFound):
+            self.client.delete(CONFIGMAPS, name, self.home)
+        self.client.create(CONFIGMAPS, body, self.home)
+
+    def close(self) -> None:
+        self._loops.close()
+        for pod in self.client.list(PODS, self.namespace).items:
+            self.client.delete(PODS, pod["metadata"]["name"], self.namespace, grace_period_seconds=0)
+
+
+@pytest.fixture
+def town(server: ApiServer, cluster: Cluster, tmp_path: Path, start_manager: StartManager) -> Iterator[Town]:
+    town = Town(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager)
+    yield town
+    town.close()
+
+
+def latest(manager: Manager) -> dict[str, Any]:
+    """The last round."""
+    found: dict[str, Any] = fetch(manager, "/api/v1/decisions").json()["latest"] or {}
+    return found
+
+
+def later_rounds(manager: Manager, count: int = 3) -> None:
+    """Returns once so many rounds more are over."""
+    seen = latest(manager).get("round", 0)
+    eventually(lambda: latest(manager).get("round", 0) >= seen + count, PATIENCE_SECONDS)
+
+
+def decides(manager: Manager, group: str) -> Callable[[], dict[str, Any]]:
+    """What was decided to do with a group, in the last round."""
+
+    def decided() -> dict[str, Any]:
+        acts = latest(manager).get("decisions", [])
+        return next((act for act in acts if act["group"] == group), {})
+
+    return decided
+
+
+def test_pending_pods_become_nodes_and_are_bound(town: Town) -> None:
+    town.offer(WEB)
+    town.manager("0:10:web")
+    town.pods(4, nodeSelector={"team": "web"})  # two fit on a node
+    bound = town.eventually_bound(4)
+    assert set(bound.values()) == {node.metadata.name for node in town.nodes}
+    assert len(town.nodes) == 2
+
+
+def test_status_events_metrics_and_api_tell_of_it(town: Town) -> None:
+    town.offer(WEB)
+    manager = town.manager("0:10:web", cluster_autoscaler_metrics=True)
+    town.pods(1)
+    town.eventually_bound(1)
+    assert [event["reason"] for event in eventually(lambda: town.cluster.events("TriggeredScaleUp"))]
+    assert eventually(lambda: town.cluster.events("ScaledUpGroup"))
+    later_rounds(manager)
+    found = town.client.get(CONFIGMAPS, "cluster-autoscaler-status", town.home, into=ConfigMap)
+    said = status.read((found.data or {})[status.KEY])
+    assert said is not None
+    assert said.autoscaler_status == status.RUNNING
+    assert [each.name for each in said.node_groups] == ["web"]
+    assert found.metadata.annotation(status.ANNOTATION_LAST_UPDATED)
+    exposed = fetch(manager, "/metrics").text
+    assert 'headroom_autoscaler_nodes_added_total{group="web"} 1.0' in exposed
+    assert 'cluster_autoscaler_nodes_count{state="ready"} 1.0' in exposed
+    (group,) = fetch(manager, "/api/v1/groups").json()["groups"]
+    assert (group["id"], group["target_size"], group["mode"]) == ("web", 1, "enforce")
+
+
+def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
+    town.offer(WEB)
+    manager = town.manager("0:10:web", dry_run=True)
+    town.pods(1)
+    act = eventually(decides(manager, "web"), PATIENCE_SECONDS)
+    assert (act["what"], act["to_size"], act["done"], act["error"]) == ("increase", 1, False, "")
+    later_rounds(manager)
+    kept = [each["metadata"]["name"] for each in town.client.list(CONFIGMAPS, town.home).items]
+    assert not {loop.BOOKS, ledger.CONFIG_MAP, "cluster-autoscaler-status"} & set(kept)
+    assert not town.nodes
+    assert not town.cluster.events()
+
+
+def test_recommend_tells_and_does_nothing_and_observe_has_no_opinion(town: Town) -> None:
+    town.offer(WEB, OTHER)
+    groups = town.file.with_name("groups.yaml")
+    listed = [
+        {"name": name, "cloud_provider_group_name": name, "policy": "pending-pods", "mode": mode}
+        for name, mode in (("web", "recommend"), ("other", "observe"))
+    ]
+    groups.write_text(yaml.safe_dump({"node_groups": listed}))
+    manager = town.manager(node_groups=str(groups))
+    town.pods(1)
+    act = eventually(decides(manager, "web"), PATIENCE_SECONDS)
+    assert (act["mode"], act["to_size"], act["done"]) == ("recommend", 1, False)
+    assert [each["groups"] for each in latest(manager)["skipped"]] == [["other"]]
+    eventually(lambda: town.cluster.events("RecommendedScaleUp"))
+    later_rounds(manager)
+    assert town.targets() == {"web": 0, "other": 0}
+    assert not town.kept().requests
+
+
+def test_a_request_under_way_is_known_to_whoever_comes_next(town: Town) -> None:
+    town.offer(WEB | {"boot_seconds": NEVER_SECONDS})
+    first = town.manager("0:10:web")
+    town.pods(2)
+    eventually(lambda: town.targets() == {"web": 1}, PATIENCE_SECONDS)
+    first.close()
+    before = town.kept().requests
+    assert before["web"].nodes == 1
+    second = town.manager("0:10:web")
+    later_rounds(second)
+    assert town.targets() == {"web": 1}
+    assert town.kept().requests == before
+    town.offer(WEB)  # from now on machines boot at once, but this one does not
+    town.pods(2, prefix="more")
+    eventually(lambda: town.targets() == {"web": 2}, PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("text", ["no books", '{"version": 99}'])
+def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, text: str) -> None:
+    town.offer(WEB | {"boot_seconds": NEVER_SECONDS})
+    first = town.manager("0:10:web")
+    town.pods(2)
+    eventually(lambda: town.targets() == {"web": 1}, PATIENCE_SECONDS)
+    first.close()
+    town.keep(loop.BOOKS, **{loop.KEY: text})
+    second = town.manager("0:10:web")
+    later_rounds(second)
+    assert town.targets() == {"web": 1}
+    assert town.kept().requests["web"].nodes == 1
+
+
+def test_a_refusal_backs_the_group_off_over_a_restart_and_another_group_helps(town: Town) -> None:
+    town.offer(WEB | {"faults": {"refuse": "no such thing"}})
+    first = town.manager("0:10:web")
+    town.pods(1)
+    eventually(lambda: town.cluster.events("FailedToScaleUpGroup"), PATIENCE_SECONDS)
+    eventually(lambda: town.kept().backoffs, PATIENCE_SECONDS)
+    assert town.targets() == {"web": 0}
+    first.close()
+    town.offer(WEB)
+    second = town.manager("0:10:web")
+    later_rounds(second)
+    assert town.targets() == {"web": 0}
+    assert "in backoff after failed scale-up" in [each["reason"] for each in latest(second)["skipped"]]
+    second.close()
+    town.offer(WEB, OTHER)
+    town.manager("0:10:web", "0:10:other")
+    town.eventually_bound(1)
+    assert town.targets() == {"web": 0, "other": 1}
+
+
+def test_a_stockout_is_taken_back_and_another_group_helps(town: Town) -> None:
+    town.offer(WEB | {"faults": {"stock": 0}, "price": 0.01}, OTHER)
+    manager = town.manager("0:10:web", "0:10:other")
+    town.pods(1)
+    town.eventually_bound(1)
+    eventually(lambda: town.targets() == {"web": 0, "other": 1}, PATIENCE_SECONDS)
+    assert town.kept().backoffs["web"].code == "RESOURCE_POOL_EXHAUSTED"
+    assert eventually(lambda: town.cluster.events("ScaleUpFailed"))
+    later_rounds(manager)
+    assert town.targets() == {"web": 0, "other": 1}
+
+
+def test_nodes_that_never_register_are_given_up_and_another_group_helps(town: Town) -> None:
+    town.offer(WEB | {"faults": {"never_register": True}, "price": 0.01}, OTHER)
+    manager = town.manager("0:10:web", "0:10:other", max_node_provision_time_seconds=2)
+    town.pods(1)
+    town.eventually_bound(1)
+    eventually(lambda: town.targets() == {"web": 0, "other": 1}, PATIENCE_SECONDS)
+    assert eventually(lambda: town.cluster.events("ScaleUpTimedOut"))
+    later_rounds(manager)
+    assert town.targets() == {"web": 0, "other": 1}
+
+
+def test_nothing_is_decided_while_the_cloud_is_out_and_all_goes_on_after_it(town: Town) -> None:
+    town.offer(WEB, outage="for maintenance")
+    manager = town.manager("0:10:web")
+    town.pods(1)
+    eventually(lambda: "for maintenance" in latest(manager).get("held", ""), PATIENCE_SECONDS)
+    later_rounds(manager)
+    assert not town.nodes
+    town.offer(WEB)
+    town.eventually_bound(1)
+
+
+def test_a_group_is_created_for_what_no_group_takes_and_deleted_when_it_is_empty(town: Town) -> None:
+    town.offer(WEB | {"max": 0}, autoprovisioning={"machine_types": ["n1-standard-2", "n1-standard-4"]})
+    town.manager("0:0:web", node_autoprovisioning=True)
+    town.pods(1, nodeSelector={"team": "db"})
+    (node,) = set(town.eventually_bound(1).values())
+    (group,) = town.targets().keys() - {"web"}
+    assert group.startswith("nodeautoprovisioning-n1-standard-")
+    assert town.client.get(NODES, node)["metadata"]["labels"]["team"] == "db"
+    assert eventually(lambda: town.cluster.events("CreatedNodeGroup"))
+    eventually(lambda: not town.kept().requests, PATIENCE_SECONDS)  # it has been seen that the node came
+    town.client.delete(PODS, "p0", town.namespace, grace_period_seconds=0)
+    town.client.delete(NODES, node)  # as whoever scales down does
+    eventually(lambda: town.targets() == {"web": 0}, PATIENCE_SECONDS)
+    assert eventually(lambda: town.cluster.events("DeletedNodeGroup"))
+
+
+def test_groups_of_others_stay_as_they_are(town: Town) -> None:
+    town.offer(WEB, OTHER)
+    manager = town.manager("0:1:web")
+    town.pods(4)  # two fit on the one node that may be
+    town.eventually_bound(2)
+    later_rounds(manager)
+    assert town.targets() == {"web": 1, "other": 0}
+    assert latest(manager)["unplaced"]
+    assert fetch(manager, "/api/v1/groups").json()["foreign"] == ["other"]
+
+
+def test_groups_are_brought_up_to_their_minimum_where_that_is_wanted(town: Town) -> None:
+    town.offer(WEB | {"size": 0})
+    town.manager("2:10:web", enforce_node_group_min_size=True)
+    eventually(lambda: len(town.nodes) == 2, PATIENCE_SECONDS)
+
+
+def test_a_salvo_buys_of_several_groups_in_one_round(town: Town) -> None:
+    town.offer(WEB, OTHER | {"labels": {"team": "other"}})
+    town.pods(1, prefix="w", nodeSelector={"team": "web"})
+    town.pods(1, prefix="o", nodeSelector={"team": "other"})
+    manager = town.manager("0:10:web", "0:10:other", salvo_scale_up=True)
+    town.eventually_bound(2)
+    told = fetch(manager, "/api/v1/decisions").json()["rounds"]
+    bought = [sorted(act["group"] for act in each["decisions"] if act["done"]) for each in told]
+    assert [each for each in bought if each] == [["other", "web"]]
+
+
+def test_people_say_in_a_config_map_which_group_comes_first(town: Town) -> None:
+    town.offer(WEB, OTHER | {"labels": {"team": "other"}})
+    town.keep(priority.CONFIG_MAP, **{priority.KEY: "{10: [web], 50: [other]}"})
+    manager = town.manager("0:10:web", "0:10:other", expander="priority,price")
+    town.pods(1)
+    town.eventually_bound(1)
+    assert town.targets() == {"web": 0, "other": 1}
+    town.client.patch(CONFIGMAPS, priority.CONFIG_MAP, {"data": {priority.KEY: "nothing: [at, all"}}, town.home)
+    eventually(lambda: latest(manager)["unread"], PATIENCE_SECONDS)
+    town.pods(2, prefix="more")  # the last good order holds
+    town.eventually_bound(3)
+    assert town.targets() == {"web": 0, "other": 2}
+
+
+def test_nothing_is_bought_for_what_reclaiming_gives(town: Town) -> None:
+    town.offer(WEB)
+    cluster = town.cluster
+    cluster.configure(cpuReclaimThresholdPercent=50, memoryReclaimThresholdPercent=50)
+    manager = town.manager("0:10:web", write_burst=1, writes_per_second=0.01)  # so slow that it is not written yet
+    cluster.add_node("n1")
+    ready = {"conditions": node_heartbeat.conditions(time.time()), "allocatable": {"pods": "110"}}
+    cluster.client.patch(NODES, "n1", {"status": ready}, kind=Patch.STRATEGIC, subresource="status")
+    cluster.wait_for_metric("n1")
+    usage = {"resources": {"cpu": "1", "memory": "0"}}
+    report = {"updateTime": durations.timestamp(time.time()), "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
+    cluster.client.patch(NODEMETRICS, "n1", {"status": report}, subresource="status")
+    amounts = {names.BATCH_CPU: "500"}
+    container = {"name": "c", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    eventually(lambda: latest(manager).get("held") == "", PATIENCE_SECONDS)
+    town.pods(1, containers=[container])
+
+    def reclaimed() -> int:
+        return sum(each["reclaimed"] for each in latest(manager).get("pending", []))
+
+    eventually(lambda: reclaimed() == 1, PATIENCE_SECONDS)
+    later_rounds(manager)
+    assert town.targets() == {"web": 0}
+
+
+def test_nothing_is_bought_on_a_partial_view(town: Town, server: ApiServer) -> None:
+    town.offer(WEB)
+    town.pods(1)
+    server.fault(rule("status", "daemonsets", times=0, status=503))
+    manager = town.manager("0:10:web")
+    eventually(lambda: "daemonsets" in latest(manager).get("held", ""), PATIENCE_SECONDS)
+    later_rounds(manager)
+    assert "daemonsets" in fetch(manager, "/readyz").json()["waiting_for"]
+    assert not town.nodes
+    server.heal()
+    town.eventually_bound(1)
+
+
+def test_nothing_is_bought_on_a_view_that_may_be_stale(town: Town, server: ApiServer) -> None:
+    town.offer(WEB)
+    town.pods(1)
+    server.fault(rule("status", "pods.*watch=true", times=0, status=503))
+    manager = town.manager("0:10:web")
+    eventually(lambda: "may have changed unseen: pods" in latest(manager).get("held", ""), PATIENCE_SECONDS)
+    later_rounds(manager)
+    assert not town.nodes
+    server.heal()
+    town.eventually_bound(1)
+
+
+def test_a_pod_need_not_wait_for_the_next_scan(town: Town) -> None:
+    town.offer(WEB)
+    manager = town.manager("0:10:web", scan_interval_seconds=NEVER_SECONDS)
+    eventually(lambda: latest(manager), PATIENCE_SECONDS)
+    town.pods(1)
+    town.eventually_bound(1)
+
+
+def test_a_cloud_that_hangs_has_maybe_done_it_and_is_not_asked_twice(town: Town) -> None:
+    town.offer(WEB | {"faults": {"hang_seconds": 3}})
+    manager = town.manager("0:10:web", cloud_provider_timeout_seconds=1)
+    town.pods(1)
+    town.eventually_bound(1)  # as it was done in the end
+    later_rounds(manager)
+    assert town.targets() == {"web": 1}
+    assert town.kept().backoffs["web"].reason
+
+
+def test_of_two_managers_one_buys(town: Town) -> None:
+    town.offer(WEB)
+    managers = [town.manager("0:10:web", leader_elect=True, identity=name) for name in ("one", "two")]
+    town.pods(4)
+    town.eventually_bound(4)
+    for manager in managers:
+        later_rounds(manager)
+    assert town.targets() == {"web": 2}
+    assert sorted(latest(manager)["held"] for manager in managers) == ["", loop.NOT_LEADING]
+
+
+class Alone:
+    """An autoscaler without a manager, whose rounds are made by hand; something may happen after it has looked."""
+
+    def __init__(self, town: Town) -> None:
+        self.leads = True
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._loops = Loops(CollectorRegistry())
+        settings = AutoscalerSettings(cloud_provider="simulated", cloud_config=str(town.file), nodes=("0:10:web",))
+        registry = CollectorRegistry()
+        self.autoscaler = Autoscaler(
+            town.client,
+            settings,
+            config.load(settings),
+            Place(town.home),
+            clock=SystemClock(),
+            loops=self._loops,
+            registry=registry,
+            recorder=None,
+            is_leader=lambda: self.leads,
+            expected=self._expected,
+            offered_by=lambda _: {},
+        )
+        self._watch()
+
+    def _watch(self) -> None:
+        self.autoscaler._watching.start(self._loops)
+
+    def _expected(self, _: Sequence[Node]) -> dict[str, Amounts]:
+        self.meanwhile()
+        return {}
+
+    def round(self) -> Round:
+        return self.autoscaler.round()
+
+    def close(self) -> None:
+        self._loops.close()
+        self.autoscaler.close()
+
+
+@pytest.fixture
+def alone(town: Town) -> Iterator[Alone]:
+    """It sees a pod that needs a node."""
+    town.offer(WEB)
+    town.pods(1)
+    alone = Alone(town)
+    yield alone
+    alone.close()
+
+
+def needs_a_node(alone: Alone) -> Round | None:
+    made = alone.round()
+    return made if any(act.what is What.INCREASE for act in made.acts) else None
+
+
+def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town: Town) -> None:
+    def lose() -> None:
+        alone.leads = False
+
+    def decided() -> Round | None:
+        alone.leads = True
+        return needs_a_node(alone)
+
+    alone.meanwhile = lose
+    eventually(lambda: alone.round().held == loop.NOT_LEADING, PATIENCE_SECONDS)
+    with pytest.raises(NotFound):
+        town.kept()
+    alone.leads, alone.meanwhile = True, lambda: None
+    eventually(lambda: not alone.autoscaler.unsynced(), PATIENCE_SECONDS)
+    alone.round()  # from here on there are books
+    alone.meanwhile = lose
+    made = eventually(decided, PATIENCE_SECONDS)
+    assert made is not None
+    assert [(act.done, act.error) for act in made.acts] == [(False, "")]
+    assert town.targets() == {"web": 0}
+    assert not town.kept().requests
+
+
+def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
+    alone.meanwhile = lambda: town.keep(loop.BOOKS, **{loop.KEY: books.encode(books.Books())})
+    eventually(lambda: loop.BOOKS in alone.round().held, PATIENCE_SECONDS)
+    assert town.targets() == {"web": 0}
+    alone.meanwhile = lambda: None
+    eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+    assert town.targets() == {"web": 1}
+
+
+def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, server: ApiServer) -> None:
+    alone.round()
+    server.fault(rule("status", loop.BOOKS, method="PUT", times=0, status=403))
+    made = eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+    assert made is not None
+    assert not any(act.done for act in made.acts)
+    assert town.targets() == {"web": 0}
+    server.heal()
+    eventually(lambda: any(act.done for act in alone.round().acts), PATIENCE_SECONDS)
+    assert town.targets() == {"web": 1}

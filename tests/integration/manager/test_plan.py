@@ -1,0 +1,139 @@
+"""`headroom plan` and the API's plan on a real API server: the same answers, and never a write."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deploy import plan
+from deploy.local import kubeconfig
+from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.main import Manager
+from shared.kube.client import Client
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODES, PODS
+from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.support import eventually, schemas
+from tests.support.apiserver import ApiServer
+
+GKE, INSTANCE_TYPE = "cloud.google.com/gke-nodepool", "node.kubernetes.io/instance-type"
+WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+Planner = Callable[..., Any]
+
+
+@pytest.fixture
+def pending(server: ApiServer, cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """Makes pods that a scheduler has found no node for, gone after the test; tells their namespace."""
+    client, namespace = cluster.client, server.add_namespace()
+
+    def make(*names: str, cpu: str = "3") -> str:
+        for name in names:
+            container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+            client.create(PODS, body, namespace)
+            client.patch(PODS, name, {"status": {"conditions": [UNSCHEDULABLE]}}, namespace, subresource="status")
+        return namespace
+
+    yield make
+    for pod in client.list(PODS, namespace).items:
+        client.delete(PODS, pod["metadata"]["name"], namespace, grace_period_seconds=0)
+
+
+@pytest.fixture
+def planned(server: ApiServer, cluster: Cluster, tmp_path: Path) -> Planner:
+    """The command's answer, which keeps to its schema."""
+    kubeconfig.write(tmp_path / "kubeconfig", server.url, server.token, server.ca_file)
+
+    def answer(*flags: str) -> Any:
+        where = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--namespace", cluster.namespace]
+        found = json.loads(plan.main([*where, "-o", "json", *flags]))
+        assert list(schemas.problems(found, schemas.published("plan"))) == []
+        return found
+
+    return answer
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Path:
+    path = tmp_path / "cloud.yaml"
+    path.write_text(yaml.safe_dump({"groups": [WEB]}))
+    return path
+
+
+def state(client: Client) -> object:
+    """Everything that a plan could have changed."""
+    return [client.list(resource).items for resource in (NODES, PODS, CONFIGMAPS, EVENTS)]
+
+
+def changes(answer: Any) -> dict[str, tuple[int, int]]:
+    return {each["group"]: (each["from_size"], each["to_size"]) for each in answer["decisions"]}
+
+
+def asked(manager: Manager, **body: Any) -> httpx.Response:
+    host, port = manager.address
+    return httpx.post(f"http://{host}:{port}/api/v1/plan", json=body, timeout=60)
+
+
+def test_any_cluster_is_planned_for_without_a_word_of_configuration(
+    cluster: Cluster, planned: Planner, pending: Callable[..., str]
+) -> None:
+    cluster.add_node("pool-1", labels={GKE: "pool", INSTANCE_TYPE: "n1-standard-4"})
+    amounts = {"cpu": "4", "memory": "15Gi", "pods": "110"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
+    cluster.client.patch(NODES, "pool-1", status, subresource="status")
+    namespace = pending("a", "b", "c")
+    before = state(cluster.client)
+    answer = planned()
+    assert changes(answer) == {"pool": (1, 3)}
+    assert [row["pods"] for row in answer["pending"]] == [[f"{namespace}/{name}"] for name in "abc"]
+    assert sum(row["on_nodes"] for row in answer["pending"]) == 1
+    assert state(cluster.client) == before
+
+
+def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
+    cluster: Cluster, planned: Planner, cloud: Path, pending: Callable[..., str]
+) -> None:
+    pending("a", "b")
+    before = state(cluster.client)
+    assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
+    assert state(cluster.client) == before
+    names = {each["metadata"]["name"] for each in cluster.client.list(CONFIGMAPS, cluster.namespace).items}
+    assert ledger.CONFIG_MAP not in names
+
+
+def test_the_manager_answers_as_the_command_does_and_plans_for_what_is_not_there(
+    planned: Planner, cloud: Path, pending: Callable[..., str], start_manager: StartManager
+) -> None:
+    pending("a", "b")
+    manager = start_manager(
+        cloud_provider="simulated",
+        cloud_config=str(cloud),
+        nodes=("0:10:web",),
+        autoscaling_mode="recommend",
+        scan_interval_seconds=0.5,
+    )
+
+    def recommended() -> Any:
+        latest = fetch(manager, "/api/v1/decisions").json()["latest"]
+        return latest if latest and latest["decisions"] else None
+
+    latest = eventually(recommended, 30)
+    assert changes(latest) == changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud)))
+    assert (latest["decisions"][0]["mode"], latest["decisions"][0]["done"]) == ("recommend", False)
+    for name in ("groups", "decisions"):
+        assert list(schemas.problems(fetch(manager, f"/api/v1/{name}").json(), schemas.published(name))) == []
+    container = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    more = asked(manager, pods=[{"metadata": {"name": "new"}, "spec": {"containers": [container]}}], copies=3)
+    assert (more.status_code, changes(more.json())) == (200, {"web": (0, 5)})
+    assert changes(asked(manager, overrides={"max_nodes_total": 1}).json()) == {"web": (0, 1)}
+    assert asked(manager, overrides={"expander": "cheap"}).status_code == 400
+
+
+def test_without_an_autoscaler_there_are_no_groups(cluster: Cluster, start_manager: StartManager) -> None:
+    assert fetch(start_manager(), "/api/v1/groups").status_code == 404

@@ -1,0 +1,312 @@
+"""`headroom plan -f`: the manager's own round out of what kubectl printed, or one line for what means nothing."""
+
+import contextlib
+import copy
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy import cli, dumped_cloud, plan
+from shared.api.core import Node
+from shared.api.meta import ObjectMeta
+from shared.errors import InvalidInput
+from tests.support import schemas
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+GKE, EKS, AKS = "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"
+KARPENTER, KOPS = "karpenter.sh/nodepool", "kops.k8s.io/instancegroup"
+KWOK = "cluster-autoscaler.kwok.nodegroup/"
+CLOUD = {
+    "machine_types": [{"name": "big", "capacity": {"cpu": "8", "memory": "32Gi"}, "price": 0.3}],
+    "groups": [{"name": "web", "machine_type": "big", "min": 0, "max": 4, "size": 2}],
+    "autoprovisioning": {"machine_types": ["big"]},
+}
+
+
+def node(name: str, pool: str, machine: str = "n1-standard-4", cores: int = 4, **metadata: Any) -> dict[str, Any]:
+    amounts = {"cpu": str(cores), "memory": f"{cores * 4}Gi", "pods": "110"}
+    meta = {"name": name, "labels": {GKE: pool, INSTANCE_TYPE: machine}, **metadata}
+    return {"kind": "Node", "metadata": meta, "status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def pod(name: str, cpu: str = "3", on: str | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    placed = {"nodeName": on} if on else {}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"containers": containers, **placed, **spec},
+    }
+
+
+def dumped(tmp_path: Path, *objects: dict[str, Any]) -> Path:
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.safe_dump({"kind": "List", "items": list(objects)}))
+    return path
+
+
+def cloud(tmp_path: Path, **more: Any) -> str:
+    path = tmp_path / "cloud.yaml"
+    path.write_text(yaml.safe_dump({**CLOUD, **more}))
+    return str(path)
+
+
+def planned(path: Path, *flags: str) -> Any:
+    found = json.loads(plan.main(["-f", str(path), "-o", "json", *flags]))
+    assert list(schemas.problems(found, schemas.published("plan"))) == []
+    return found
+
+
+def changes(answer: Any) -> dict[str, tuple[int, int]]:
+    return {each["group"]: (each["from_size"], each["to_size"]) for each in answer["decisions"]}
+
+
+BOTH = (node("a1", "a"), node("b1", "b", "n1-standard-16", 16), pod("full-a", "4", "a1"), pod("full-b", "16", "b1"))
+
+
+def test_groups_come_from_the_labels_of_nodes_and_prices_from_the_tables_that_know_them(tmp_path: Path) -> None:
+    answer = planned(dumped(tmp_path, *BOTH, pod("web-0"), pod("web-1")))
+    assert changes(answer) == {"a": (1, 3)}
+    assert [(each["group"], each["machine_type"], each["chosen"]) for each in answer["options"]] == [
+        ("a", "n1-standard-4", True),
+        ("b", "n1-standard-16", False),
+    ]
+    assert answer["cost_per_hour"]["by_group"].keys() == {"a", "b"}
+    assert answer["cost_per_hour"]["added"] == pytest.approx(answer["options"][0]["rank"]["nodes_price"])
+    assert not answer["decisions"][0]["done"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "group"),
+    [
+        ({EKS: "workers"}, {}, "workers"),
+        ({AKS: "nodepool1"}, {}, "nodepool1"),
+        ({KOPS: "nodes-eu"}, {}, "nodes-eu"),
+        ({KARPENTER: "default", INSTANCE_TYPE: "m6i.large"}, {}, "default/m6i.large"),
+        ({KARPENTER: "default"}, {}, "default"),
+        ({}, {f"{KWOK}name": "fake"}, "fake"),
+        ({"something": "else"}, {}, None),
+    ],
+)
+def test_a_node_says_its_group_in_the_words_of_its_cloud(
+    labels: dict[str, str], annotations: dict[str, str], group: str | None
+) -> None:
+    found = Node(metadata=ObjectMeta(name="n", labels=labels, annotations=annotations))
+    assert dumped_cloud.group_of(found) == group
+    assert dumped_cloud.group_of(found, "something") == labels.get("something")
+
+
+def test_a_label_of_ones_own_makes_groups_and_kwok_notes_their_bounds(tmp_path: Path) -> None:
+    fake = node("k1", "", labels={"team": "x"}, annotations={f"{KWOK}min-count": "1", f"{KWOK}max-count": "2"})
+    answer = planned(dumped(tmp_path, fake, *(pod(f"p{number}") for number in range(9))), "--group-label", "team")
+    assert [(each["group"], each["to_size"], each["max_size"]) for each in answer["decisions"]] == [("x", 2, 2)]
+    assert sum(each["unplaced"] for each in answer["pending"]) == 7
+
+
+def test_flags_list_the_groups_that_may_grow(tmp_path: Path) -> None:
+    path = dumped(tmp_path, *BOTH, pod("web-0"), pod("web-1"))
+    assert changes(planned(path, "--nodes", "0:9:b")) == {"b": (1, 2)}
+    assert changes(planned(path, "--nodes", "0:2:a", "--nodes", "0:9:b", "--expander", "most-pods")) == {"b": (1, 2)}
+
+
+def test_machines_that_nobody_has_a_price_for_are_compared_by_waste(tmp_path: Path) -> None:
+    path = dumped(tmp_path, node("a1", "a", "m5.xlarge"), node("b1", "b", "m5.4xlarge", 16), pod("p", "4", "a1"))
+    more = dumped(tmp_path, *yaml.safe_load(path.read_text())["items"], pod("q", "16", "b1"), pod("web"))
+    answer = planned(more)
+    assert (changes(answer), answer["cost_per_hour"]["added"]) == ({"a": (1, 2)}, None)
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("machine_types: {m5.xlarge: 0.192, m5.4xlarge: 0.01}")
+    answer = planned(more, "--prices", str(prices))
+    assert (changes(answer), answer["cost_per_hour"]["added"]) == ({"b": (1, 2)}, 0.01)
+
+
+def test_a_simulated_clouds_file_tells_of_groups_without_nodes_and_of_such_as_could_be(tmp_path: Path) -> None:
+    path = dumped(tmp_path, pod("web-0"), pod("db", nodeSelector={"disk": "ssd"}))
+    answer = planned(path, "--cloud-config", cloud(tmp_path), "--node-autoprovisioning")
+    assert answer["outcome"] == "scale up"
+    new = [each for each in answer["options"] if not each["exists"]]
+    assert [each["labels"] for each in new] == [{"disk": "ssd"}]
+    assert {each["machine_type"] for each in answer["options"]} == {"big"}
+    assert answer["options"][0]["node_price"] == 0.3
+
+
+def test_nodes_of_a_simulated_cloud_count_as_the_size_of_their_groups(tmp_path: Path) -> None:
+    there = node("web-1", "", annotations={"kwok.x-k8s.io/node": "fake", f"{KWOK}name": "web"})
+    there["spec"] = {"providerID": "kwok:web-1"}
+    answer = planned(dumped(tmp_path, there, pod("p", "4", "web-1"), pod("q")), "--cloud-config", cloud(tmp_path))
+    assert changes(answer) == {"web": (1, 2)}
+
+
+def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
+    path = dumped(tmp_path, *BOTH, pod("web-0"), pod("huge", "99"), pod("gated", schedulingGates=[{"name": "later"}]))
+    answer = planned(path)
+    assert yaml.safe_load(plan.main(["-f", str(path), "-o", "yaml"]))["options"] == answer["options"]
+    table = plan.main(["-f", str(path)])
+    rank = answer["options"][0]["rank"]
+    for said in (
+        "2 nodes in 2 groups",
+        "2 pods: 1 get a new node, 1 get none",
+        f"{rank['nodes_price']:.4f}",
+        f"{rank['pods_price']:.4f}",
+        f"{rank['stabilized_ratio']:.3f}",
+        f"{rank['suppressed_unfitness']:.3f}",
+        f"{rank['rank']:.3f}",
+        "shop/huge, 99 cpu",
+        "a, b: Insufficient cpu",
+        "shop/gated: waiting for scheduling gates: [later]",
+        "theoretical minimum",
+    ):
+        assert said in table
+    assert all(len(line) <= 160 and line == line.rstrip() for line in table.splitlines())
+
+
+def test_what_is_not_known_of_prices_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dumped(tmp_path, node("a1", "a", "m5.large"), pod("web-0"), pod("web-1"))
+    assert "no price is known of machine type m5.large" in plan.main(["-f", str(path)])
+    assert "m5.large" not in capsys.readouterr().err
+    planned(path)
+    assert "no price is known of machine type m5.large" in capsys.readouterr().err
+
+
+def test_several_files_are_one_cluster_and_json_is_read_too(tmp_path: Path) -> None:
+    path = dumped(tmp_path, *BOTH)
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps({"kind": "List", "items": [pod("web-0")]}))
+    assert changes(planned(path, "-f", str(more))) == {"a": (1, 2)}
+
+
+def test_the_same_files_get_the_same_answer_in_any_order(tmp_path: Path) -> None:
+    objects = [*BOTH, *(pod(f"web-{number}") for number in range(5))]
+    first = planned(dumped(tmp_path, *objects))
+    again = planned(dumped(tmp_path, *reversed(objects)))
+    assert {**first, "time": ""} == {**again, "time": ""}
+
+
+def test_nothing_is_bought_for_what_nodes_will_lend_with_their_next_report(tmp_path: Path) -> None:
+    metric = {
+        "kind": "NodeMetric",
+        "metadata": {"name": "a1"},
+        "status": {
+            "updateTime": "2026-01-01T00:00:00Z",
+            "nodeMetric": {"nodeUsage": {"resources": {"cpu": "500m", "memory": "1Gi"}}},
+            "prodReclaimableMetric": {"resource": {"resources": {"cpu": "3", "memory": "8Gi"}}},
+        },
+    }
+    enabled = {"colocation-config": '{"enable": true, "midCPUThresholdPercent": 50}'}
+    config_map = {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": enabled}
+    mid = [pod(name) for name in ("mid-0", "mid-1", "mid-2")]
+    for each in mid:
+        each["spec"]["containers"][0]["resources"] = {"requests": {"kubernetes.io/mid-cpu": "1000"}}
+    objects = [node("a1", "a"), pod("prod", "4", "a1"), *mid]
+    answer = planned(dumped(tmp_path, *objects, metric, config_map))
+    assert sum(row["reclaimed"] for row in answer["pending"]) == 2, "half of four cores is Mid"
+    assert sum(row["unplaced"] for row in answer["pending"]) == 1, "an empty node has nothing that Mid could reclaim"
+    assert changes(answer) == {}
+    batch = pod("batch")
+    batch["spec"]["containers"][0]["resources"] = {"requests": {"kubernetes.io/batch-cpu": "2000"}}
+    answer = planned(dumped(tmp_path, *objects[:2], batch, metric, config_map))
+    assert changes(answer) == {"a": (1, 2)}, "an empty node is all Batch's"
+    unknown = planned(dumped(tmp_path, *objects))
+    assert sum(row["unplaced"] for row in unknown["pending"]) == 3, "nobody knows of any Mid"
+
+
+@pytest.mark.parametrize(
+    ("objects", "flags", "words"),
+    [
+        ([{"metadata": {}}], [], ["dump.yaml", "items[0]", "not a Kubernetes object"]),
+        ([pod("p")], [], ["dump.yaml", "labels", "--group-label", "--cloud-config"]),
+        ([{**pod("p"), "spec": {"containers": "none"}}], [], ["dump.yaml", "Pod p spec.containers", "none"]),
+        ([node("a", "x")], ["--group-label", "nothing"], ["'nothing'", "no node says"]),
+        ([node("a", "x")], ["--expander", "cheapest"], ["--expander", "cheapest"]),
+        ([node("a", "x")], ["--nodes", "5:1:x"], ["--nodes", "5:1:x", "above the maximum"]),
+        ([node("a", "x")], ["--max-cpu", "-1"], ["--max-cpu", "-1"]),
+        ([node("a", "x")], ["--prices", "/nowhere.yaml"], ["/nowhere.yaml"]),
+        ([node("a", "x")], ["--cloud-provider", "externalgrpc", "--cloud-config", "x"], ["--cloud-provider"]),
+        ([node("a", "x")], ["--cloud-provider", "simulated"], ["--cloud-config", "needs a file"]),
+        ([node("a", "x")], ["--cloud-config", "/nowhere.yaml"], ["/nowhere.yaml"]),
+        ([node("a", "x")], ["-o", "xml"], ["output", "xml"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it_and_status_2(
+    objects: list[dict[str, Any]],
+    flags: list[str],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["headroom", "plan", "-f", str(dumped(tmp_path, *objects)), *flags])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert said.out == ""
+    for word in words:
+        assert word in line
+
+
+JUNK = st.one_of(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False),
+    st.sampled_from(["", "x", "-5", "99999999999999999999Gi", "1e400", "2026-99-99T99:99:99Z", "a" * 300]),
+    st.sampled_from([[], {}, [1], [{}], {"cpu": "-1"}, {"cpu": "x"}, {"name": None}]),
+)
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+KEEP_AWAY = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+EVERY_KIND = [
+    *BOTH,
+    pod(
+        "web",
+        nodeSelector={"a": "b"},
+        tolerations=[{"key": "k"}],
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [KEEP_AWAY]}},
+        topologySpreadConstraints=[SPREAD],
+        overhead={"cpu": "1"},
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+    ),
+    {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": {"spec": pod("d")["spec"]}}},
+    {"kind": "NodeMetric", "metadata": {"name": "a1"}, "status": {"updateTime": "2026-01-01T00:00:00Z"}},
+    {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": "{}"}},
+    {
+        "kind": "ConfigMap",
+        "metadata": {"name": "cluster-autoscaler-priority-expander"},
+        "data": {"priorities": "1: [a]"},
+    },
+    {"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "shop"}, "spec": {"volumeName": "v"}},
+    {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {}}}},
+    {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "b"}}},
+]
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container inside, with each of its keys."""
+    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(each, dict | list):
+            yield from places(each)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whatever_stands_in_a_file_is_planned_with_or_refused(data: st.DataObject) -> None:
+    objects = copy.deepcopy(EVERY_KIND)
+    for _ in range(data.draw(st.integers(1, 3))):
+        value, key = data.draw(st.sampled_from(list(places(objects))))
+        value[key] = data.draw(JUNK)
+    with tempfile.TemporaryDirectory() as folder:
+        path = dumped(Path(folder), *objects)
+        with contextlib.suppress(InvalidInput):
+            assert planned(path, "--expander", "priority,price")["dry_run"]
+
+
+def test_a_clouds_file_that_means_nothing_is_refused_by_field(tmp_path: Path) -> None:
+    path = cloud(tmp_path, groups=[{"name": "web", "machine_type": "abacus"}])
+    with pytest.raises(InvalidInput, match=r"cloud\.yaml: groups\[0\]\.machine_type: 'abacus'"):
+        plan.main(["-f", str(dumped(tmp_path, pod("p"))), "--cloud-config", path])

@@ -1,0 +1,264 @@
+"""What the autoscaler's settings come to, and which of them are refused, by flag, file, group and field."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manager.autoscaler import config, node_groups
+from manager.autoscaler.autoprovisioning.labels import Popularity
+from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from manager.autoscaler.config import Config
+from manager.autoscaler.expander import ranking
+from manager.autoscaler.limits import Bounds
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.node_groups import Policy
+from manager.autoscaler.pricing.gce import GcePricing
+from manager.autoscaler.pricing.model import FirstPriced, Machine, PricingModel, Unpriced
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.settings import ManagerSettings
+from shared import settings as settings_module
+from shared.errors import InvalidInput
+from shared.quantity import Amounts
+
+GIB = 1 << 30
+
+
+def loaded(**settings: Any) -> Config:
+    return config.load(AutoscalerSettings(cloud_provider="simulated", **settings))
+
+
+def flags(*argv: str) -> AutoscalerSettings:
+    return settings_module.load(ManagerSettings, program="test", description="", argv=argv, environment={})
+
+
+@pytest.fixture
+def groups_file(tmp_path: Path) -> Path:
+    return tmp_path / "groups.yaml"
+
+
+def written(file: Path, *groups: dict[str, Any]) -> Path:
+    file.write_text(yaml.safe_dump({"node_groups": list(groups)}))
+    return file
+
+
+def test_flags_have_the_names_people_know() -> None:
+    settings = flags(
+        *("--cloud-provider", "simulated", "--nodes", "1:10:a", "--nodes", "0:3:b", "--max-cpu", "80"),
+        *("--min-memory", "4", "--node-autoprovisioning", "--machine-types", "n1-standard-1,n1-standard-2"),
+        *("--gpu-total", "nvidia-tesla-k80:0:4", "--scan-interval", "20s", "--max-node-provision-time", "5m"),
+        *("--expander", "priority,price", "--max-nodes-total", "100", "--balance-similar-node-groups"),
+    )
+    found = config.load(settings)
+    assert found.ownership.listed == {"a": SizeBounds(1, 10), "b": SizeBounds(0, 3)}
+    assert found.scale_up.bounds == {
+        "cpu": Bounds(None, 80),
+        "memory": Bounds(4 * GIB, None),
+        "nvidia-tesla-k80": Bounds(0, 4),
+    }
+    assert found.autoprovisioning.machine_types == {"n1-standard-1", "n1-standard-2"}
+    assert (settings.scan_interval_seconds, found.start.provision_seconds) == (20, 300)
+    assert found.scale_up.expanders == ("priority", "price")
+    assert found.uses_priorities
+    assert found.scale_up.max_nodes_total == 100
+    assert found.scale_up.estimates.balance_similar
+
+
+def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enforced() -> None:
+    found = loaded()
+    assert found.scale_up.bounds == {}
+    assert found.mode_of("any") is Mode.ENFORCE
+    assert found.ownership.prefix == "nodeautoprovisioning"
+    assert not found.autoprovisioning.enabled
+    assert found.salvo_seconds is None
+
+
+def test_the_preset_decides_what_makes_labels_popular() -> None:
+    assert loaded().autoprovisioning.popularity is Popularity.PODS
+    shipped = loaded(expander_preset="cluster-autoscaler")
+    assert shipped.autoprovisioning.popularity is Popularity.CPU
+    assert shipped.scale_up.preset is ranking.CLUSTER_AUTOSCALER
+
+
+def test_a_range_may_take_the_place_of_two_flags() -> None:
+    found = loaded(cores_total="8:64", memory_total="16:256")
+    assert found.scale_up.bounds == {"cpu": Bounds(8, 64), "memory": Bounds(16 * GIB, 256 * GIB)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"nodes": ("1:a",)}, "nodes[0]"),
+        ({"nodes": ("1:2:a", "1:3:a")}, "nodes[1]"),
+        ({"expander": "cheapest"}, "expander"),
+        ({"min_cpu": 10, "max_cpu": 5}, "min-cpu"),
+        ({"cores_total": "10:5"}, "cores-total"),
+        ({"cores_total": "1:5", "max_cpu": 5}, "cores-total"),
+        ({"memory_total": "10:5"}, "memory-total"),
+        ({"gpu_total": ("k80:4",)}, "gpu-total"),
+        ({"gpu_total": ("k80:0:4", "k80:0:5")}, "gpu-total"),
+        ({"prices": "/nowhere/prices.yaml"}, "(document)"),
+        ({"node_groups": "/nowhere/groups.yaml"}, "(document)"),
+        (
+            {"initial_node_group_backoff_duration_seconds": 60, "max_node_group_backoff_duration_seconds": 30},
+            "initial-node-group-backoff-duration",
+        ),
+    ],
+)
+def test_what_means_nothing_is_refused_by_name(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        loaded(**settings)
+    assert refused.value.field == field
+
+
+class Own:
+    """A cloud that knows the price of machines alone."""
+
+    def node_price(self, machine: Machine) -> float:
+        return 7.0
+
+    def pod_price(self, requests: Amounts) -> float:
+        raise Unpriced("not of pods")
+
+
+@pytest.mark.parametrize(
+    ("prices", "own", "kind"),
+    [
+        ("auto", None, GcePricing),
+        ("auto", Own(), FirstPriced),
+        ("provider", Own(), Own),
+        ("provider", None, type(None)),
+        ("gce", Own(), GcePricing),
+        ("none", Own(), type(None)),
+    ],
+)
+def test_prices_are_the_clouds_or_googles_as_is_wanted(prices: str, own: PricingModel | None, kind: type) -> None:
+    assert type(loaded(prices=prices).pricing(lambda: own)) is kind
+
+
+def test_what_the_cloud_has_no_price_for_has_googles() -> None:
+    model = loaded().pricing(Own)
+    assert model is not None
+    assert model.node_price(Machine({"cpu": 1000})) == 7.0
+    assert model.pod_price({"cpu": 1000}) == GcePricing().pod_price({"cpu": 1000})
+
+
+def test_a_file_of_prices_is_read_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("machine_types: {m6i.xlarge: 0.192}")
+    assert isinstance(loaded(prices=str(file)).pricing(lambda: None), FilePricing)
+    file.write_text("machine_types: {m6i.xlarge: free}")
+    with pytest.raises(InvalidInput, match=r"machine_types"):
+        loaded(prices=str(file))
+
+
+def test_groups_of_the_file_take_part_where_their_policy_says_so(groups_file: Path) -> None:
+    written(
+        groups_file,
+        {"name": "a", "cloud_provider_group_name": "as", "policy": "pending-pods", "min_nodes": 1, "max_nodes": 5},
+        {"name": "b", "cloud_provider_group_name": "bs", "policy": "both", "mode": "observe"},
+        {"name": "c", "cloud_provider_group_name": "cs"},
+        {"name": "d", "cloud_provider_group_name": "ds", "policy": "both", "dry_mode": True},
+    )
+    found = loaded(node_groups=str(groups_file))
+    assert found.ownership.listed == {"as": SizeBounds(1, 5), "bs": None, "ds": None}
+    assert [found.mode_of(each) for each in ("as", "bs", "ds")] == [Mode.ENFORCE, Mode.OBSERVE, Mode.RECOMMEND]
+
+
+def test_a_group_never_goes_further_than_all_may(groups_file: Path) -> None:
+    written(
+        groups_file,
+        {"name": "a", "cloud_provider_group_name": "as", "policy": "both", "mode": "enforce"},
+        {"name": "b", "cloud_provider_group_name": "bs", "policy": "both", "mode": "observe"},
+    )
+    found = loaded(node_groups=str(groups_file), autoscaling_mode="recommend")
+    assert [found.mode_of(each) for each in ("as", "bs", "other")] == [Mode.RECOMMEND, Mode.OBSERVE, Mode.RECOMMEND]
+
+
+def test_a_group_is_listed_once(groups_file: Path) -> None:
+    written(groups_file, {"name": "a", "cloud_provider_group_name": "as", "policy": "both"})
+    with pytest.raises(InvalidInput, match="group a: cloud_provider_group_name"):
+        loaded(nodes=("0:1:as",), node_groups=str(groups_file))
+
+
+def test_a_file_of_escalators_loads_as_it_is(groups_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    groups_file.write_text(
+        """
+node_groups:
+  - name: "shared"
+    label_key: "customer"
+    label_value: 42
+    cloud_provider_group_name: "shared-nodes"
+    min_nodes: 1
+    max_nodes: 30
+    dry_mode: false
+    taint_upper_capacity_threshold_percent: 40
+    taint_lower_capacity_threshold_percent: 10
+    slow_node_removal_rate: 2
+    fast_node_removal_rate: 5
+    scale_up_threshold_percent: 70
+    scale_up_cool_down_period: 2m
+    scale_up_cool_down_timeout: 10m
+    soft_delete_grace_period: 1m
+    hard_delete_grace_period: 10m
+    max_node_age: 0
+    aws:
+      lifecycle: spot
+"""
+    )
+    (group,) = node_groups.load(groups_file)
+    assert (group.policy, group.takes_pending_pods) == (Policy.UTILIZATION, False)
+    assert (group.label_value, group.max_node_age, group.aws.lifecycle) == ("42", "0", "spot")
+    assert group.scale_up_threshold_percent == 70
+    assert "scale_up_cool_down_timeout" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"cloud_provider_group_name": ""}, "cloud_provider_group_name"),
+        ({"policy": "sometimes"}, "policy"),
+        ({"mode": "maybe"}, "mode"),
+        ({"min_nodes": "many"}, "min_nodes"),
+        ({"min_nodes": -1}, "min_nodes"),
+        ({"min_nodes": 5, "max_nodes": 3}, "min_nodes"),
+        ({"policy": "both", "provider": "aws"}, "provider"),
+        ({"compat": "karpenter"}, "compat"),
+        ({"aws": {"resource_tagging": "yes"}}, "aws.resource_tagging"),
+    ],
+)
+def test_a_bad_group_is_refused_by_file_group_and_field(groups_file: Path, wrong: dict[str, Any], field: str) -> None:
+    written(groups_file, {"name": "a", "cloud_provider_group_name": "as", **wrong})
+    with pytest.raises(InvalidInput) as refused:
+        node_groups.load(groups_file, provider="simulated")
+    assert refused.value.field == f"node_groups[0].{field}"
+    assert str(groups_file) in refused.value.source
+
+
+@pytest.mark.parametrize("text", ["", "[]", "node_groups: 3", "node_groups: [3]", "node_groups:\n- {", "a: \t1"])
+def test_what_is_no_file_of_groups_is_refused(groups_file: Path, text: str) -> None:
+    groups_file.write_text(text)
+    with pytest.raises(InvalidInput):
+        node_groups.load(groups_file)
+
+
+def test_names_are_not_given_twice(groups_file: Path) -> None:
+    written(
+        groups_file,
+        {"name": "a", "cloud_provider_group_name": "as"},
+        {"name": "a", "cloud_provider_group_name": "bs"},
+    )
+    with pytest.raises(InvalidInput) as refused:
+        node_groups.load(groups_file)
+    assert refused.value.field == "node_groups[1].name"
+
+
+def test_a_manager_without_a_cloud_loads_nothing_of_the_autoscaler_but_its_settings() -> None:
+    look = "import sys, manager.main; print(*[each for each in sys.modules if each.startswith('manager.autoscaler')])"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.split() == ["manager.autoscaler", "manager.autoscaler.settings"]

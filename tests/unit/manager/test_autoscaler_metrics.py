@@ -1,0 +1,241 @@
+"""What a scrape shows of the autoscaler."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from manager.autoscaler.assessment import NEVER_CAME, UNREGISTERED
+from manager.autoscaler.backoff import Backoff
+from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
+from manager.autoscaler.cluster import NodeFacts
+from manager.autoscaler.cost import Cost
+from manager.autoscaler.decisions import Decision, Demand, Left, Outcome
+from manager.autoscaler.groups import Skipped
+from manager.autoscaler.health import AcceptableRange, Readiness
+from manager.autoscaler.limits import Bounds
+from manager.autoscaler.metrics import Metrics, Theirs
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident
+from manager.autoscaler.waiting import NOT_JUDGED
+from tests.unit.manager.objects import GIB, NOW
+
+POOL = GroupStatus(
+    Group("pool", 1, 5, 3),
+    Mode.RECOMMEND,
+    Readiness(ready=2, unready=1),
+    AcceptableRange(3, 3, 3),
+    healthy=False,
+    upcoming=2,
+    backoff=Backoff("none left", NOW, 300, NOW + 300, "STOCKOUT"),
+)
+STATE = ClusterState(
+    {"pool": POOL, "nap": replace(POOL, group=Group("nap", 0, 9, 0, autoprovisioned=True), backoff=None)},
+    refused={"odd": "no"},
+    foreign=frozenset({"theirs"}),
+    ungrouped=("n9",),
+    readiness=Readiness(ready=5, unready=1, not_started=1, long_unregistered=1),
+)
+SKIPPED = (
+    Skipped("a", 'exceeded quota: "big", resources: nodes; exceeded quota: "cluster-wide", resources: cpu, memory'),
+    Skipped("b", 'exceeded quota: "cluster-wide", resources: cpu'),
+    Skipped("c", "cpu"),
+)
+DECISION = Decision(
+    Outcome.GROW,
+    demands=(Demand("team", tuple(f"team/{each}" for each in range(10)), schedulable=2, reclaimed=1),),
+    skipped=SKIPPED,
+    triggered=("team/3", "team/4", "team/5"),
+    left=(Left(0, ("team/6", "team/7", "team/8", "team/9"), awaiting=True),),
+)
+ACTS = (
+    Act(What.INCREASE, "pool", from_size=3, to_size=5, done=True),
+    Act(What.INCREASE, "nap", from_size=0, to_size=3, error="quota"),
+    Act(What.INCREASE, "spare", Mode.RECOMMEND, to_size=4),
+    Act(What.CREATE_GROUP, "nap", done=True),
+    Act(What.DELETE_GROUP, "nap-old", done=True),
+    Act(What.DELETE_NODES, "pool", from_size=5, to_size=4, nodes=("id-x",), reason=UNREGISTERED, done=True),
+    Act(What.DECREASE_TARGET, "pool", from_size=4, to_size=3, reason=NEVER_CAME),
+)
+INCIDENTS = (
+    Incident(Happening.TIMED_OUT, "pool", 2),
+    Incident(Happening.CREATION_FAILED, "pool", 3, error=InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")),
+    Incident(Happening.REGISTERED, "pool", 4),
+)
+MADE = Round(
+    1,
+    NOW,
+    STATE,
+    aside={"team/young": "too young", "team/new": NOT_JUDGED},
+    decision=DECISION,
+    acts=ACTS,
+    cost=Cost(3.0, {"pool": 2.0, "": 1.0}, idle=0.5, reclaimed=0.25, avoided=0.125, unpriced=("n7",)),
+    incidents=INCIDENTS,
+)
+
+
+class Scrape:
+    """Metrics, and what a scrape of them shows."""
+
+    def __init__(self, theirs: Theirs | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, theirs)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+    def ours(self, name: str, **labels: str) -> float | None:
+        return self.value(f"headroom_autoscaler_{name}", **labels)
+
+    def theirs(self, name: str, **labels: str) -> float | None:
+        return self.value(f"cluster_autoscaler_{name}", **labels)
+
+    @property
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+
+@pytest.fixture
+def scrape() -> Scrape:
+    found = Scrape()
+    found.metrics.note(MADE)
+    return found
+
+
+def test_the_cost_is_shown_as_a_whole_and_by_where_it_goes(scrape: Scrape) -> None:
+    assert scrape.ours("cost_per_hour") == 3.0
+    assert scrape.ours("group_cost_per_hour", group="pool") == 2.0
+    assert scrape.ours("group_cost_per_hour", group="") == 1.0
+    assert scrape.ours("idle_cost_per_hour") == 0.5
+    assert scrape.ours("reclaimed_cost_per_hour") == 0.25
+    assert scrape.ours("avoided_cost_per_hour") == 0.125
+    assert scrape.ours("unpriced_nodes") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("schedulable", 2), ("reclaimed", 1), ("triggered", 3), ("left", 4), ("aside", 2)]
+)
+def test_pending_pods_are_shown_by_what_becomes_of_them(scrape: Scrape, kind: str, count: int) -> None:
+    assert scrape.ours("pending_pods", kind=kind) == count
+
+
+def test_every_group_is_shown_with_sizes_nodes_mode_health_and_backoff(scrape: Scrape) -> None:
+    sizes = [scrape.ours("group_size", group="pool", bound=each) for each in ("min", "target", "max")]
+    assert sizes == [1, 3, 5]
+    states = [scrape.ours("group_nodes", group="pool", state=each) for each in ("ready", "unready", "upcoming")]
+    assert states == [2, 1, 2]
+    assert [scrape.ours("group_mode", group="pool", mode=each) for each in Mode] == [0, 1, 0]
+    assert scrape.ours("group_healthy", group="pool") == 0
+    assert scrape.ours("group_backoff", group="pool", reason="STOCKOUT") == 1
+    assert scrape.ours("group_refused", group="odd") == 1
+    assert (scrape.ours("ungrouped_nodes"), scrape.ours("foreign_groups")) == (1, 1)
+    assert (scrape.ours("nodes", state="ready"), scrape.ours("nodes", state="longUnregistered")) == (5, 1)
+    assert (scrape.ours("cluster_healthy"), scrape.ours("held")) == (1, 0)
+
+
+def test_what_is_decided_and_done_is_counted_up(scrape: Scrape) -> None:
+    scrape.metrics.note(replace(MADE, number=2, held="not yet", decision=None, acts=ACTS[:1], incidents=()))
+    assert scrape.ours("rounds_total", result="decided") == 1
+    assert scrape.ours("rounds_total", result="held") == 1
+    assert scrape.ours("decisions_total", outcome="scale up") == 1
+    assert scrape.ours("nodes_added_total", group="pool") == 4
+    assert scrape.ours("nodes_removed_total", reason=UNREGISTERED) == 1
+    assert scrape.ours("nodes_removed_total", reason=NEVER_CAME) is None
+    assert (scrape.ours("groups_created_total"), scrape.ours("groups_deleted_total")) == (1, 1)
+    results = [scrape.ours("acts_total", what="increase", result=each) for each in ("done", "failed", "advised")]
+    assert results == [2, 1, 1]
+    assert scrape.ours("acts_total", what="decrease target", result="left") == 1
+    reasons = [scrape.ours("failures_total", reason=each) for each in ("timeout", "OutOfResources", "refused")]
+    assert reasons == [2, 3, 3]
+
+
+def test_the_last_activity_of_each_kind_is_kept(scrape: Scrape) -> None:
+    scrape.metrics.note(Round(2, NOW + 10))
+    assert scrape.ours("last_activity_seconds", activity="main") == NOW + 10
+    assert scrape.ours("last_activity_seconds", activity="scaleUp") == NOW
+
+
+def test_groups_that_are_gone_are_not_shown_and_a_blind_round_makes_nothing_free(scrape: Scrape) -> None:
+    scrape.metrics.note(Round(2, NOW + 10, held="the cloud does not answer"))
+    assert scrape.ours("held") == 1
+    assert scrape.ours("group_size", group="pool", bound="min") is None
+    assert scrape.ours("cost_per_hour") is None
+    assert scrape.ours("pending_pods", kind="left") is None
+
+
+def test_steps_are_timed() -> None:
+    scrape = Scrape(Theirs())
+    scrape.metrics.took("scaleUp", 0.2)
+    assert scrape.ours("function_duration_seconds_sum", function="scaleUp") == 0.2
+    assert scrape.theirs("function_duration_seconds_count", function="scaleUp") == 1
+
+
+def test_a_dry_run_counts_as_nothing() -> None:
+    scrape = Scrape(Theirs())
+    before = scrape.text
+    scrape.metrics.note(replace(MADE, dry_run=True))
+    assert scrape.text == before
+
+
+def test_cluster_autoscalers_names_are_there_only_on_request(scrape: Scrape) -> None:
+    assert "cluster_autoscaler_" not in scrape.text.replace("headroom_autoscaler_", "")
+
+
+@pytest.fixture
+def theirs() -> Scrape:
+    found = Scrape(Theirs({"cpu": Bounds(4, 64), "memory": Bounds(None, 1 << 40)}, 100, autoprovisioning=True))
+    nodes = [NodeFacts(name, capacity={"cpu": 3500, "memory": 8 * GIB}) for name in ("a", "b")]
+    found.metrics.note(MADE, nodes)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("cluster_safe_to_autoscale", {}, 1),
+        ("nodes_count", {"state": "ready"}, 5),
+        ("nodes_count", {"state": "notStarted"}, 1),
+        ("node_groups_count", {"node_group_type": "autoscaled"}, 1),
+        ("node_groups_count", {"node_group_type": "autoprovisioned"}, 1),
+        ("unschedulable_pods_count", {"type": "unschedulable"}, 10),
+        ("unschedulable_pods_count", {"type": "scheduler_unprocessed"}, 1),
+        ("max_nodes_count", {}, 100),
+        ("cluster_cpu_current_cores", {}, 8),
+        ("cluster_memory_current_bytes", {}, 16 * GIB),
+        ("cpu_limits_cores", {"direction": "minimum"}, 4),
+        ("cpu_limits_cores", {"direction": "maximum"}, 64),
+        ("memory_limits_bytes", {"direction": "minimum"}, None),
+        ("memory_limits_bytes", {"direction": "maximum"}, 1 << 40),
+        ("nap_enabled", {}, 1),
+        ("last_activity", {"activity": "scaleUp"}, NOW),
+        ("errors_total", {"type": "cloudProviderError"}, 1),
+        ("scaled_up_nodes_total", {"gpu_resource_name": "", "gpu_name": ""}, 2),
+        ("failed_scale_ups_total", {"reason": "timeout", "gpu_resource_name": "", "gpu_name": ""}, 1),
+        ("failed_scale_ups_total", {"reason": "cloudProviderError", "gpu_resource_name": "", "gpu_name": ""}, 1),
+        ("failed_node_creations_total", {"reason": "STOCKOUT"}, 3),
+        ("created_node_groups_total", {"group_type": "autoprovisioned"}, 1),
+        ("deleted_node_groups_total", {"group_type": "autoprovisioned"}, 1),
+        ("skipped_scale_events_count", {"direction": "up", "reason": "CPULimitReached"}, 1),
+        ("skipped_scale_events_count", {"direction": "up", "reason": "MemoryLimitReached"}, 1),
+        ("old_unregistered_nodes_removed_count", {}, 1),
+        ("node_group_target_count", {"node_group": "pool"}, None),
+    ],
+)
+def test_cluster_autoscalers_metrics_say_what_theirs_do(
+    theirs: Scrape, name: str, labels: dict[str, str], value: float | None
+) -> None:
+    assert theirs.theirs(name, **labels) == value
+
+
+def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> None:
+    scrape = Scrape(Theirs(per_group=True))
+    scrape.metrics.note(MADE)
+    sizes = [scrape.theirs(f"node_group_{each}_count", node_group="pool") for each in ("min", "max", "target")]
+    assert sizes == [1, 5, 3]
+    assert scrape.theirs("node_group_healthiness", node_group="pool") == 0
+    assert scrape.theirs("node_group_backoff_status", node_group="pool", reason="STOCKOUT") == 1
+
+
+def test_nothing_is_shown_before_the_first_round() -> None:
+    assert Scrape(Theirs()).ours("cost_per_hour") is None

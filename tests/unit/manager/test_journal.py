@@ -1,0 +1,118 @@
+"""The autoscaler's journal keeps what mattered, and a file of it that may go away at any time."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from manager.autoscaler import answers
+from manager.autoscaler.answers import Plan
+from manager.autoscaler.journal import Journal
+from manager.autoscaler.rounds import Round
+from manager.autoscaler.state import Happening, Incident
+from shared.errors import InvalidInput
+from tests.unit.manager.objects import NOW
+from tests.unit.manager.rounds import held, two_groups
+
+
+def acting(number: int) -> Round:
+    """A round that has done what it decided."""
+    made = two_groups(number)
+    return replace(made, acts=tuple(replace(act, done=True) for act in made.acts))
+
+
+def numbers(journal: Journal) -> list[int]:
+    return [each.round for each in journal.rounds()]
+
+
+def test_rounds_that_do_something_are_kept_with_all_they_say() -> None:
+    journal = Journal()
+    for number in (1, 2):
+        journal.note(acting(number))
+    assert journal.rounds() == [answers.plan(acting(2)), answers.plan(acting(1))]
+
+
+def test_advice_that_nobody_follows_is_told_once() -> None:
+    journal = Journal()
+    for number in (1, 2, 3):
+        journal.note(two_groups(number))
+    assert numbers(journal) == [1]
+
+
+def test_a_round_that_ends_like_the_one_before_is_no_news() -> None:
+    journal = Journal()
+    for number, why in enumerate(["cluster unhealthy", "cluster unhealthy", "not leader"], start=1):
+        journal.note(held(why, number))
+    journal.note(two_groups(4, acts=()))
+    journal.note(two_groups(5, acts=()))
+    assert numbers(journal) == [4, 3, 1]
+    assert journal.latest is not None
+    assert journal.latest.number == 5
+
+
+def test_what_has_happened_since_is_news() -> None:
+    journal = Journal()
+    journal.note(held("quiet", 1))
+    journal.note(Round(2, NOW, held="quiet", incidents=(Incident(Happening.REGISTERED, "a", 2, 30.0),)))
+    assert numbers(journal) == [2, 1]
+    assert journal.rounds()[0].incidents[0].what == "registered"
+
+
+def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
+    journal = Journal(capacity=3)
+    for number in range(1, 6):
+        journal.note(acting(number))
+    assert numbers(journal) == [5, 4, 3]
+    assert [each.round for each in journal.rounds(1)] == [5]
+    size = len(msgspec.json.encode(answers.plan(acting(1))))
+    small = Journal(most_bytes=2 * size + 10)
+    for number in range(1, 6):
+        small.note(acting(number))
+    assert numbers(small) == [5, 4]
+
+
+def test_what_is_brief_names_few_pods_and_counts_them_all() -> None:
+    journal = Journal()
+    journal.note(two_groups(1))
+    (short,), (whole,) = journal.rounds(brief=True), journal.rounds()
+    assert [len(row.pods) for row in whole.pending] == [row.count for row in whole.pending] == [1, 5]
+    assert [(len(row.pods), row.count) for row in short.pending] == [(1, 1), (3, 5)]
+    assert short.options == whole.options
+
+
+def test_the_last_round_is_told_also_when_it_is_no_news() -> None:
+    journal = Journal()
+    assert journal.plan() is None
+    for number in (1, 2):
+        journal.note(held("not leader", number))
+    assert journal.plan() == answers.plan(held("not leader", 2))
+    assert journal.plan() is journal.plan(), "worked out once"
+
+
+def test_every_round_that_is_kept_is_a_line_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    path.write_text('{"older": true}\n')
+    journal = Journal(str(path))
+    journal.note(two_groups(1))
+    journal.note(held("not leader", 2))
+    lines = path.read_bytes().splitlines()
+    assert len(lines) == 3
+    assert [msgspec.json.decode(line, type=Plan).round for line in lines[1:]] == [1, 2]
+
+
+def test_lines_go_to_standard_output_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    Journal("-").note(two_groups(7))
+    assert msgspec.json.decode(capsys.readouterr().out, type=Plan).round == 7
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_start_and_survived_later(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"--decisions-log: decisionsLog: .*missing"):
+        Journal(str(tmp_path / "missing" / "decisions"))
+    folder = tmp_path / "there"
+    folder.mkdir()
+    journal = Journal(str(folder / "decisions"))
+    (folder / "decisions").unlink()
+    folder.rmdir()
+    journal.note(two_groups(1))
+    assert numbers(journal) == [1]

@@ -1,0 +1,380 @@
+"""One round: what is decided of a cluster and a cloud, and what holds it."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from manager.autoscaler import books, groups, planning
+from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
+from manager.autoscaler.books import Books
+from manager.autoscaler.cloudprovider.contract import (
+    ErrorClass,
+    Group,
+    GroupSpec,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeRef,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import Unsupported
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.config import PROVIDER, Config
+from manager.autoscaler.decisions import Increase
+from manager.autoscaler.expander import priority
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.planning import Memory, Planned
+from manager.autoscaler.pricing.model import Machine
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.rounds import What
+from manager.autoscaler.scale_up import Settings
+from manager.autoscaler.world import World
+from shared import durations
+from shared.api.core import DaemonSet, Node, Pod
+from shared.names import BATCH_CPU
+from shared.quantity import Amounts
+from tests.unit.manager.clouds import MemoryCloud
+from tests.unit.manager.objects import NOW
+
+AMOUNTS = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+OLD, YOUNG = NOW - 86_400, NOW - 60
+
+
+def node(name: str, *, at: float = OLD, ready: str = "True", more: dict[str, str] | None = None) -> Node:
+    amounts = {**AMOUNTS, **(more or {})}
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": durations.timestamp(at)}
+    raw = {
+        "metadata": {"name": name, "creationTimestamp": durations.timestamp(at)},
+        "spec": {"providerID": f"id:{name}"},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
+    }
+    return msgspec.convert(raw, Node)
+
+
+def pod(name: str, requests: dict[str, str] | None = None, *, at: float = OLD, **spec: Any) -> Pod:
+    """One that the scheduler has found no place for."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    container = {"name": "c", "resources": {"requests": requests or {"cpu": "3"}}}
+    raw = {
+        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": durations.timestamp(at)},
+        "spec": {"containers": [container], **spec},
+        "status": {"conditions": [condition]},
+    }
+    return msgspec.convert(raw, Pod)
+
+
+class Cloud(MemoryCloud):
+    """One that has machines of a single kind, and makes groups of them."""
+
+    def __init__(self, *groups: Group) -> None:
+        super().__init__(*groups)
+        self.given_template = node("template")
+        self.types: Sequence[str] = ()
+        self.asked: list[GroupSpec] = []
+
+    def machine_types(self) -> Sequence[str]:
+        return self.types
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        self.asked.append(spec)
+        made = msgspec.structs.replace(
+            self.given_template,
+            metadata=msgspec.structs.replace(self.given_template.metadata, labels=dict(spec.labels)),
+        )
+        return Theoretical(spec, f"{spec.prefix}-{spec.machine_type}-{len(spec.labels)}", 1000, made)
+
+    def has(self, group: str, *nodes: Node) -> None:
+        self.members[group] += [Instance(each.spec.provider_id) for each in nodes]
+
+
+def config(*listed: str, **more: Any) -> Config:
+    decides = {"pricing": FilePricing(), **more.pop("decides", {})}
+    settings = Settings(Ownership(dict.fromkeys(listed)), **decides)
+    return Config(scale_up=settings, prices=FilePricing(), **more)
+
+
+def planned(cloud: Cloud, chosen: Config, known: Books | None = None, **more: Any) -> Planned:
+    world = {key: more.pop(key) for key in list(more) if key in World.__dataclass_fields__}
+    guard = Guard(cloud, chosen.ownership)
+    made = World(NOW, **world)
+    guard.observe([NodeRef.of(each) for each in made.nodes])
+    try:
+        return planning.plan(made, guard, known or Books(), chosen, **{"chance": random.Random(3), **more})
+    finally:
+        guard.close()
+
+
+def acts(of: Planned) -> list[tuple[What, str, int]]:
+    return [(act.what, act.group, act.to_size) for act in of.round.acts]
+
+
+def reasons(of: Planned) -> dict[str, str]:
+    assert of.round.decision is not None
+    return {each.group: each.reason for each in of.round.decision.skipped}
+
+
+def test_a_pod_that_fits_nowhere_makes_a_group_grow() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p"),))
+    assert acts(found) == [(What.INCREASE, "a", 1)]
+    assert (found.round.acts[0].mode, found.round.acts[0].done) == (Mode.ENFORCE, False)
+
+
+def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(node("n"),), pods=(pod("p"),))
+    assert acts(found) == []
+
+
+def test_what_is_on_its_way_is_not_bought_again() -> None:
+    cloud = Cloud(Group("a", 0, 5, 1))
+    cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
+    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 10, 900)
+    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"),))) == []
+    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(What.INCREASE, "a", 2)]
+
+
+def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
+    cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
+    found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
+    assert acts(found) == [(What.INCREASE, "b", 1)]
+    assert reasons(found) == {"a": planning.OBSERVED}
+
+
+def test_acts_carry_the_mode_of_their_group() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
+    assert [act.mode for act in found.round.acts] == [Mode.RECOMMEND]
+
+
+def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() -> None:
+    modes = {"advised": Mode.RECOMMEND}
+    cloud = Cloud(Group("advised", 0, 5, 0), Group("done", 0, 5, 0))
+    chosen = config("advised", "done", group_modes=modes, decides={"expanders": ("priority",)})
+    found = planned(cloud, chosen, pods=(pod("p"),), priorities="10: [advised]\n1: [done]")
+    assert [(act.group, act.mode) for act in found.round.acts] == [("advised", Mode.RECOMMEND), ("done", Mode.ENFORCE)]
+    assert [decision.advice for decision in found.decisions] == [True, False]
+    assert {each.group: each.reason for each in found.decisions[1].skipped} == {"advised": planning.RECOMMENDED}
+
+
+def test_where_every_group_is_only_recommended_all_is_advice() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
+    assert [(act.group, act.mode) for act in found.round.acts] == [("a", Mode.RECOMMEND)]
+    assert [decision.advice for decision in found.decisions] == [True]
+
+
+def test_the_order_of_what_is_known_does_not_matter() -> None:
+    def told(turn: Callable[[list[Any]], Sequence[Any]]) -> list[tuple[What, str, int]]:
+        cloud = Cloud(*turn([Group("a", 0, 5, 1), Group("b", 0, 5, 1), Group("c", 0, 5, 0)]))
+        nodes = [node("a-0"), node("b-0")]
+        cloud.has("a", nodes[0])
+        cloud.has("b", nodes[1])
+        pending = [pod(f"p{number}", {"cpu": f"{number % 3 + 1}"}) for number in range(9)]
+        return acts(planned(cloud, config("a", "b", "c"), nodes=tuple(turn(nodes)), pods=tuple(turn(pending))))
+
+    straight = told(lambda each: each)
+    assert straight
+    assert told(lambda each: each[::-1]) == straight
+
+
+def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p", at=NOW - 1),))
+    assert (found.round.held, found.round.acts, found.again_seconds) == (planning.SETTLING, (), 1.0)
+
+
+def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
+    cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
+    assert planned(cloud, chosen, pods=(pod("p"),)).round.held == planning.NO_READY_NODE
+    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).round.held
+
+
+def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
+    cloud = Cloud(Group("a", 0, 5, 1), Group("b", 0, 5, 0))
+    error = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")
+    cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING, error))
+    found = planned(cloud, config("a", "b"), pods=(pod("p"),))
+    assert acts(found) == [(What.DELETE_NODES, "a", 0), (What.INCREASE, "b", 1)]
+    assert reasons(found) == {"a": planning.CORRECTED}
+
+
+def test_a_group_that_failed_is_backed_off() -> None:
+    known = books.backed_off(Books(), "a", "no", NOW - 1, config().backoff, code="x")
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), known, pods=(pod("p"),))
+    assert (acts(found), reasons(found)) == ([], {"a": groups.BACKED_OFF})
+
+
+def test_a_group_nobody_can_judge_says_why() -> None:
+    found = planned(Cloud(Group("a", 5, 2, 0), Group("b", 0, 5, 0)), config("a", "b"), pods=(pod("p"),))
+    assert acts(found) == [(What.INCREASE, "b", 1)]
+    assert "min_size" in reasons(found)["a"]
+
+
+def test_what_cannot_be_read_is_left_out_alone() -> None:
+    broken = node("broken", more={"cpu": "many"})
+    found = planned(
+        Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(broken,), pods=(pod("p"), pod("odd", {"cpu": "much"}))
+    )
+    assert acts(found) == [(What.INCREASE, "a", 1)]
+    assert sorted(found.round.unread) == ["broken", "ns/odd"]
+
+
+def test_priorities_that_cannot_be_read_leave_the_last_good_ones() -> None:
+    cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
+    chosen = config("a", "b", decides={"expanders": ("priority", "price")})
+    memory = Memory(chosen)
+    good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
+    assert acts(good) == [(What.INCREASE, "b", 1)]
+    bad = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="[")
+    assert acts(bad) == [(What.INCREASE, "b", 1)]
+    assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
+
+
+def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
+    cloud = Cloud(Group("a", 0, 1, 0), Group("b", 0, 1, 0))
+    pending = tuple(pod(f"p{number}") for number in range(3))
+    single = planned(cloud, config("a", "b"), pods=pending)
+    assert len(single.round.acts) == 1
+    salvo = planned(cloud, config("a", "b", salvo_seconds=60.0), pods=pending)
+    assert sorted(acts(salvo)) == [(What.INCREASE, "a", 1), (What.INCREASE, "b", 1)]
+    assert len(salvo.decisions) == 2
+    assert sum(len(each.triggered) for each in salvo.decisions) == 2
+
+
+def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
+    cloud = Cloud(Group("a", 0, 1, 1))
+    cloud.types = ("m",)
+    there = node("a-0")
+    cloud.has("a", there)
+    chosen = config("a", autoprovisioning=AutoprovisioningRules(enabled=True))
+    placed = tuple(pod(f"fits{number}", {"cpu": "100m"}) for number in range(5))
+    found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
+    assert [(what, size) for what, _, size in acts(found)] == [(What.CREATE_GROUP, 1)]
+    assert [dict(spec.labels) for spec in cloud.asked if spec.labels] == [{"team": "db"}]
+
+
+def test_no_cloud_is_asked_about_groups_while_every_pod_has_a_place() -> None:
+    cloud = Cloud(Group("a", 0, 1, 0))
+    cloud.types = ("m",)
+    planned(
+        cloud, config("a", autoprovisioning=AutoprovisioningRules(enabled=True)), nodes=(node("n"),), pods=(pod("p"),)
+    )
+    assert cloud.asked == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_there_is_grows_before_another_of_the_same_kind_is_made(seed: int) -> None:
+    name = "nodeautoprovisioning-m-x"
+    cloud = Cloud(Group(name, 0, 5, 1, autoprovisioned=True))
+    cloud.types = ("m",)
+    there = node("n")
+    cloud.has(name, there)
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    full = msgspec.structs.replace(pod("full"), spec=msgspec.structs.replace(pod("full").spec, node_name="n"))
+    found = planned(cloud, chosen, nodes=(there,), pods=(full, pod("p")), chance=random.Random(seed))
+    assert acts(found) == [(What.INCREASE, name, 2)]
+
+
+def test_a_group_that_was_made_goes_when_it_is_empty_unless_it_is_needed() -> None:
+    name = "nodeautoprovisioning-m"
+    cloud = Cloud(Group(name, 0, 5, 0, autoprovisioned=True))
+    assert acts(planned(cloud, config())) == [(What.DELETE_GROUP, name, 0)]
+    assert acts(planned(cloud, config(), pods=(pod("p"),))) == [(What.INCREASE, name, 1)]
+    assert acts(planned(cloud, config(mode=Mode.OBSERVE))) == []
+    assert acts(planned(Cloud(Group(name, 0, 5, 0)), config())) == []
+
+
+def lends(amount: int) -> Callable[[Node], Amounts]:
+    return lambda _: {BATCH_CPU: amount}
+
+
+def test_a_new_node_is_bought_for_the_batch_it_will_offer() -> None:
+    cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
+    assert acts(planned(cloud, config("a"), pods=wants)) == []
+    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(2000))) == [(What.INCREASE, "a", 1)]
+    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(1999))) == []
+
+
+def test_what_comes_with_a_node_takes_of_the_batch_it_will_offer() -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    daemon = msgspec.convert(
+        {"metadata": {"name": "d", "namespace": "ns"}, "spec": {"template": {"spec": {"containers": [container]}}}},
+        DaemonSet,
+    )
+    cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
+
+    def bought(amount: int) -> bool:
+        return bool(acts(planned(cloud, config("a"), pods=wants, daemon_sets=(daemon,), offered_by=lends(amount))))
+
+    assert bought(2500)
+    assert not bought(2499)
+
+
+@pytest.mark.parametrize(("at", "more", "bought"), [(OLD, {}, False), (YOUNG, {}, True), (OLD, {BATCH_CPU: "0"}, True)])
+def test_no_batch_is_expected_where_no_node_of_the_group_ever_offers_any(
+    at: float, more: dict[str, str], bought: bool
+) -> None:
+    cloud, there = Cloud(Group("a", 0, 5, 1)), node("a-0", at=at, more=more)
+    cloud.has("a", there)
+    wants = (pod("p", {BATCH_CPU: "2000"}),)
+    found = planned(cloud, config("a"), nodes=(there,), pods=wants, offered_by=lends(3000))
+    assert bool(acts(found)) is bought
+
+
+def test_nothing_is_bought_for_what_the_next_report_gives() -> None:
+    cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
+    found = planned(
+        cloud,
+        config("a"),
+        nodes=(node("n"),),
+        pods=wants,
+        expected={"n": {BATCH_CPU: 2000}},
+        offered_by=lends(3000),
+    )
+    assert acts(found) == []
+    assert found.round.decision is not None
+    assert [each.reclaimed for each in found.round.decision.demands] == [1]
+
+
+def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() -> None:
+    cloud = Cloud(Group("a", 2, 5, 0))
+    assert acts(planned(cloud, config("a"))) == []
+    chosen = config("a")
+    enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
+    found = planned(cloud, enforcing)
+    assert acts(found) == [(What.INCREASE, "a", 2)]
+    assert found.round.acts[0].reason == planning.BELOW_MINIMUM
+
+
+def test_a_dry_run_is_marked_as_one() -> None:
+    assert planned(Cloud(), config(), dry_run=True).round.dry_run
+
+
+class Counting:
+    """A cloud's own prices; it counts how often it is asked for that of a machine."""
+
+    def __init__(self, *, offered: bool = True) -> None:
+        self.asked = 0
+        self._offered = offered
+
+    def node_price(self, machine: Machine) -> float:
+        self.asked += 1
+        if not self._offered:
+            raise Unsupported("memory", "", "no prices")
+        return 2.0
+
+    def pod_price(self, requests: Amounts) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_cloud_is_not_asked_for_the_price_of_every_node(offered: bool) -> None:
+    cloud, counting = Cloud(Group("a", 0, 50, 40)), Counting(offered=offered)
+    cloud.model = counting
+    nodes = tuple(node(f"a-{number}", more={BATCH_CPU: str(number)}) for number in range(40))
+    cloud.has("a", *nodes)
+    found = planned(cloud, replace(config("a"), prices=PROVIDER), nodes=nodes)
+    assert counting.asked == 1
+    assert found.round.cost.total == (80.0 if offered else 0.0)
+    assert len(found.round.cost.unpriced) == (0 if offered else 40)

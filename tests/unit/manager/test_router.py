@@ -1,0 +1,166 @@
+"""The autoscaler's API: groups, decisions, and plans for what is not there yet."""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from manager.autoscaler import config, planning
+from manager.autoscaler.books import Books
+from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cloudprovider.errors import Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.config import Config
+from manager.autoscaler.journal import Journal
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.rounds import Round
+from manager.autoscaler.router import MAX_BODY_BYTES, router
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.world import World
+from shared import web
+from shared.api.core import Node, NodeStatus, Pod, Quantities
+from tests.support import schemas
+from tests.unit.manager import rounds
+from tests.unit.manager.clouds import MemoryCloud
+from tests.unit.manager.objects import NOW
+
+SETTINGS = AutoscalerSettings(cloud_provider="memory", nodes=("0:5:a", "0:5:b"))
+POD = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}}
+
+
+MACHINE: Quantities = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+
+
+class Planner:
+    """Plans for an empty cluster, whose cloud has two groups of machines with 4 cores."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
+        cloud.model = FilePricing()
+        cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
+        self._guard = Guard(cloud, config.load(SETTINGS).ownership)
+        self.is_blind = False
+
+    def observe(self) -> None:
+        self._guard.observe()
+
+    def asked(self, more: Sequence[Pod], config: Config) -> Round:
+        if self.is_blind:
+            raise Unavailable("memory", "", "not observed")
+        world = World(NOW, pods=tuple(more))
+        return planning.plan(world, self._guard, Books(), config, chance=random.Random(0), dry_run=True).round
+
+    def close(self) -> None:
+        self._guard.close()
+
+
+PLANNER = Planner()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    PLANNER.observe()
+    app = FastAPI()
+    app.include_router(router(PLANNER, SETTINGS))
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    yield f"{server.url}/api/v1"
+    server.close()
+    PLANNER.close()
+
+
+def planned(url: str, **body: Any) -> Any:
+    answer = httpx.post(f"{url}/plan", json=body, timeout=30)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert list(schemas.problems(found, schemas.published("plan"))) == []
+    return found
+
+
+def test_before_the_first_round_nothing_is_known(url: str) -> None:
+    assert httpx.get(f"{url}/groups").json()["time"] is None
+    assert httpx.get(f"{url}/decisions").json() == {"latest": None, "rounds": []}
+
+
+def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
+    journal = Journal()
+    for number in (1, 2, 3):
+        journal.note(replace(rounds.everything(), number=number))
+    planner = Planner()
+    planner.journal = journal
+    app = FastAPI()
+    app.include_router(router(planner, SETTINGS))
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    try:
+        groups = httpx.get(f"{server.url}/api/v1/groups").json()
+        decisions = httpx.get(f"{server.url}/api/v1/decisions?limit=2").json()
+        brief = httpx.get(f"{server.url}/api/v1/decisions?limit=1&brief=true").json()
+    finally:
+        server.close()
+        planner.close()
+    assert list(schemas.problems(groups, schemas.published("groups"))) == []
+    assert list(schemas.problems(decisions, schemas.published("decisions"))) == []
+    assert [each["id"] for each in groups["groups"]] == ["small"]
+    assert (decisions["latest"]["round"], [each["round"] for each in decisions["rounds"]]) == (3, [3, 2])
+    assert [len(each["pending"][1]["pods"]) for each in (brief["latest"], *brief["rounds"])] == [3, 3]
+
+
+def test_without_a_question_it_is_planned_for_what_waits(url: str) -> None:
+    answer = httpx.post(f"{url}/plan", timeout=30)
+    assert (answer.status_code, answer.json()["outcome"]) == (200, "no pod needs a new node")
+
+
+def test_pods_that_are_not_there_yet_are_planned_for(url: str) -> None:
+    plan = planned(url, pods=[POD], copies=3)
+    (decision,) = plan["decisions"]
+    assert (decision["what"], decision["to_size"], decision["done"], plan["dry_run"]) == ("increase", 3, False, True)
+    assert plan["pending"][0]["pods"] == ["default/web-0", "default/web-1", "default/web-2"]
+    assert plan["options"][0]["rank"]["nodes_price"] > 0
+
+
+def test_settings_may_be_others_for_once(url: str) -> None:
+    plan = planned(url, pods=[POD], copies=3, overrides={"max_nodes_total": 1})
+    assert sum(each["to_size"] for each in plan["decisions"]) == 1
+    assert planned(url, pods=[POD], copies=3)["decisions"][0]["to_size"] == 3, "for once alone"
+    steps = planned(url, pods=[POD], overrides={"expander": "least-nodes,price"})["steps"]
+    assert [each["expander"] for each in steps] == ["least-nodes", "price"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{", ["(body)"]),
+        ('{"pod": []}', ["pod"]),
+        ('{"copies": 0}', ["copies", ">= 1"]),
+        (json.dumps({"pods": [POD], "overrides": {"expander": "cheap"}}), ["expander", "cheap"]),
+        (json.dumps({"overrides": {"expander_preset": "mine"}}), ["overrides.expander_preset"]),
+        (json.dumps({"overrides": {"prices": "/etc/passwd"}}), ["prices"]),
+        (json.dumps({"overrides": {"max_cpu": -1}}), ["overrides.max_cpu"]),
+        (json.dumps({"pods": [{**POD, "spec": {"nodeName": "n"}}]}), ["pods[0].spec.nodeName", "n"]),
+        (json.dumps({"pods": [{"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}]}), ["pods[0]"]),
+        (json.dumps({"pods": [{"spec": {"containers": 3}}]}), ["pods[0].spec.containers"]),
+        (json.dumps({"pods": [POD] * 11, "copies": 10_000}), ["copies", "100000"]),
+    ],
+)
+def test_a_question_that_means_nothing_is_refused_by_field(url: str, body: str, words: list[str]) -> None:
+    answer = httpx.post(f"{url}/plan", content=body)
+    assert answer.status_code == 400
+    for word in ["POST /api/v1/plan" if "expander" not in words else "--expander", *words]:
+        assert word in answer.json()["detail"]
+
+
+def test_what_is_too_large_or_cannot_be_known_is_told_as_such(url: str) -> None:
+    assert httpx.post(f"{url}/plan", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
+    PLANNER.is_blind = True
+    try:
+        answer = httpx.post(f"{url}/plan")
+    finally:
+        PLANNER.is_blind = False
+    assert (answer.status_code, "not observed" in answer.text) == (503, True)
