@@ -15,7 +15,7 @@ from shared import durations, names, quantity
 from shared.clock import Clock, SystemClock
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
@@ -36,6 +36,10 @@ class Cluster:
             for item in self.client.list(resource).items:
                 with contextlib.suppress(NotFound):
                     self.client.delete(resource, item["metadata"]["name"])
+        for pod in self.client.list(PODS).items:  # others' pods that wait for a node would get one bought
+            with contextlib.suppress(NotFound):
+                meta = pod["metadata"]
+                self.client.delete(PODS, meta["name"], meta["namespace"], grace_period_seconds=0)
         for event in self.events():
             with contextlib.suppress(NotFound):
                 self.client.delete(EVENTS, event["metadata"]["name"], event["metadata"]["namespace"])
