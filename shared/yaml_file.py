@@ -1,8 +1,9 @@
 """YAML files of the user's, read into structs that refuse what they do not know."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -14,10 +15,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
+def parse(text: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
+    """What the text says. Raises yaml.YAMLError, whatever is wrong."""
+    try:
+        return read(text)
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # its readers of dates, numbers, truths and nests raise whatever happens to them
+        raise yaml.YAMLError(f"cannot be read: {error!r}") from error
+
+
 def load(path: Path, kind: type[S]) -> S:
     """Raises InvalidInput naming file, field and value. An empty file is an empty mapping."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidInput(source=str(path), field="(document)", value=path.name, problem=str(error)) from error
     document = {} if document is None else document

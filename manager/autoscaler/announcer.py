@@ -38,11 +38,6 @@ class Announcer:
         self._max_nodes_total = max_nodes_total
         self._before: Status | None = None
 
-    def initializing(self, now: float) -> None:
-        """Not all of the cluster has been seen yet."""
-        if self._may_write():
-            self._write(lambda _: status.initializing(now), now)
-
     def announce(self, made: Round, uids: Mapping[str, str] | None = None) -> None:
         """A round is over. `uids` are those of pods by "namespace/name"."""
         self._journal.note(made)
@@ -52,17 +47,17 @@ class Announcer:
         if self._recorder is not None:
             for told in telling.events(made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total):
                 self._recorder.event(*told)
-        self._write(lambda before: status.of(made, before), made.time)
+        self._write(made)
 
-    def _write(self, say: Callable[[Status | None], Status], now: float) -> None:
+    def _write(self, made: Round) -> None:
         if self._kept is None:
             return
         try:
             if self._before is None:
                 text, _ = self._kept.read()
                 self._before = None if text is None else status.read(text)
-            said = say(self._before)
-            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(now)})
+            said = status.of(made, self._before)
+            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(made.time)})
             self._before = said
         except HeadroomError as error:
             self._before = None

@@ -275,6 +275,7 @@ def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rul
         unregistered=unregistered,
         failed=failed,
         short={name: each for name, each in books.short.items() if kept(name)},
+        made_as={name: each for name, each in books.made_as.items() if kept(name)},
     )
 
 
@@ -371,6 +372,7 @@ def _corrections(look: _Look, rules: Rules, *, healthy: bool, timed_out: int, sh
     overdue = look.overdue[: max(0, target - least)]
     if overdue:
         act(What.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
+    broken = broken[: max(0, target)]  # the cloud itself is at what it has lowered its target for
     if broken:
         act(What.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
     returned = min(short or timed_out, look.returnable, max(0, target - group.min_size))
@@ -382,7 +384,7 @@ def _corrections(look: _Look, rules: Rules, *, healthy: bool, timed_out: int, sh
 def _status(look: _Look, books: Books, rules: Rules, now: float) -> GroupStatus:
     group = look.seen.group
     request, backoff = books.requests.get(group.id), bookkeeping.backoff_of(books, group.id, now)
-    elsewhere = _asked_by_others(look, books, now)
+    elsewhere, untold = _asked_by_others(look, books, now), _untold(look, request, backoff, now)
     acceptable = health.acceptable_range(
         target=group.target_size,
         long_unregistered=look.readiness.long_unregistered,
@@ -398,7 +400,8 @@ def _status(look: _Look, books: Books, rules: Rules, now: float) -> GroupStatus:
         healthy=health.is_group_healthy(
             known, target=group.target_size, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
         ),
-        upcoming=_upcoming(look, request, backoff, elsewhere),
+        upcoming=_upcoming(look, request, backoff, elsewhere, untold),
+        untold=untold,
         request=request,
         backoff=backoff,
         errors=tuple(each.error for each in look.broken if each.error is not None),
@@ -416,14 +419,23 @@ def _asked_by_others(look: _Look, books: Books, now: float) -> int:
     return look.booting + (look.missing if fresh else 0)
 
 
-def _upcoming(look: _Look, request: Request | None, backoff: Backoff | None, elsewhere: int) -> int:
+def _untold(look: _Look, request: Request | None, backoff: Backoff | None, now: float) -> int:
+    """What the cloud has accepted and does not tell yet: else it would be bought once more in every round."""
+    if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
+        return 0
+    return max(0, request.to_size - look.target)
+
+
+def _upcoming(look: _Look, request: Request | None, backoff: Backoff | None, elsewhere: int, untold: int) -> int:
     # What has failed never comes, and counts towards the target until it is deleted.
     hoped = health.upcoming(
         look.readiness,
-        target=max(0, look.target - len(look.broken)),
+        target=max(0, look.target + untold - len(look.broken)),
         pending_increase=request.nodes if request is not None else elsewhere,
     )
     if request is None:
         return min(hoped, elsewhere)
+    if backoff is None or backoff.code == bookkeeping.CLOUD_PROVIDER_ERROR:
+        return hoped  # where there was no answer, the target says what became of the increase
     # One part of an increase failed, another is on its way: its pods need no second node.
-    return min(hoped, look.booting) if backoff is not None else hoped
+    return min(hoped, look.booting)

@@ -4,7 +4,7 @@ Written before the cloud is asked (`requested`), so that whoever comes after a c
 right when the cloud refuses (`failed`). All steps are pure; times are Unix seconds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,10 +16,12 @@ from manager.autoscaler.state import Request
 from shared.errors import InvalidInput
 
 VERSION = 1
+CLOUD_PROVIDER_ERROR = "cloudProviderError"  # the code of a backoff after the cloud has refused, or not answered
 MOST_AHEAD_SECONDS = (
     3600.0  # clocks of two processes may differ; books from further ahead are not of this cluster's time
 )
 MOST_SECONDS = 30 * 24 * 3600.0  # no increase and no backoff takes longer
+MOST_REASON = 500  # characters: a cloud may say more than a ConfigMap holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Shortage:
 
 class Books(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By group. `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the
-    provider ids of instances that could not be made, and were told of.
+    provider ids of instances that could not be made, and were told of. `made_as`: the id a created group had as a
+    candidate, which others of its kind have again.
     """
 
     version: int = VERSION
@@ -45,6 +48,7 @@ class Books(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unregistered: Mapping[str, Mapping[str, float]] = {}
     failed: Mapping[str, tuple[str, ...]] = {}
     short: Mapping[str, Shortage] = {}
+    made_as: Mapping[str, str] = {}
 
 
 _DECODER = msgspec.json.Decoder(Books)
@@ -76,6 +80,11 @@ def requested(books: Books, increase: Increase, now: float, deadline_seconds: fl
     return msgspec.structs.replace(books, requests={**books.requests, increase.group: request})
 
 
+def created(books: Books, groups: Iterable[str], candidate: str) -> Books:
+    """These groups were made of a candidate."""
+    return msgspec.structs.replace(books, made_as={**books.made_as, **dict.fromkeys(groups, candidate)})
+
+
 def failed(
     books: Books,
     increase: Increase,
@@ -83,7 +92,7 @@ def failed(
     now: float,
     times: BackoffTimes,
     *,
-    code: str = "cloudProviderError",
+    code: str = CLOUD_PROVIDER_ERROR,
     in_doubt: bool = False,
 ) -> Books:
     """The cloud did not do it: the group is backed off. `in_doubt`: it may have done it all the same (no answer, or one
@@ -111,9 +120,16 @@ def without_nodes(books: Books, group: str, nodes: int) -> Books:
 
 
 def backed_off(books: Books, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Books:
-    """The group has failed, or could not be created (then its id as yet)."""
-    found = backoff.failed(books.backoffs.get(group), times, now, reason, code)
-    return msgspec.structs.replace(books, backoffs={**books.backoffs, group: found})
+    """The group has failed, or could not be created (then its id as yet).
+
+    A created one fails together with its candidate: else the next of its kind would be made at once, and fail alike.
+    """
+    reason, code = reason[:MOST_REASON], code[:MOST_REASON]
+    found = {
+        each: backoff.failed(books.backoffs.get(each), times, now, reason, code)
+        for each in (group, books.made_as.get(group, group))
+    }
+    return msgspec.structs.replace(books, backoffs={**books.backoffs, **found})
 
 
 def backoff_of(books: Books, group: str, now: float) -> Backoff | None:

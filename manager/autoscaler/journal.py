@@ -77,7 +77,7 @@ class Journal:
             self._latest = of
             ended, before = _end(of), self._ended
             self._ended = ended
-        if not of.incidents and ended == before and not any(act.done or act.error for act in of.acts):
+        if not of.incidents and ended == before and not any(act.done for act in of.acts):
             return
         plan = answers.plan(of)
         self._answer = of, plan

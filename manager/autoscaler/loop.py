@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 BOOKS = "headroom-autoscaler-books"
 KEY = "books"
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
-CLOUD_PROVIDER_ERROR = "cloudProviderError"
 NOT_LEADING = "another replica leads"
 
 PAUSE_SECONDS = 0.5  # between two rounds at least
@@ -142,6 +141,8 @@ class Autoscaler:
         """
         if missing := self.unsynced():
             raise Unavailable(self._guard.name, "", f"not all has been seen yet: {', '.join(missing)}")
+        if not self._leads:  # what this process has seen of the cloud, if anything, is long past
+            raise Unavailable(self._guard.name, "", NOT_LEADING)
         world = self._watching.world(self._clock.now())
         with self._cloud_lock:
             return planning.plan(
@@ -180,9 +181,10 @@ class Autoscaler:
             self._woken.clear()
             productive = False
             try:
-                productive = any(act.done for act in self.round().acts)
+                # What is put right is for the cloud to show first: asked again at once, it would be done twice.
+                productive = any(act.done and act.what is What.INCREASE for act in self.round().acts)
             except Exception:
-                logger.exception("the round broke down")
+                logger.exception("the round could not be told of")
             pause = self._settings.scan_interval_seconds
             if self._again_seconds is not None:
                 pause = min(pause, self._again_seconds)
@@ -203,7 +205,6 @@ class Autoscaler:
                 self._state = ClusterState()
                 made = self._held(now, NOT_LEADING)
             elif missing := self._watching.unsynced():
-                self._announcer.initializing(now)
                 made = self._held(now, f"not all has been seen yet: {', '.join(missing)}")
             elif stale := self._watching.stale():
                 made = self._held(now, f"what there is may have changed unseen: {', '.join(stale)}")
@@ -213,6 +214,9 @@ class Autoscaler:
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
             made = self._held(now, str(error))
+        except Exception as error:  # a mistake of ours is to be seen where everything else is, too
+            logger.exception("the round broke down")
+            made = self._held(now, f"the round broke down: {error!r}")
         self._state = made.state
         if self._leads or led:
             self._metrics.note(made, () if planned is None else planned.outlook.current.nodes)
@@ -260,11 +264,8 @@ class Autoscaler:
         for number, decision in enumerate(decisions):
             for creation in decision.creations:
                 act = creations[creation.group, decision.advice]
-                act, after = self._created(act, creation, decisions[number], planned)
-                decisions[number] = after
+                act, decisions[number], kept = self._created(act, creation, decisions[number], kept, planned)
                 done.append(act)
-                if act.error:
-                    kept = self._backed_off(kept, act, made.time)
         increased, kept = self._increased(decisions, kept, made.time)
         done += increased
         done += [self._group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
@@ -280,21 +281,29 @@ class Autoscaler:
         )
 
     def _corrected(self, act: Act) -> Act:
-        refs = [NodeRef(each, each) for each in act.nodes]
         if act.what is What.DELETE_NODES:
-            return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True))
+            # All of them had no Node; who has registered while the cloud was asked may be at work already.
+            here = self._watching.provider_ids()
+            refs = [NodeRef(each, each) for each in act.nodes if each not in here]
+            act = replace(act, nodes=tuple(ref.name for ref in refs), to_size=act.from_size - len(refs))
+            return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True)) if refs else act
         return self._done(act, lambda: self._guard.decrease_target(act.group, act.from_size - act.to_size))
 
     def _group_deleted(self, act: Act) -> Act:
         return self._done(act, lambda: self._guard.delete_group(act.group))
 
-    def _created(self, act: Act, creation: Creation, decision: Decision, planned: Planned) -> tuple[Act, Decision]:
-        """The group itself, empty, and the decision with what its nodes go to."""
+    def _created(
+        self, act: Act, creation: Creation, decision: Decision, kept: Books, planned: Planned
+    ) -> tuple[Act, Decision, Books]:
+        """The group itself, empty, the decision with what its nodes go to, and the books after it."""
         made: list[Created] = []
         act = self._done(act, lambda: made.append(self._guard.create_group(creation.spec)))
+        if act.error:
+            return act, decision, self._backed_off(kept, act, planned.round.time)
         if not made:
-            return act, decision
+            return act, decision, kept
         created = made[0]
+        kept = bookkeeping.created(kept, (each.id for each in (created.main, *created.extras)), creation.group)
         templates = {}
         for group in (created.main, *created.extras):
             try:
@@ -303,7 +312,7 @@ class Autoscaler:
             except (ProviderError, InvalidInput) as error:
                 logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
         after = scale_up.after_creation(decision, creation, created, templates, planned.settings)
-        return replace(act, group=created.main.id, max_size=created.main.max_size), after
+        return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def _increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:
         """All increases, noted first and put right in the books afterwards."""
@@ -365,7 +374,8 @@ class Autoscaler:
         return replace(act, done=True)
 
     def _backed_off(self, kept: Books, act: Act, now: float) -> Books:
-        return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=CLOUD_PROVIDER_ERROR)
+        code = bookkeeping.CLOUD_PROVIDER_ERROR
+        return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=code)
 
     def _provision_seconds(self, group: str) -> float:
         seen = self._guard.observed.groups.get(group)

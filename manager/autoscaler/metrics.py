@@ -130,6 +130,7 @@ class _Ours:
                     self._created.inc()
                 case What.DELETE_GROUP:
                     self._deleted.inc()
+                    self._added.remove(act.group)  # created ones come under ever new names
                 case What.DELETE_NODES | What.DECREASE_TARGET:
                     self._removed.labels(act.reason).inc(act.from_size - act.to_size)
         for incident in made.incidents:

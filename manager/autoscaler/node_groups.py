@@ -28,11 +28,12 @@ from msgspec import Meta
 
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.modes import Mode
+from shared import yaml_file
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
-Percent = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=0, lt=1_000_000_000)]
 
 
 class Policy(enum.StrEnum):
@@ -66,8 +67,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     label_key: str = ""
     label_value: str = ""
     cloud_provider_group_name: str = ""
-    min_nodes: Annotated[int, Meta(ge=0)] = 0
-    max_nodes: Annotated[int, Meta(ge=0)] = 0
+    min_nodes: Size = 0
+    max_nodes: Size = 0
     dry_mode: bool = False
     scale_on_starve: bool = False
     taint_upper_capacity_threshold_percent: int = 0
@@ -110,7 +111,7 @@ def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
     """All groups of the file; `provider` is the one there is. Raises InvalidInput naming file, group and field."""
     try:
         # Of several documents Escalator reads the first.
-        document = next(yaml.safe_load_all(path.read_text(encoding="utf-8")), None)
+        document = yaml_file.parse(path.read_text(encoding="utf-8"), lambda text: next(yaml.safe_load_all(text), None))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidInput(source=str(path), field="(document)", value=path.name, problem=str(error)) from error
     listed = document.get("node_groups") if isinstance(document, dict) else None

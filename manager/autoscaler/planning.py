@@ -6,8 +6,8 @@ plan` and the API ask the same function; who acts on its result is another matte
 
 import functools
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -60,6 +60,7 @@ SETTLING = "all pending pods are new: their owners may be making more"
 OBSERVED = "its mode is observe"
 RECOMMENDED = "its mode is recommend"
 CORRECTED = "its size is being put right first"
+UNTOLD = "the cloud does not yet tell the size it was given last"
 BELOW_MINIMUM = "below its minimum"
 EMPTY = "created here, and empty"
 
@@ -285,15 +286,27 @@ class Outlook:
     @cached_property
     def current(self) -> Snapshot:
         """Nodes there and on their way."""
+        upcoming = {group: count for group, count in self.upcoming.items() if group in self.templates}
         found = cluster.snapshot(
-            [(node, self.assessed.node_states[node.metadata.name]) for node in self.world.nodes],
+            self._nodes(upcoming),
             self.placed,
             surroundings=self.world.surroundings,
-            upcoming=[
-                (self.templates[group], count) for group, count in self.upcoming.items() if group in self.templates
-            ],
+            upcoming=[(self.templates[group], count) for group, count in upcoming.items()],
         )
         self.unread.update(found.refused)
+        return found
+
+    def _nodes(self, upcoming: Mapping[str, int]) -> list[tuple[Node, NodeState]]:
+        """Those there are; one that has not started and that nothing upcoming stands for counts towards limits, too."""
+        stood_for = Counter(upcoming)
+        found = []
+        for node in self.world.nodes:
+            name = node.metadata.name
+            state, group = self.assessed.node_states[name], self.cloud.observed.group_of_node.get(name, "")
+            if state is NodeState.NOT_STARTED:
+                stood_for[group] -= 1
+                state = state if stood_for[group] >= 0 else NodeState.UNREADY
+            found.append((node, state))
         return found
 
     @property
@@ -315,6 +328,8 @@ class Outlook:
                 barred = OBSERVED
             elif group in corrected:
                 barred = CORRECTED
+            elif status.untold:
+                barred = UNTOLD
             found.append(
                 GroupState(
                     status.group,
@@ -415,7 +430,7 @@ def _followed(situation: Situation, outlook: Outlook, settings: Settings, chance
     done = _salvo(replace(situation, groups=enforced), outlook, settings, chance)
     return [
         *(replace(decision, advice=True) for decision in decisions),
-        *(decision for decision in done if decision.outcome is Outcome.GROW),
+        *(decision for decision in done if decision.outcome is Outcome.GROW or decision.increases),
     ]
 
 

@@ -1,5 +1,6 @@
 """The autoscaler's part of the API: the groups, what was decided and why, and what would be under other conditions."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
@@ -26,6 +27,7 @@ from shared.quantity import QuantityError
 
 MAX_BODY_BYTES = 8 << 20
 MOST_PODS = 100_000  # of one question
+MOST_NAME = 253  # characters, as for the API server; every copy has its own
 MOST_ROUNDS = 20  # of one answer, where nobody says how many
 SOURCE = "POST /api/v1/plan"
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
@@ -70,6 +72,7 @@ _REQUEST = msgspec.json.Decoder(PlanRequest)
 def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     """The routes; `settings` are those that overrides go before."""
     routes, journal = APIRouter(prefix="/api/v1"), autoscaler.journal
+    one_at_a_time = asyncio.Lock()  # or plans would take all threads there are, and probes wait behind them
 
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
@@ -103,7 +106,8 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     async def plan(request: Request) -> Response:
         try:
             body = await web.body(request, MAX_BODY_BYTES)
-            return await run_in_threadpool(lambda: _json(planned(autoscaler, settings, body)))
+            async with one_at_a_time:
+                return await run_in_threadpool(lambda: _json(planned(autoscaler, settings, body)))
         except web.TooLarge as error:
             raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes") from error
         except InvalidInput as error:
@@ -156,6 +160,10 @@ def _is_pending(pod: Pod, where: str) -> bool:
         raise InvalidInput(
             source=SOURCE, field=f"{where}.spec.nodeName", value=pod.spec.node_name, problem="it has a node already"
         )
+    for field, value in (("name", pod.metadata.name), ("namespace", pod.metadata.namespace)):
+        if len(value) > MOST_NAME:
+            problem = f"longer than {MOST_NAME} characters"
+            raise InvalidInput(source=SOURCE, field=f"{where}.metadata.{field}", value=value, problem=problem)
     try:
         pods.requests(pod)
     except QuantityError as error:

@@ -22,7 +22,7 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = ""
     cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration")] = ""
     cloud_provider_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="how long one question to the cloud may take")
+        float, Meta(gt=0, le=_MOST_SECONDS, description="how long one question to the cloud may take")
     ] = 30.0
     autoscaling_mode: Annotated[
         str,
@@ -39,7 +39,11 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     node_groups: Annotated[str, Meta(description="file with node groups, in Escalator's form")] = ""
     node_autoprovisioning: Annotated[bool, Meta(description="create the group that is missing")] = False
     autoprovisioning_prefix: Annotated[
-        str, Meta(min_length=1, description="what names of created groups begin with; such groups are the autoscaler's")
+        str,
+        Meta(
+            pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$",  # an id may be a path, of which this begins the last part
+            description="what names of created groups begin with; such groups are the autoscaler's",
+        ),
     ] = "nodeautoprovisioning"
     machine_types: Annotated[
         tuple[str, ...], Meta(description="machine types that groups are created of; empty: all the cloud has")
@@ -97,7 +101,7 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_nodes_total: Annotated[int, Meta(ge=0, description="nodes in the cluster at most; 0: any number")] = 0
     enforce_node_group_min_size: Annotated[bool, Meta(description="bring groups up to their minimum")] = False
 
-    scan_interval_seconds: Annotated[float, Meta(ge=0.1, description="between two rounds")] = 10.0
+    scan_interval_seconds: Annotated[float, Meta(ge=0.1, le=_MOST_SECONDS, description="between two rounds")] = 10.0
     frequent_loops_enabled: Annotated[
         bool, Meta(description="begin a round at once when a pod turns unschedulable, and after one that did something")
     ] = True

@@ -50,7 +50,9 @@ class Incident:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """One group of ours. `upcoming` nodes were asked for and are not up; `nodes` are the names of those registered."""
+    """One group of ours. `upcoming` nodes were asked for and are not up, `untold` of them not even in the target that
+    the cloud tells; `nodes` are the names of those registered.
+    """
 
     group: Group
     mode: Mode
@@ -58,6 +60,7 @@ class GroupStatus:
     acceptable: AcceptableRange
     healthy: bool
     upcoming: int = 0
+    untold: int = 0
     request: Request | None = None
     backoff: Backoff | None = None
     errors: tuple[InstanceError, ...] = ()

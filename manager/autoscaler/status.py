@@ -9,11 +9,12 @@ from typing import TypedDict
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from manager.autoscaler.health import Readiness
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.state import ClusterState, GroupStatus
-from shared import durations
+from shared import durations, yaml_file
 from shared.api.meta import Wire, prepared
 
 KEY = "status"  # in the ConfigMap's data
@@ -102,14 +103,12 @@ class Status(Wire, frozen=True):
     node_groups: tuple[GroupEntry, ...] = ()
 
 
-def initializing(now: float) -> Status:
-    """Before the first round."""
-    return Status(go_time(now), INITIALIZING)
-
-
 def of(made: Round, before: Status | None = None) -> Status:
-    """That of a round; what is as it was `before` has been so since then."""
+    """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
     state, probed = made.state, durations.timestamp(made.time)
+    if made.held and state == ClusterState():
+        seen = before or Status("", INITIALIZING)
+        return replace(seen, time=go_time(made.time), autoscaler_status=INITIALIZING, message=_cut(made.held))
     known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
     wide = before.cluster_wide if before is not None else None
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
@@ -137,8 +136,8 @@ def document(status: Status) -> str:
 def read(text: str) -> Status | None:
     """What `document` wrote; None for anything else, as it only says since when."""
     try:
-        return msgspec.convert(yaml.load(text, _Loader), Status)
-    except (yaml.YAMLError, msgspec.ValidationError, RecursionError, ValueError):
+        return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), Status)
+    except (yaml.YAMLError, msgspec.ValidationError):
         return None
 
 

@@ -88,6 +88,10 @@ class Watching:
         """What is not being followed at the moment, so that it may have changed unseen."""
         return [name for name, informer in self._informers.items() if not informer.current.is_set()]
 
+    def provider_ids(self) -> frozenset[str]:
+        """Of the Nodes there are now."""
+        return frozenset(node.spec.provider_id for node in self._nodes.values())
+
     def world(self, now: float) -> World:
         """Everything, as it was last seen."""
         missing = self.unsynced()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from manager.autoscaler.expander.option import Option
+from shared import yaml_file
 from shared.errors import InvalidInput
 
 CONFIG_MAP = "cluster-autoscaler-priority-expander"
@@ -50,7 +51,7 @@ def parse(text: str, *, source: str) -> Priorities:
         return InvalidInput(source=source, field=KEY, value=value, problem=problem)
 
     try:
-        document = yaml.safe_load(text)
+        document = yaml_file.parse(text)
     except yaml.YAMLError as error:
         raise refused(text, str(error)) from error
     if not isinstance(document, dict) or not document:
@@ -63,7 +64,7 @@ def parse(text: str, *, source: str) -> Priorities:
             raise refused(listed, f"of priority {priority}: expected a list of regular expressions")
         try:
             patterns[priority] = tuple(map(re.compile, listed))
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise refused(listed, f"of priority {priority}: {error}") from error
     return Priorities(patterns)
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
 from manager.autoscaler import books, config, loop, status
+from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.expander import priority
 from manager.autoscaler.loop import Autoscaler, Place
@@ -300,6 +301,7 @@ def test_a_group_is_created_for_what_no_group_takes_and_deleted_when_it_is_empty
     (node,) = set(town.eventually_bound(1).values())
     (group,) = town.targets().keys() - {"web"}
     assert group.startswith("nodeautoprovisioning-n1-standard-")
+    assert list(town.kept().made_as) == [group]
     assert town.client.get(NODES, node)["metadata"]["labels"]["team"] == "db"
     assert eventually(lambda: town.cluster.events("CreatedNodeGroup"))
     eventually(lambda: not town.kept().requests, PATIENCE_SECONDS)  # it has been seen that the node came
@@ -433,16 +435,18 @@ def test_of_two_managers_one_buys(town: Town) -> None:
 class Alone:
     """An autoscaler without a manager, whose rounds are made by hand; something may happen after it has looked."""
 
-    def __init__(self, town: Town) -> None:
+    def __init__(self, town: Town, **given: Any) -> None:
         self.leads = True
         self.meanwhile: Callable[[], object] = lambda: None
         self._loops = Loops(CollectorRegistry())
-        settings = AutoscalerSettings(cloud_provider="simulated", cloud_config=str(town.file), nodes=("0:10:web",))
+        file = str(town.file)
+        settings = AutoscalerSettings(cloud_provider="simulated", cloud_config=file, nodes=("0:10:web",), **given)
+        self._config = config.load(settings)
         registry = CollectorRegistry()
         self.autoscaler = Autoscaler(
             town.client,
             settings,
-            config.load(settings),
+            self._config,
             Place(town.home),
             clock=SystemClock(),
             loops=self._loops,
@@ -463,6 +467,9 @@ class Alone:
 
     def round(self) -> Round:
         return self.autoscaler.round()
+
+    def asked(self) -> Round:
+        return self.autoscaler.asked((), self._config)
 
     def close(self) -> None:
         self._loops.close()
@@ -505,6 +512,51 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
     assert [(act.done, act.error) for act in made.acts] == [(False, "")]
     assert town.targets() == {"web": 0}
     assert not town.kept().requests
+
+
+def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -> None:
+    eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+    assert alone.asked().decision is not None
+    alone.leads = False
+    alone.round()
+    with pytest.raises(Unavailable, match=loop.NOT_LEADING):
+        alone.asked()
+
+
+def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -> None:
+    town.offer(WEB | {"faults": {"never_register": True}})
+    town.pods(1)
+    alone = Alone(town, max_node_provision_time_seconds=0.001)
+
+    def register() -> None:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "late"}, "spec": {"providerID": provider_id}}
+        town.client.create(NODES, body)
+        eventually(lambda: provider_id in alone.autoscaler._watching.provider_ids())
+
+    try:
+        eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+        alone.round()
+        (provider_id,) = town.kept().unregistered["web"]
+        alone.meanwhile = register
+        made = alone.round()
+        assert [(act.what, act.nodes, act.done) for act in made.acts] == [(What.DELETE_NODES, (), False)]
+        assert town.targets() == {"web": 1}
+    finally:
+        alone.close()
+        with contextlib.suppress(NotFound):
+            town.client.delete(NODES, "late")
+
+
+def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone, town: Town) -> None:
+    def mistake() -> None:
+        raise KeyError("a mistake of ours")
+
+    alone.meanwhile = mistake
+    eventually(lambda: "a mistake of ours" in alone.round().held, PATIENCE_SECONDS)
+    text = (town.client.get(CONFIGMAPS, "cluster-autoscaler-status", town.home, into=ConfigMap).data or {})[status.KEY]
+    assert "a mistake of ours" in text
+    alone.meanwhile = lambda: None
+    eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
 
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:

@@ -107,6 +107,19 @@ def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
     assert (found.books, found.corrections, found.incidents, found.held) == (Books(), (), (), "")
 
 
+def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -> None:
+    broken = {"x": STOCKOUT, "y": STOCKOUT, "z": STOCKOUT}
+    (act,) = judged(seen(broken=broken, target=2), []).corrections
+    assert (act.what, act.nodes, act.to_size) == (What.DELETE_NODES, ("id-x", "id-y"), 0)
+    assert judged(seen(broken=broken, target=0), []).corrections == ()
+
+
+def test_what_a_group_was_made_as_is_known_for_as_long_as_there_is_the_group() -> None:
+    made = bookkeeping.created(Books(), ["pool"], "candidate")
+    assert judged(seen(), [], made).books.made_as == {"pool": "candidate"}
+    assert judged(Observed(), [], made).books.made_as == {}
+
+
 def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
     found = judged(seen("a", "b", target=4), [machine("a"), starting("b")], asked(3, 4))
     status = found.state.groups["pool"]
@@ -444,8 +457,9 @@ def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
     situation: tuple[Observed, list[Node], Books, Rules],
 ) -> None:
     for status in assess(*situation, NOW).state.groups.values():
-        assert 0 <= status.upcoming <= status.group.target_size
-        assert status.upcoming + status.readiness.ready <= max(status.group.target_size, status.readiness.ready)
+        target = status.group.target_size + status.untold
+        assert 0 <= status.upcoming <= target
+        assert status.upcoming + status.readiness.ready <= max(target, status.readiness.ready)
 
 
 @given(situations())

@@ -115,6 +115,20 @@ def test_what_means_nothing_is_refused_by_name(settings: dict[str, Any], field: 
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--autoprovisioning-prefix", "team/pool"),
+        ("--autoprovisioning-prefix", " "),
+        ("--scan-interval", "inf"),
+        ("--cloud-provider-timeout", "inf"),
+    ],
+)
+def test_flags_that_no_cluster_could_live_with_are_refused(flag: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=flag):
+        flags(flag, value)
+
+
 class Own:
     """A cloud that knows the price of machines alone."""
 
@@ -227,6 +241,7 @@ node_groups:
         ({"min_nodes": "many"}, "min_nodes"),
         ({"min_nodes": -1}, "min_nodes"),
         ({"min_nodes": 5, "max_nodes": 3}, "min_nodes"),
+        ({"max_nodes": 10**25}, "max_nodes"),
         ({"policy": "both", "provider": "aws"}, "provider"),
         ({"compat": "karpenter"}, "compat"),
         ({"aws": {"resource_tagging": "yes"}}, "aws.resource_tagging"),
@@ -240,7 +255,9 @@ def test_a_bad_group_is_refused_by_file_group_and_field(groups_file: Path, wrong
     assert str(groups_file) in refused.value.source
 
 
-@pytest.mark.parametrize("text", ["", "[]", "node_groups: 3", "node_groups: [3]", "node_groups:\n- {", "a: \t1"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "node_groups: 3", "node_groups: [3]", "node_groups:\n- {", "a: \t1", "a: 2026-02-30"]
+)
 def test_what_is_no_file_of_groups_is_refused(groups_file: Path, text: str) -> None:
     groups_file.write_text(text)
     with pytest.raises(InvalidInput):

@@ -120,6 +120,13 @@ def test_pending_pods_are_shown_by_what_becomes_of_them(scrape: Scrape, kind: st
     assert scrape.ours("pending_pods", kind=kind) == count
 
 
+def test_a_group_that_was_deleted_is_counted_for_no_more(scrape: Scrape) -> None:
+    assert scrape.ours("nodes_added_total", group="pool") == 2
+    scrape.metrics.note(replace(MADE, acts=(Act(What.DELETE_GROUP, "pool", done=True),), incidents=()))
+    assert scrape.ours("nodes_added_total", group="pool") is None
+    assert scrape.ours("groups_deleted_total") == 2
+
+
 def test_every_group_is_shown_with_sizes_nodes_mode_health_and_backoff(scrape: Scrape) -> None:
     sizes = [scrape.ours("group_size", group="pool", bound=each) for each in ("min", "target", "max")]
     assert sizes == [1, 3, 5]

@@ -120,11 +120,26 @@ def test_what_stands_in_the_way_is_the_message() -> None:
 
 
 def test_before_the_first_round_it_is_initializing() -> None:
-    text = status.document(status.initializing(NOW))
-    assert yaml.safe_load(text) == {"time": "2023-11-14 22:13:20 +0000 UTC", "autoscalerStatus": "Initializing"}
+    made = Round(1, NOW, held="not all has been seen yet: pods")
+    assert yaml.safe_load(status.document(status.of(made))) == {
+        "time": "2023-11-14 22:13:20 +0000 UTC",
+        "autoscalerStatus": "Initializing",
+        "message": "not all has been seen yet: pods",
+    }
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "nodeGroups: 3", "clusterWide: {health: {}}", "\x00", "&a [*a]"])
+def test_a_restart_that_has_seen_nothing_yet_leaves_what_stands_there() -> None:
+    first = status.of(a_round())
+    unseen = status.of(Round(1, NOW + 60, held="not all has been seen yet: pods"), first)
+    assert (unseen.autoscaler_status, unseen.node_groups) == ("Initializing", first.node_groups)
+    later = status.of(a_round(at=NOW + 90), unseen)
+    assert (later.autoscaler_status, later.message) == ("Running", "")
+    assert later.node_groups[0].health.last_transition_time == first.node_groups[0].health.last_transition_time
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "nodeGroups: 3", "clusterWide: {health: {}}", "\x00", "&a [*a]", "!!bool x"]
+)
 def test_a_text_of_somebody_else_is_as_good_as_none(text: str) -> None:
     assert status.read(text) is None
 

@@ -43,6 +43,7 @@ def all_books(draw: st.DrawFn) -> Books:
         unregistered=draw(st.dictionaries(_names, st.dictionaries(_names, _past, max_size=4), max_size=3)),
         failed=draw(st.dictionaries(_names, st.lists(_names, max_size=3).map(tuple), max_size=3)),
         short=draw(st.dictionaries(_names, shortages, max_size=3)),
+        made_as=draw(st.dictionaries(_names, _names, max_size=3)),
     )
 
 
@@ -114,6 +115,18 @@ def test_what_the_cloud_refuses_is_not_under_way_and_backs_its_group_off() -> No
     assert refused.backoffs["pool"] == Backoff("quota", NOW, 300, NOW + 300, "cloudProviderError")
     assert books.backoff_of(refused, "pool", NOW + 300) == refused.backoffs["pool"]
     assert books.backoff_of(refused, "pool", NOW + 301) is None
+
+
+def test_a_created_group_fails_together_with_the_candidate_it_was_made_of() -> None:
+    made = books.created(Books(), ["pool", "pool-1"], "candidate")
+    failed = books.failed(books.requested(made, THREE, NOW, 900), THREE, "none left", NOW, TIMES)
+    assert failed.backoffs["candidate"] == failed.backoffs["pool"]
+    assert failed.backoffs.keys() == {"candidate", "pool"}
+
+
+def test_however_much_a_cloud_says_the_books_stay_small() -> None:
+    told = books.backed_off(Books(), "pool", "x" * 2_000_000, NOW, TIMES, code="y" * 2_000_000)
+    assert len(books.encode(told)) < 2000
 
 
 def test_what_the_cloud_may_have_done_stays_under_way() -> None:

@@ -51,6 +51,14 @@ def test_a_round_that_ends_like_the_one_before_is_no_news() -> None:
     assert journal.latest.number == 5
 
 
+def test_what_fails_in_the_same_way_every_time_is_told_once() -> None:
+    journal = Journal()
+    for number, error in enumerate(["forbidden", "forbidden", "no quota"], start=1):
+        made = two_groups(number)
+        journal.note(replace(made, acts=tuple(replace(act, error=error) for act in made.acts)))
+    assert numbers(journal) == [3, 1]
+
+
 def test_what_has_happened_since_is_news() -> None:
     journal = Journal()
     journal.note(held("quiet", 1))

@@ -24,9 +24,11 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import NodeState
 from manager.autoscaler.config import PROVIDER, Config
 from manager.autoscaler.decisions import Increase
 from manager.autoscaler.expander import priority
+from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.planning import Memory, Planned
 from manager.autoscaler.pricing.model import Machine
@@ -35,7 +37,7 @@ from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_up import Settings
 from manager.autoscaler.world import World
 from shared import durations
-from shared.api.core import DaemonSet, Node, Pod
+from shared.api.core import DaemonSet, Node, Pod, Taint
 from shared.names import BATCH_CPU
 from shared.quantity import Amounts
 from tests.unit.manager.clouds import MemoryCloud
@@ -137,6 +139,45 @@ def test_what_is_on_its_way_is_not_bought_again() -> None:
     assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(What.INCREASE, "a", 2)]
 
 
+@pytest.mark.parametrize("limit", [{"max_nodes_total": 1}, {"bounds": {"cpu": Bounds(high=4)}}])
+def test_a_node_that_has_not_started_counts_towards_limits_whoever_asked_for_it(limit: dict[str, Any]) -> None:
+    starting = node("stranger", at=NOW - 30, ready="False")
+    chosen = config("a", decides=limit)
+    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, nodes=(starting,), pods=(pod("p"),))) == []
+    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))) == [(What.INCREASE, "a", 1)]
+
+
+def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
+    cloud = Cloud(Group("a", 0, 5, 1))
+    starting = node("n", at=NOW - 30, ready="False")
+    cloud.has("a", starting)
+    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 60, 900)
+    chosen = config("a", decides={"max_nodes_total": 2})
+    found = planned(cloud, chosen, under_way, nodes=(starting,), pods=(pod("p"), pod("q")))
+    assert acts(found) == [(What.INCREASE, "a", 2)]
+    assert [each.state for each in found.outlook.current.nodes] == [NodeState.UPCOMING]
+
+
+def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again() -> None:
+    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 5, 900)
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
+    assert acts(found) == []
+    assert reasons(found) == {"a": planning.UNTOLD}
+    beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
+    assert acts(beside) == []
+    later = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 61, 900)
+    assert acts(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [(What.INCREASE, "a", 1)]
+
+
+@pytest.mark.parametrize(("target", "bought"), [(1, []), (0, [(What.INCREASE, "b", 1)])])
+def test_after_no_answer_the_target_says_whether_another_group_is_to_help(target: int, bought: list[Any]) -> None:
+    chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
+    asked = books.requested(Books(), increase, NOW - 5, 900)
+    in_doubt = books.failed(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
+    cloud = Cloud(Group("a", 0, 5, target), Group("b", 0, 5, 0))
+    assert acts(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
+
+
 def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
@@ -157,6 +198,23 @@ def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() 
     assert [(act.group, act.mode) for act in found.round.acts] == [("advised", Mode.RECOMMEND), ("done", Mode.ENFORCE)]
     assert [decision.advice for decision in found.decisions] == [True, False]
     assert {each.group: each.reason for each in found.decisions[1].skipped} == {"advised": planning.RECOMMENDED}
+
+
+def test_advice_keeps_no_other_group_from_its_minimum() -> None:
+    class Tainting(Cloud):
+        def template(self, group: str) -> Node:
+            made = super().template(group)
+            taints = (Taint("own", effect="NoSchedule"),) if group == "short" else None
+            return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, taints=taints))
+
+    cloud = Tainting(Group("advised", 0, 5, 0), Group("short", 2, 2, 0))
+    modes = {"advised": Mode.RECOMMEND}
+    chosen = config("advised", "short", group_modes=modes, decides={"enforces_min_size": True})
+    found = planned(cloud, chosen, pods=(pod("p"),))
+    assert [(act.group, act.mode, act.to_size) for act in found.round.acts] == [
+        ("advised", Mode.RECOMMEND, 1),
+        ("short", Mode.ENFORCE, 2),
+    ]
 
 
 def test_where_every_group_is_only_recommended_all_is_advice() -> None:
@@ -252,6 +310,24 @@ def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
     found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
     assert [(what, size) for what, _, size in acts(found)] == [(What.CREATE_GROUP, 1)]
     assert [dict(spec.labels) for spec in cloud.asked if spec.labels] == [{"team": "db"}]
+
+
+def test_no_other_group_is_made_of_what_has_just_failed() -> None:
+    cloud = Cloud(Group("nodeautoprovisioning-m-x", 0, 5, 0, autoprovisioned=True))
+    cloud.types = ("m",)
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    made = books.created(Books(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
+    failed = books.backed_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
+    first = planned(cloud, chosen, failed, pods=(pod("p"),))
+    assert acts(first) == [(What.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
+    assert reasons(first)["nodeautoprovisioning-m-0"] == groups.BACKED_OFF
+    without = Cloud()
+    without.types = ("m",)
+    assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == []
+    cloud.types = without.types = ("m", "n")
+    assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == [
+        (What.CREATE_GROUP, "nodeautoprovisioning-n-0", 1)
+    ]
 
 
 def test_no_cloud_is_asked_about_groups_while_every_pod_has_a_place() -> None:

@@ -128,7 +128,13 @@ def test_a_chain_stops_as_soon_as_one_option_is_left() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "high: [a]", "10: a", "10: ['(']", "10: [1]", "{"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "high: [a]", "10: a", "10: ['(']", "10: [1]", "{"),
+        *("10: [2026-02-30]", "!!bool maybe", "!!timestamp soon", "[" * 5000, "10: ['a{99999999999}']"),
+    ],
+)
 def test_priorities_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="priorities"):
         priority.parse(text, source="ConfigMap")

@@ -2,7 +2,9 @@
 
 import json
 import random
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -146,6 +148,8 @@ def test_settings_may_be_others_for_once(url: str) -> None:
         (json.dumps({"pods": [{**POD, "spec": {"nodeName": "n"}}]}), ["pods[0].spec.nodeName", "n"]),
         (json.dumps({"pods": [{"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}]}), ["pods[0]"]),
         (json.dumps({"pods": [{"spec": {"containers": 3}}]}), ["pods[0].spec.containers"]),
+        (json.dumps({"pods": [{**POD, "metadata": {"name": "x" * 254}}]}), ["pods[0].metadata.name", "253"]),
+        (json.dumps({"pods": [{**POD, "metadata": {"namespace": "x" * 254}}]}), ["pods[0].metadata.namespace"]),
         (json.dumps({"pods": [POD] * 11, "copies": 10_000}), ["copies", "100000"]),
     ],
 )
@@ -154,6 +158,35 @@ def test_a_question_that_means_nothing_is_refused_by_field(url: str, body: str, 
     assert answer.status_code == 400
     for word in ["POST /api/v1/plan" if "expander" not in words else "--expander", *words]:
         assert word in answer.json()["detail"]
+
+
+def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -> None:
+    """The server has some forty threads for whatever waits: plans must not take them all."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    class Slow(Planner):
+        def asked(self, more: Sequence[Pod], config: Config) -> Round:
+            begun.release()
+            assert go_on.wait(60)
+            raise Unavailable("memory", "", "not observed")
+
+    app = FastAPI()
+    app.include_router(router(Slow(), SETTINGS))
+    app.get("/readyz")(lambda: "ready")
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    try:
+        with ThreadPoolExecutor(60) as askers:
+            asked = [askers.submit(httpx.post, f"{server.url}/api/v1/plan", timeout=60) for _ in range(60)]
+            assert begun.acquire(timeout=60)
+            try:
+                assert httpx.get(f"{server.url}/readyz", timeout=10).text == '"ready"'
+                assert not begun.acquire(blocking=False)
+            finally:
+                go_on.set()
+            assert {each.result().status_code for each in asked} == {503}
+    finally:
+        server.close()
 
 
 def test_what_is_too_large_or_cannot_be_known_is_told_as_such(url: str) -> None:
