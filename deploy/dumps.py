@@ -16,6 +16,7 @@ from shared.errors import InvalidInput
 
 T = TypeVar("T", bound=msgspec.Struct)
 STDIN = Path("-")
+DEFAULT_NAMESPACE = "default"
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -36,11 +37,13 @@ _Strings: type = type(
 @dataclass
 class Dump:
     """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
-    that stands anywhere in them, in Unix seconds: a file is as true as the moment it was written.
+    that stands anywhere in them, in Unix seconds: a file is as true as the moment it was written. `unused` files have
+    other kinds alone.
     """
 
     source: str
     now: float = 0.0
+    unused: list[str] = field(default_factory=list)
     _objects: dict[type[msgspec.Struct], dict[str, Any]] = field(default_factory=dict)
 
     def of(self, kind: type[T]) -> list[T]:
@@ -60,8 +63,10 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], confi
     for path in files:
         text = _text(path)
         reader = _Reader(dump, kinds, config_maps, source=str(path))
-        for index, document in enumerate(_documents(path, text)):
-            reader.take(document, where=f"document {index}")
+        documents = enumerate(_documents(path, text))
+        taken = [reader.take(document, where=f"document {index}") for index, document in documents]
+        if not any(taken):
+            dump.unused.append(str(path))
         dump.now = max([dump.now, *_instants(text)])
     return dump
 
@@ -73,7 +78,8 @@ class _Reader:
     config_maps: Collection[str]
     source: str
 
-    def take(self, document: object, *, where: str) -> None:
+    def take(self, document: object, *, where: str) -> bool:
+        """Whether there was something of use in it."""
         if not isinstance(document, dict) or "kind" not in document:
             raise InvalidInput(
                 source=self.source, field=where, value=document, problem="not a Kubernetes object (no kind)"
@@ -89,8 +95,9 @@ class _Reader:
             items = document.get("items") or ()
             if not isinstance(items, list | tuple):
                 raise InvalidInput(source=self.source, field=f"{where} items", value=items, problem="expected a list")
-            for index, item in enumerate(items):
-                self.take(item, where=f"{where} items[{index}]")
+            taken = [self.take(item, where=f"{where} items[{index}]") for index, item in enumerate(items)]
+            return any(taken)
+        return kind in self.kinds
 
     def _key(self, document: Mapping[str, Any], *, where: str) -> str:
         """What tells the object from others of its kind."""
@@ -99,7 +106,7 @@ class _Reader:
             raise InvalidInput(
                 source=self.source, field=f"{where} metadata.name", value=name, problem="an object has a name"
             )
-        return f"{document['metadata'].get('namespace', '')}/{name}"
+        return f"{document['metadata'].get('namespace') or DEFAULT_NAMESPACE}/{name}"
 
     def _converted(self, document: dict[str, Any], kind: type[T], *, where: str) -> T:
         try:

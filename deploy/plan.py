@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> str:
 def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
     """The round that the manager would come to, and what was taken for granted."""
     seen = _seen(settings)
-    notes: list[str] = []
+    notes = [f"{file} has nothing to plan with, no pod and no node" for file in seen.unused]
     if settings.cloud_config or settings.cloud_provider:
         provider = _provider(settings, seen)
         settings = _listing_all(settings, _described(settings))

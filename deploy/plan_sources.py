@@ -64,7 +64,7 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 @dataclass
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
-    `client` is that of a live cluster.
+    `client` is that of a live cluster, `unused` are files that say nothing of one.
     """
 
     source: str
@@ -72,6 +72,7 @@ class Seen:
     books: Books = field(default_factory=Books)
     node_side: NodeSide | None = None
     client: Client | None = None
+    unused: Sequence[str] = ()
 
 
 def from_files(files: Sequence[Path]) -> Seen:
@@ -92,6 +93,7 @@ def from_files(files: Sequence[Path]) -> Seen:
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
         ),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, config_maps.get(names.CONFIG_MAP), now),
+        unused=dump.unused,
     )
 
 
@@ -158,7 +160,9 @@ def _as_if_ready(node: Node) -> Node:
 
 
 def _as_if_judged(pod: Pod) -> Pod:
-    """A pod without a node, of which nothing is said, waits for one."""
+    """A pod without a node, of which nothing is said, waits for one; without a namespace it is in the default one."""
+    if not pod.metadata.namespace:
+        pod = replace(pod, metadata=replace(pod.metadata, namespace=dumps.DEFAULT_NAMESPACE))
     if pod.spec.node_name or any(each.type == _UNSCHEDULABLE.type for each in pod.status.conditions or ()):
         return pod
     conditions = (*(pod.status.conditions or ()), _UNSCHEDULABLE)

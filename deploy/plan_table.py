@@ -13,6 +13,7 @@ from manager.autoscaler.answers import (
     UnplacedRow,
 )
 from manager.autoscaler.reclaim import RECLAIMED
+from manager.autoscaler.scale_up import PRICE
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
 
@@ -113,6 +114,8 @@ def _options(plan: Plan) -> list[str]:
         return ["Options:", *lines]
     preferred = "" if plan.preferred_cpu_milli is None else f", {quantity.format_milli(plan.preferred_cpu_milli)} cpu"
     wins = "the lowest rank wins" + ("" if several is None else ", but several groups at once (*) are cheaper")
+    if plan.steps and plan.steps[0].expander != PRICE:
+        wins = "chosen by " + ", then ".join(step.expander for step in plan.steps)
     return [f"Options, {wins}:", *lines, _RANKING.format(preferred=preferred)]
 
 
@@ -152,7 +155,7 @@ def _dropped(options: Iterable[OptionRow]) -> list[str]:
     """By expanders other than the price, whose ranks tell it themselves."""
     found: dict[str, list[str]] = {}
     for each in options:
-        if each.dropped_by and each.dropped_by != "price":
+        if each.dropped_by and each.dropped_by != PRICE:
             found.setdefault(each.dropped_by, []).append(each.group)
     return [f"Dropped by {expander}: {_names(groups)}" for expander, groups in found.items()]
 

@@ -46,7 +46,7 @@ def application(
     app = FastAPI(
         title="Headroom manager",
         version=version,
-        description="What every node offers to Mid, and why.",
+        description="What every node offers to Mid and Batch, which node groups grow, and why.",
         docs_url=None,
         redoc_url=None,
     )

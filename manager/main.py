@@ -184,6 +184,8 @@ class Manager:
     def _made_autoscaler(self, client: Client, clock: Clock, registry: CollectorRegistry) -> "Autoscaler | None":
         settings = self._settings
         if not settings.cloud_provider:
+            if settings.nodes or settings.node_groups or settings.node_autoprovisioning or settings.cloud_config:
+                logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
         from manager.autoscaler import config, loop  # here, as most managers have no use for them
 

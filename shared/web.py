@@ -194,6 +194,8 @@ const operation = (spec, path, method, about) => {
   const rows = (about.parameters || []).map(parameter => element("tr", "", element("td", "", element("code",
     parameter.name)), element("td", parameter.in), element("td", parameter.description || "")));
   if (rows.length) node.append(element("table", "", ...rows));
+  const asked = Object.values(about.requestBody?.content || {})[0]?.schema;
+  if (asked) node.append(element("div", "Body"), element("pre", JSON.stringify(resolved(spec, asked), null, 2)));
   for (const [status, answer] of Object.entries(about.responses || {})) {
     const schema = Object.values(answer.content || {})[0]?.schema;
     node.append(element("div", `${status} ${answer.description}`));

@@ -152,7 +152,7 @@ class LocalCluster:
             self._supervisor.add(program)
         client = Client(self._connection(), "headroom-up")
         if self._plan.cloud is not None:
-            self.notices = Notices(client)
+            self.notices = Notices(client, self._plan.cloud.file)
             self.notices.new()  # what was said last time is known
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")

@@ -1,7 +1,12 @@
-"""What the autoscaler has done, in its own words: the Events about its status, each told once."""
+"""What the autoscaler has done, in its own words: the Events about its status, each told once; and when the file of
+its cloud means nothing.
+"""
 
+from pathlib import Path
+
+from manager.autoscaler.cloudprovider.simulated import config
 from shared import names
-from shared.errors import HeadroomError
+from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client
 from shared.kube.resources import EVENTS
 
@@ -13,12 +18,17 @@ _INTENT = "Scale-up: setting group "  # what came of it is told, too
 class Notices:
     """One reader; what happened before its first look is not told."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, cloud: Path) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
         self._told: set[tuple[str, int]] | None = None
+        self._file = CloudFile(cloud)
 
     def new(self) -> list[str]:
-        """What was said since the last look, oldest first; nothing while nobody answers."""
+        """What is to be said since the last look, oldest first."""
+        return [*self._file.new(), *self._done()]
+
+    def _done(self) -> list[str]:
+        """Nothing while nobody answers."""
         selector = f"involvedObject.name={STATUS_CONFIG_MAP}"
         try:
             found = self._client.list(EVENTS, names.INSTALL_NAMESPACE, field_selector=selector).items
@@ -28,4 +38,34 @@ class Notices:
         said = {(event["metadata"]["uid"], event.get("count") or 1): event for event in done}
         fresh = [] if self._told is None else [event for key, event in said.items() if key not in self._told]
         self._told = set(said)
-        return [event["message"] for event in sorted(fresh, key=lambda event: str(event.get("lastTimestamp")))]
+        return [
+            event["message"] for event in sorted(fresh, key=lambda event: int(event["metadata"]["resourceVersion"]))
+        ]
+
+
+class CloudFile:
+    """The file as it was when it was last looked at. One that means nothing changes nothing, and is not to do so in
+    silence.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text: bytes | None = b""
+        self._problem = ""
+
+    def new(self) -> list[str]:
+        try:
+            text = self._path.read_bytes()
+        except OSError:
+            text = None
+        if text == self._text:
+            return []
+        self._text, before = text, self._problem
+        try:
+            config.load(self._path)
+            self._problem = ""
+        except InvalidInput as error:
+            self._problem = str(error)
+        if self._problem:
+            return [f"The cloud stays as it was: {' '.join(self._problem.split())}"]
+        return ["The cloud is what its file says again"] if before else []

@@ -109,7 +109,10 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     groups = _groups(settings)
     listed = _listed(settings, groups)
     if not listed and not settings.node_autoprovisioning:
-        logger.warning("no group is listed, and none may be created: see --nodes and --node-autoprovisioning")
+        of_file = f", no group of {settings.node_groups} has the policy pending-pods" if settings.node_groups else ""
+        logger.warning(
+            "no group is listed%s, and none may be created: see --nodes and --node-autoprovisioning", of_file
+        )
     preset = ranking.PRESETS[settings.expander_preset]
     return Config(
         provider=settings.cloud_provider,

@@ -108,6 +108,7 @@ class Creation:
     spec: GroupSpec
     nodes: int
     headroom: Headroom = field(default_factory=Headroom)
+    max_size: int = 0
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def cheapest(
     for is_whole in (True, False):
         found += search.finished(search.each_class_where_cheapest(start, is_whole=is_whole))
     several = [each for each in found if len(each.nodes) > 1]
-    best = min(several, key=lambda each: (each.cost, sorted(each.nodes.items())), default=None)
+    best = min(several, key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())), default=None)
     return None if best is None else Plan(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
 
 
@@ -110,9 +110,26 @@ def _candidates(estimated: Sequence[Estimated], chosen: Estimated, prices: Price
         for each in estimated
         if each.option is not None and each.state.id in prices.nodes and not each.state.zero_or_max
     ]
-    able.sort(key=lambda each: (ratio(each), each.state.id))
+    there = [each for each in able if each.state.exists]
+    able = [each for each in able if each is chosen or not any(_replaces(other, each, prices) for other in there)]
+    able.sort(key=lambda each: (ratio(each), not each.state.exists, each.state.id))
     best = able[:MOST_CANDIDATES]
     return best if chosen in best or chosen not in able else [*best, chosen]
+
+
+def _replaces(there: Estimated, other: Estimated, prices: Prices) -> bool:
+    """Whether a group there is has all that another would be created for: the same pods on the same machines at the
+    same price.
+    """
+    assert there.state.template is not None
+    assert other.state.template is not None
+    return (
+        not other.state.exists
+        and prices.nodes[there.state.id] == prices.nodes[other.state.id]
+        and there.state.room >= other.estimate.node_count
+        and there.state.template.free == other.state.template.free
+        and np.array_equal(there.fit.flags, other.fit.flags)
+    )
 
 
 @dataclass(frozen=True)
@@ -141,7 +158,7 @@ class _Search:
             found += [self._with(current, each, one) for each, one in helpful if one.pod_count == left]
             if not helpful:
                 break
-            best, one = min(helpful, key=lambda pair: (self._ratio(*pair), pair[0].state.id))
+            best, one = min(helpful, key=lambda pair: (self._ratio(*pair), not pair[0].state.exists, pair[0].state.id))
             current = self.all_but_last(current, best) or self._with(current, best, one)
         return found
 

@@ -348,7 +348,12 @@ class Outlook:
         if not classes or self.config.mode is Mode.OBSERVE:
             return []
         machines = {}
-        for name in _or_none(self.cloud.machine_types) or ():
+        types = _or_none(self.cloud.machine_types) or ()
+        for name in sorted(rules.machine_types.difference(types)):
+            self.unread[f"machine type {name}"] = InvalidInput(
+                source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
+            )
+        for name in types:
             plain = self._theoretical(GroupSpec(name, rules.prefix))
             if plain is not None and plain.template is not None:
                 machines[name] = plain.template
@@ -506,6 +511,7 @@ def _creations(decisions: Iterable[Decision], config: Config) -> list[Act]:
             each.group,
             Mode.RECOMMEND if decision.advice else config.mode_of(each.group),
             to_size=each.nodes,
+            max_size=each.max_size,
             reason=_for_pods(decision),
         )
         for decision in decisions

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -11,19 +11,18 @@ from fastapi.concurrency import run_in_threadpool
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import answers, config
+from manager.autoscaler import answers, config, podfacts
 from manager.autoscaler.answers import Decisions, Groups, Plan
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
 from manager.autoscaler.journal import Journal
+from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.settings import AutoscalerSettings
-from shared import web
-from shared.api import pods
+from shared import web, yaml_file
 from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared
 from shared.errors import MAX_SHOWN_VALUE, InvalidInput
-from shared.quantity import QuantityError
 
 MAX_BODY_BYTES = 8 << 20
 MOST_PODS = 100_000  # of one question
@@ -33,6 +32,7 @@ SOURCE = "POST /api/v1/plan"
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 
 Count = Annotated[int, Meta(ge=0)]
+Copies = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,12 +49,18 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_memory: Count | None = None
 
 
+class Manifest(Pod, frozen=True):
+    """A Pod, and nothing else that could be applied."""
+
+    kind: Literal["Pod"] = "Pod"
+
+
 @prepared
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What else there is to be planned for: `pods` as in a manifest, each `copies` times, beside those that wait."""
 
-    pods: tuple[Pod, ...] = ()
-    copies: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    pods: tuple[Manifest, ...] = ()
+    copies: Copies = 1
     overrides: Overrides = Overrides()
 
 
@@ -67,6 +73,15 @@ class Asked(Protocol):
 
 
 _REQUEST = msgspec.json.Decoder(PlanRequest)
+_BODY = {
+    "type": "object",
+    "properties": {
+        "pods": {"type": "array", "items": {"type": "object", "description": "a Pod, as in a manifest"}},
+        "copies": msgspec.json.schema(Copies),
+        "overrides": msgspec.json.schema_components([Overrides])[1]["Overrides"],
+    },
+    "additionalProperties": False,
+}
 
 
 def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
@@ -96,6 +111,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         "/plan",
         summary="What would be decided now, maybe with further pods and other settings; nothing is done",
         description='The body is JSON, or empty: {"pods": [a Pod, ...], "copies": 1, "overrides": {"expander": ...}}.',
+        openapi_extra={"requestBody": {"content": {"application/json": {"schema": _BODY}}}},
         response_model=Plan,
         responses={
             400: {"description": "What was asked means nothing"},
@@ -127,7 +143,13 @@ def planned(
     """The answer. Raises InvalidInput, and ProviderError where there is not enough to go by."""
     wanted = decode(body)
     given = {name: value for name, value in msgspec.structs.asdict(wanted.overrides).items() if value is not None}
-    return answers.plan(autoscaler.asked(_pods(wanted), config.load(with_fields(settings, **given), clock)))
+    try:
+        chosen = config.load(with_fields(settings, **given), clock)
+    except InvalidInput as error:
+        if error.source not in (config.FLAGS, "--expander"):  # a file that has been spoilt since the start
+            raise
+        raise _refused(f"overrides: {error.field}", error.value, error.problem) from error
+    return answers.plan(autoscaler.asked(_pods(wanted), chosen))
 
 
 def decode(body: bytes) -> PlanRequest:
@@ -135,50 +157,50 @@ def decode(body: bytes) -> PlanRequest:
     try:
         return _REQUEST.decode(body) if body.strip() else PlanRequest()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        problem, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or "(body)"
-        raise InvalidInput(source=SOURCE, field=field, value=body[:MAX_SHOWN_VALUE], problem=problem) from error
+        problem, _, where = str(error).partition(" - at `$")
+        where = where.rstrip("`")
+        raise _refused(where.lstrip(".") or "(body)", _standing_at(body, where), problem) from error
+
+
+def _standing_at(body: bytes, where: str) -> object:
+    """The value that was refused; the whole text where it cannot be told."""
+    try:
+        return yaml_file.at(msgspec.json.decode(body), where)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body[:MAX_SHOWN_VALUE].decode(errors="replace")
+
+
+def _refused(field: str, value: object, problem: str) -> InvalidInput:
+    return InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
 
 
 def _pods(wanted: PlanRequest) -> list[Pod]:
     """As pods that wait, each under a name of its own; those of one manifest as made by one controller."""
     if len(wanted.pods) * wanted.copies > MOST_PODS:
-        raise InvalidInput(
-            source=SOURCE, field="copies", value=wanted.copies, problem=f"more than {MOST_PODS} pods in all"
-        )
-    return [
-        _copy(pod, position, number)
-        for position, pod in enumerate(wanted.pods)
-        if _is_pending(pod, f"pods[{position}]")
-        for number in range(wanted.copies)
-    ]
+        raise _refused("copies", wanted.copies, f"more than {MOST_PODS} pods in all")
+    for position, pod in enumerate(wanted.pods):
+        _check(pod, f"pods[{position}]")
+    return [_copy(pod, position, number) for position, pod in enumerate(wanted.pods) for number in range(wanted.copies)]
 
 
-def _is_pending(pod: Pod, where: str) -> bool:
+def _check(pod: Pod, where: str) -> None:
     """Raises InvalidInput for a pod that could not be."""
     if pod.spec.node_name:
-        raise InvalidInput(
-            source=SOURCE, field=f"{where}.spec.nodeName", value=pod.spec.node_name, problem="it has a node already"
-        )
+        raise _refused(f"{where}.spec.nodeName", pod.spec.node_name, "it has a node already")
     for field, value in (("name", pod.metadata.name), ("namespace", pod.metadata.namespace)):
         if len(value) > MOST_NAME:
-            problem = f"longer than {MOST_NAME} characters"
-            raise InvalidInput(source=SOURCE, field=f"{where}.metadata.{field}", value=value, problem=problem)
+            raise _refused(f"{where}.metadata.{field}", value, f"longer than {MOST_NAME} characters")
     try:
-        pods.requests(pod)
-    except QuantityError as error:
-        raise InvalidInput(
-            source=SOURCE, field=f"{where}.spec.containers[].resources", value=pod.metadata.name, problem=str(error)
-        ) from error
-    return True
+        podfacts.read(pod, Surroundings())
+    except InvalidInput as error:
+        raise _refused(f"{where}.{error.field}", error.value, error.problem) from error
 
 
 def _copy(pod: Pod, position: int, number: int) -> Pod:
     meta = pod.metadata
     name = meta.name or f"pod-{position}"
     owner = OwnerReference(kind="Plan", name=name, uid=f"plan-{position}", controller=True)
-    return with_fields(
-        pod,
+    return Pod(
         metadata=with_fields(
             meta,
             name=f"{name}-{number}",
@@ -186,6 +208,7 @@ def _copy(pod: Pod, position: int, number: int) -> Pod:
             creation_timestamp=None,
             owner_references=(owner,),
         ),
+        spec=pod.spec,
         status=PodStatus(phase="Pending", conditions=(_UNSCHEDULABLE,)),
     )
 

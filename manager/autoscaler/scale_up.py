@@ -302,7 +302,7 @@ class _Round:
                 for other in shares.increases:
                     if other is not increase:
                         room = groups.taken(states[other.group], room, settings.usage, other.nodes)
-                creations.append(Creation(increase.group, spec, increase.nodes, room))
+                creations.append(Creation(increase.group, spec, increase.nodes, room, increase.max_size))
         created = {each.group for each in creations}
         return replace(
             base,

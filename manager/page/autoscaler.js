@@ -5,6 +5,7 @@ const MAX_CLASSES = 50;
 const MAX_OPTIONS = 30;
 const MAX_HISTORY = 12;
 const MAX_NAMES = 3;
+const MAX_REASONS = 12;
 
 const dollars = value => value === null ? "unknown"
   : `$${value.toFixed(Math.abs(value) < 1 ? 4 : 2).replace(/(\.\d\d+?)0+$/, "$1")}`;
@@ -58,7 +59,7 @@ const drawCosts = cost => {
     ["Reclaimed", cost.reclaimed, "on offer as Mid and Batch"], ["Avoided", cost.avoided, "held of it, and not bought"]];
   byId("costs").replaceChildren(...tiles.map(([label, value, about]) => {
     const tile = element("div", "tile");
-    tile.append(element("h2", "", label), element("strong", "", `${dollars(value)}/h`), element("span", "", about));
+    tile.append(element("h2", "", label), element("strong", "", `$${value.toFixed(2)}/h`), element("span", "", about));
     return tile;
   }));
 };
@@ -110,15 +111,18 @@ const drawPending = plan => {
 };
 
 const drawOptions = (plan, isLatest) => {
+  const chain = plan ? plan.steps.map(step => step.expander) : [];
+  const wins = !chain.length || chain[0] === "price" ? "the lowest rank wins, unless several groups at once are cheaper"
+    : `chosen by ${chain.join(", then ")}`;
   byId("options-title").textContent = !plan ? "Options: none yet"
-    : `Options${isLatest ? "" : ` of the last decision, ${moment(plan.time)}`}: the lowest rank wins, unless several groups at once are cheaper`;
+    : `Options${isLatest ? "" : ` of the last decision, ${moment(plan.time)}`}: ${wins}`;
   const term = key => row => row.rank ? number(row.rank[key]) : "";
   const price = key => row => row.rank ? trimmed(row.rank[key], 4) : "";
   const options = plan ? plan.options : [];
   const several = plan && plan.comparison && plan.comparison.uses_several ? plan.comparison.several.nodes : null;
   const taken = row => several ? row.group in several : row.chosen;
   drawTable("options", [
-    ["Group", "wide", row => tagged(row.group, !row.exists && "would be created", row.chosen && "best", taken(row) && several && `${several[row.group]} nodes of the mix`,
+    ["Group", "wide", row => tagged(row.group, !row.exists && "would be created", row.chosen && "best", taken(row) && several && `${counted(several[row.group], "node")} of the mix`,
       row.dropped_by && row.dropped_by !== "price" && `dropped by ${row.dropped_by}`)],
     ["Machine", "", row => tagged(row.machine_type || "unknown", machine(row.machine))],
     ["Nodes", "number", row => String(row.nodes)],
@@ -132,6 +136,7 @@ const drawOptions = (plan, isLatest) => {
     ["New", "number", term("new_group_factor")],
     ["Rank", "number", row => row.rank ? number(row.rank.rank) : row.problem],
   ], options.slice(0, MAX_OPTIONS), row => taken(row) ? "chosen" : "");
+  byId("rank-terms").hidden = !options.some(row => row.rank);
   byId("preferred").textContent = plan && plan.preferred_cpu_milli !== null ? `, ${cpu(plan.preferred_cpu_milli)} cpu` : "";
   const compared = plan && plan.comparison;
   const placed = ({ nodes, cost_per_hour }) =>
@@ -191,6 +196,18 @@ const drawHistory = (rounds, groups) => {
   byId("history").replaceChildren(...(shownLines.length ? shownLines : [element("li", "quiet", "Nothing yet")]));
 };
 
+const drawNotConsidered = plan => {
+  const lines = [
+    ...plan.skipped.map(row => `${listed(row.groups)}: ${row.reason}`),
+    ...plan.caps.map(row => `${row.group} gets ${row.allowed} of ${counted(row.wanted, "node")}: ${row.limit}`),
+    ...plan.unread.map(row => `${row.object}: ${row.problem}`),
+  ];
+  const shownLines = lines.slice(0, MAX_REASONS);
+  if (lines.length > MAX_REASONS) shownLines.push(`and ${lines.length - MAX_REASONS} more`);
+  byId("not-considered").replaceChildren(...shownLines.map(text => element("li", "", text)));
+  byId("not-considered-title").hidden = byId("not-considered").hidden = !lines.length;
+};
+
 const drawState = latest => {
   const said = !latest ? "No round is over yet."
     : latest.held ? `Nothing is decided: ${latest.held}.`
@@ -210,6 +227,7 @@ const refreshAutoscaler = async () => {
     drawCosts(groups.cost_per_hour);
     drawGroups(groups);
     drawPending(latest || { pending: [], unplaced: [], aside: [] });
+    drawNotConsidered(latest || { skipped: [], caps: [], unread: [] });
     const isLatest = latest !== null && latest.options.length > 0;
     drawOptions(isLatest ? latest : rounds.find(round => round.options.length), isLatest);
     drawHistory(rounds, groups.groups);

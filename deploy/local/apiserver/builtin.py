@@ -77,6 +77,8 @@ def _fixed_pod_spec(spec: JsonObject, old: JsonObject) -> JsonObject:
     fixed.pop("activeDeadlineSeconds", None)
     before, after = old.get("tolerations") or [], fixed.pop("tolerations", None) or []
     fixed["tolerations"] = all(toleration in after for toleration in before)
+    before, after = old.get("schedulingGates") or [], fixed.pop("schedulingGates", None) or []
+    fixed["schedulingGates"] = all(gate in before for gate in after)
     return fixed
 
 

@@ -207,6 +207,7 @@ class Scheduler:
 def _is_ours(pod: Pod) -> bool:
     return (
         not pod.spec.node_name
+        and not pod.spec.scheduling_gates
         and pod.spec.scheduler_name in ("", NAME)
         and pods.is_active(pod)
         and not pods.is_terminating(pod)

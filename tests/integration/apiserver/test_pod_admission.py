@@ -102,6 +102,15 @@ def test_a_gated_pod_says_that_it_is_not_scheduled(api: Api) -> None:
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
 
 
+def test_gates_are_opened_and_never_closed_again(api: Api, namespace: str) -> None:
+    made = api.ok("POST", f"{namespace}/pods", pod("a", schedulingGates=[{"name": "a/b"}, {"name": "c/d"}]))
+    for left in ([{"name": "c/d"}], []):
+        made["spec"]["schedulingGates"] = left
+        made = api.ok("PUT", f"{namespace}/pods/a", made)
+    made["spec"]["schedulingGates"] = [{"name": "a/b"}]
+    api.fails(422, "PUT", f"{namespace}/pods/a", made)
+
+
 INVALID: list[tuple[dict[str, Any], str, str]] = [
     (container(imagePullPolicy="x"), "spec.containers[0].imagePullPolicy", "FieldValueNotSupported"),
     (container(terminationMessagePolicy="x"), "spec.containers[0].terminationMessagePolicy", "FieldValueNotSupported"),

@@ -578,3 +578,11 @@ def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, serv
     server.heal()
     eventually(lambda: any(act.done for act in alone.round().acts), PATIENCE_SECONDS)
     assert town.targets() == {"web": 1}
+
+
+def test_without_a_cloud_settings_of_the_autoscaler_are_told_to_be_of_no_use(
+    cluster: Cluster, start_manager: StartManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.configure()
+    start_manager(nodes=("0:1:web",))
+    assert "there is no autoscaler: --cloud-provider is not given" in caplog.text

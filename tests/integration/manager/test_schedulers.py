@@ -42,7 +42,9 @@ class Pods:
         self._client = server.client()
         self._namespace = server.add_namespace()
 
-    def create(self, name: str, *, cpu_milli: int = 1000, memory_bytes: int = 0, node: str = "") -> None:
+    def create(
+        self, name: str, *, cpu_milli: int = 1000, memory_bytes: int = 0, node: str = "", gate: str = ""
+    ) -> None:
         asked = {names.MID_CPU: str(cpu_milli), names.MID_MEMORY: str(memory_bytes)}
         spec: dict[str, Any] = {
             "containers": [{"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}],
@@ -52,9 +54,14 @@ class Pods:
             named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [named]}}
             spec["affinity"] = {"nodeAffinity": required}
+        if gate:
+            spec["schedulingGates"] = [{"name": gate}]
         metadata = {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: "koord-mid"}}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self._client.create(PODS, body, self._namespace)
+
+    def open_gates(self, name: str) -> None:
+        self._client.patch(PODS, name, {"spec": {"schedulingGates": None}}, self._namespace)
 
     def node_of(self, name: str) -> str:
         return str(self._get(name)["spec"].get("nodeName", ""))
@@ -169,3 +176,14 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
 
     report(cluster, "busy", memory_bytes=2 * GIB)
     assert eventually(lambda: pods.node_of("second"), SETTLED_SECONDS) == "busy"
+
+
+@pytest.mark.usefixtures("scheduling")
+def test_a_pod_is_placed_when_its_gates_are_open_and_not_before(cluster: Cluster, pods: Pods) -> None:
+    add_node(cluster, "gated", used="1", peak="1")
+    pods.create("waits", cpu_milli=1, node="gated", gate="example.com/later")
+    pods.create("goes", cpu_milli=1, node="gated")
+    assert eventually(lambda: pods.node_of("goes"), SETTLED_SECONDS) == "gated"
+    assert pods.node_of("waits") == ""
+    pods.open_gates("waits")
+    assert eventually(lambda: pods.node_of("waits"), SETTLED_SECONDS) == "gated"

@@ -167,6 +167,40 @@ def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
     assert all(len(line) <= 160 and line == line.rstrip() for line in table.splitlines())
 
 
+def test_the_table_says_by_what_options_are_chosen(tmp_path: Path) -> None:
+    path = dumped(tmp_path, *BOTH, pod("web-0"))
+    assert "Options, the lowest rank wins:" in plan.main(["-f", str(path)])
+    said = plan.main(["-f", str(path), "--expander", "least-waste,price"])
+    assert "Options, chosen by least-waste" in said
+    assert "lowest rank" not in said
+
+
+def test_a_pod_written_by_hand_is_in_the_default_namespace_and_replaces_the_one_of_its_name(tmp_path: Path) -> None:
+    known = {**pod("web"), "metadata": {"name": "web", "namespace": "default"}}
+    by_hand = tmp_path / "web.yaml"
+    by_hand.write_text(yaml.safe_dump({**pod("web", "1"), "metadata": {"name": "web"}}))
+    answer = planned(dumped(tmp_path, *BOTH, known), "-f", str(by_hand))
+    assert [(each["pods"], each["requests"]) for each in answer["pending"]] == [(["default/web"], {"cpu": 1000})]
+
+
+def test_a_file_that_has_nothing_to_plan_with_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "web.yaml"
+    other.write_text(yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}))
+    planned(dumped(tmp_path, *BOTH), "-f", str(other))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "web.yaml has nothing to plan with" in line
+
+
+def test_a_machine_type_that_the_cloud_does_not_have_is_told_and_limits_of_new_groups_are_shown(tmp_path: Path) -> None:
+    path = dumped(tmp_path, pod("db", nodeSelector={"disk": "ssd"}))
+    flags = ["--cloud-config", cloud(tmp_path), "--node-autoprovisioning"]
+    answer = planned(path, *flags, "--machine-types", "big", "--machine-types", "bigger")
+    assert [(each["object"], "'bigger'" in each["problem"]) for each in answer["unread"]] == [
+        ("machine type bigger", True)
+    ]
+    assert [(each["what"], each["max_size"]) for each in answer["decisions"]] == [("create group", 1000)]
+
+
 def test_what_is_not_known_of_prices_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = dumped(tmp_path, node("a1", "a", "m5.large"), pod("web-0"), pod("web-1"))
     assert "no price is known of machine type m5.large" in plan.main(["-f", str(path)])

@@ -183,6 +183,12 @@ def test_groups_of_the_file_take_part_where_their_policy_says_so(groups_file: Pa
     assert [found.mode_of(each) for each in ("as", "bs", "ds")] == [Mode.ENFORCE, Mode.OBSERVE, Mode.RECOMMEND]
 
 
+def test_a_file_without_a_group_for_pending_pods_is_told(groups_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(groups_file, {"name": "c", "cloud_provider_group_name": "cs"})
+    loaded(nodes=(), node_groups=str(groups_file))
+    assert f"no group of {groups_file} has the policy pending-pods" in caplog.text
+
+
 def test_a_group_never_goes_further_than_all_may(groups_file: Path) -> None:
     written(
         groups_file,

@@ -21,7 +21,7 @@ from manager.autoscaler.config import Config
 from manager.autoscaler.journal import Journal
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import Round
-from manager.autoscaler.router import MAX_BODY_BYTES, router
+from manager.autoscaler.router import MAX_BODY_BYTES, Overrides, PlanRequest, router
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.world import World
 from shared import web
@@ -127,6 +127,16 @@ def test_pods_that_are_not_there_yet_are_planned_for(url: str) -> None:
     assert plan["options"][0]["rank"]["nodes_price"] > 0
 
 
+def test_the_api_page_says_what_may_be_asked(url: str) -> None:
+    paths = httpx.get(f"{url.removesuffix('/api/v1')}/openapi.json").json()["paths"]
+    body = paths["/api/v1/plan"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    overrides = body["properties"]["overrides"]
+    assert list(schemas.problems({"expander": "price", "max_cpu": 100}, overrides)) == []
+    assert list(schemas.problems({"max_cpu": "many"}, overrides)) != []
+    assert body["properties"].keys() == {*PlanRequest.__struct_fields__}
+    assert overrides["properties"].keys() == {*Overrides.__struct_fields__}
+
+
 def test_settings_may_be_others_for_once(url: str) -> None:
     plan = planned(url, pods=[POD], copies=3, overrides={"max_nodes_total": 1})
     assert sum(each["to_size"] for each in plan["decisions"]) == 1
@@ -141,22 +151,24 @@ def test_settings_may_be_others_for_once(url: str) -> None:
         ("{", ["(body)"]),
         ('{"pod": []}', ["pod"]),
         ('{"copies": 0}', ["copies", ">= 1"]),
-        (json.dumps({"pods": [POD], "overrides": {"expander": "cheap"}}), ["expander", "cheap"]),
-        (json.dumps({"overrides": {"expander_preset": "mine"}}), ["overrides.expander_preset"]),
+        (json.dumps({"pods": [POD], "overrides": {"expander": "cheap"}}), ["overrides: expander: 'cheap'"]),
+        (json.dumps({"overrides": {"expander_preset": "mine"}}), ["overrides.expander_preset: 'mine'"]),
         (json.dumps({"overrides": {"prices": "/etc/passwd"}}), ["prices"]),
-        (json.dumps({"overrides": {"max_cpu": -1}}), ["overrides.max_cpu"]),
+        (json.dumps({"overrides": {"max_cpu": -1}}), ["overrides.max_cpu: -1"]),
+        (json.dumps({"pods": [POD, {**POD, "kind": "Deployment"}]}), ["pods[1].kind: 'Deployment'"]),
         (json.dumps({"pods": [{**POD, "spec": {"nodeName": "n"}}]}), ["pods[0].spec.nodeName", "n"]),
         (json.dumps({"pods": [{"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}]}), ["pods[0]"]),
-        (json.dumps({"pods": [{"spec": {"containers": 3}}]}), ["pods[0].spec.containers"]),
         (json.dumps({"pods": [{**POD, "metadata": {"name": "x" * 254}}]}), ["pods[0].metadata.name", "253"]),
         (json.dumps({"pods": [{**POD, "metadata": {"namespace": "x" * 254}}]}), ["pods[0].metadata.namespace"]),
+        (json.dumps({"pods": [{"spec": {"overhead": {"cpu": "-1"}}}]}), ["pods[0].spec", "-1000", "negative"]),
+        (json.dumps({"pods": [{"spec": {"containers": 3}}]}), ["pods[0].spec.containers: 3"]),
         (json.dumps({"pods": [POD] * 11, "copies": 10_000}), ["copies", "100000"]),
     ],
 )
 def test_a_question_that_means_nothing_is_refused_by_field(url: str, body: str, words: list[str]) -> None:
     answer = httpx.post(f"{url}/plan", content=body)
     assert answer.status_code == 400
-    for word in ["POST /api/v1/plan" if "expander" not in words else "--expander", *words]:
+    for word in ["POST /api/v1/plan", *words]:
         assert word in answer.json()["detail"]
 
 

@@ -324,6 +324,17 @@ def test_one_of_several_groups_shares_its_nodes_only_where_several_stay_cheaper(
     assert {each.group: each.nodes for each in decision.increases} == {small: 1, "wide": 1}
 
 
+@pytest.mark.parametrize(("most", "created"), [(9, 0), (1, 1)])
+def test_several_groups_create_none_that_one_there_has_room_for(most: int, created: int) -> None:
+    large = machine(8, 32, labels={ZONE: "c"})
+    new = replace(group(f"{PREFIX}-large", large), spec=GroupSpec("m", PREFIX))
+    states = [group("general", machine(4, 16)), group("large", large, most=most), new]
+    decision = decided(states, [pending(3, 4)], pricing=ByZone({"c": 0.9}))
+    assert decision.chosen is not None
+    assert decision.chosen.group == "general", "a mix of two kinds of one machine would be cheaper"
+    assert len(decision.creations) == created
+
+
 def test_a_group_of_all_or_nothing_is_no_part_of_several() -> None:
     classes = [pending(1, 24, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
     atomic = group("atomic", machine(8, 30), most=4, zero_or_max=True)

@@ -40,6 +40,15 @@ def provider(folder: Path, **file: Any) -> SimulatedProvider:
     return SimulatedProvider(Offer(path), Unwritten(Books), list, ManualClock(), random.Random(0))
 
 
+def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cloud = provider(tmp_path, groups=[GROUP])
+    for text, told in (("groups: 3", 1), ("groups: 3", 1), ("groups: 4", 2), ("groups: []", 2), ("groups: 4", 3)):
+        (tmp_path / "cloud.yaml").write_text(text)
+        cloud.refresh()
+        assert len(caplog.records) == told
+    assert "groups: 4: Expected `array`" in caplog.text
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(["increase", "decrease", "delete", "register", "lose"]), st.integers(1, 4)), max_size=20
 )

@@ -19,12 +19,18 @@ class Offer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.cloud: SimulatedCloud = config.load(path)
+        self._problem = ""
 
     def reread(self) -> None:
+        """What is wrong with the file is told once."""
+        problem = ""
         try:
             self.cloud = config.load(self._path)
         except InvalidInput as error:
-            logger.error("the last good configuration stays: %s", error)
+            problem = str(error)
+        if problem and problem != self._problem:
+            logger.error("the last good configuration stays: %s", problem)
+        self._problem = problem
 
     def groups(self, books: Books) -> dict[str, GroupConfig]:
         """All there are: those of the file, and those made since, which have the pace and faults of today."""
