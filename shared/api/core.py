@@ -154,11 +154,26 @@ class ProjectedVolumeSource(Wire, frozen=True):
     """There, or not."""
 
 
+class HostPathVolumeSource(Wire, frozen=True):
+    path: str = ""
+
+
+class EmptyDirVolumeSource(Wire, frozen=True):
+    medium: str = ""
+
+
 class Volume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     projected: ProjectedVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    empty_dir: EmptyDirVolumeSource | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what is in it is on the node's disk."""
+        return self.host_path is not None or (self.empty_dir is not None and self.empty_dir.medium != "Memory")
 
 
 class PodSpec(Wire, frozen=True):

@@ -120,12 +120,11 @@ class ProjectedVolume(core.ProjectedVolumeSource, frozen=True):
     default_mode: int = DEFAULT_FILE_MODE
 
 
-class EmptyDirVolume(Wire, frozen=True):
+class EmptyDirVolume(core.EmptyDirVolumeSource, frozen=True):
     """Medium and size are left to this machine's disk."""
 
 
-class HostPathVolume(Wire, frozen=True):
-    path: str = ""
+class HostPathVolume(core.HostPathVolumeSource, frozen=True):
     type: str = ""
 
 

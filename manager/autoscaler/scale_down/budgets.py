@@ -1,0 +1,99 @@
+"""How many nodes go at one time: atomic groups first, whole or not at all, then empty nodes, then drained ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.scale_down.rules import Parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Nodes of one group that might go, in the order in which they should."""
+
+    group: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicSize:
+    """Of a group that has all of its nodes or none: those asked for, and those that are there."""
+
+    target: int
+    registered: int
+
+    def is_all(self, nodes: int) -> bool:
+        """Whether so many are the whole group. Those that never registered go with the others."""
+        return nodes in (self.target, self.registered)
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """Nodes on their way out."""
+
+    empty: int = 0
+    drained: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cropped:
+    empty: tuple[Bucket, ...]
+    drained: tuple[Bucket, ...]
+
+
+@dataclass
+class _Left:
+    nodes: int
+    drained: int
+    is_untouched: bool = True  # no atomic group was taken yet
+
+    def takes_whole(self, empty: int, drained: int) -> bool:
+        """Whether a whole group may go. The first one may be larger than what is left, since otherwise a large one
+        never went; it may not where nothing is left."""
+        if empty + drained <= self.nodes and drained <= self.drained:
+            return True
+        return self.is_untouched and self.nodes > 0 and (not drained or self.drained > 0)
+
+    def take(self, empty: int, drained: int) -> None:
+        self.nodes -= empty + drained
+        self.drained -= drained
+
+
+def crop(
+    empty: Sequence[Bucket],
+    drained: Sequence[Bucket],
+    atomic: Mapping[str, AtomicSize],
+    in_progress: InProgress,
+    parallelism: Parallelism,
+) -> Cropped:
+    """What of these may begin to go now. `atomic` has the groups that go as a whole."""
+    left = _Left(parallelism.nodes - in_progress.empty - in_progress.drained, parallelism.drained - in_progress.drained)
+    chosen_empty: list[Bucket] = []
+    chosen_drained: list[Bucket] = []
+    parts: dict[str, tuple[list[Bucket], list[Bucket]]] = {}
+    for which, buckets in enumerate((empty, drained)):
+        for bucket in buckets:
+            if bucket.group in atomic:
+                parts.setdefault(bucket.group, ([], []))[which].append(bucket)
+    for group, (of_empty, of_drained) in parts.items():
+        counts = sum(len(each.nodes) for each in of_empty), sum(len(each.nodes) for each in of_drained)
+        if not left.takes_whole(*counts):
+            break  # it is its turn; smaller ones after it would keep it waiting for ever
+        if atomic[group].is_all(sum(counts)):
+            left.take(*counts)
+            left.is_untouched = False
+            chosen_empty += of_empty
+            chosen_drained += of_drained
+    chosen_empty += _cropped((each for each in empty if each.group not in atomic), left.nodes)
+    left.nodes -= sum(len(each.nodes) for each in chosen_empty if each.group not in atomic)
+    chosen_drained += _cropped((each for each in drained if each.group not in atomic), min(left.nodes, left.drained))
+    return Cropped(tuple(chosen_empty), tuple(chosen_drained))
+
+
+def _cropped(buckets: Iterable[Bucket], most: int) -> list[Bucket]:
+    found = []
+    for bucket in buckets:
+        nodes = bucket.nodes[: max(0, most)]
+        if nodes:
+            found.append(Bucket(bucket.group, nodes))
+            most -= len(nodes)
+    return found

@@ -1,0 +1,194 @@
+"""Whether a pod may be made to go, by Cluster Autoscaler's rules in their order: the first that decides counts."""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from manager.autoscaler.podclasses import DAEMON_SET
+from manager.autoscaler.scale_down.disruptions import Disruptions
+from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+
+ANNOTATION_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+ANNOTATION_SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+KUBE_SYSTEM = "kube-system"
+
+SAFE, UNSAFE, ON_COMPLETION = "true", "false", "on-completion"
+DEFAULT_GRACE_SECONDS = 30.0
+_TERMINATION_SLACK_SECONDS = 30.0
+_RESTARTING = ("ReplicationController", "ReplicaSet")  # controllers that have a number of replicas that counts
+_KNOWN_CONTROLLERS = frozenset({*_RESTARTING, "Job", "StatefulSet"})
+_FAILED, _SUCCEEDED = "Failed", "Succeeded"
+_RESTARTS_ALWAYS = "Always"
+
+
+class Drain(enum.StrEnum):
+    """What is to become of a pod when its node goes. SKIP: nothing is done about it; DRAIN: it may go, whatever
+    further rules say; WAIT: the node goes when it has ended; UNDECIDED: no rule objects."""
+
+    SKIP = "skip"
+    DRAIN = "drain"
+    WAIT = "wait"
+    BLOCKED = "blocked"
+    UNDECIDED = "undefined"
+
+
+class Ruling(NamedTuple):
+    drain: Drain
+    why: Blocked | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Who made a pod. `replicas` are those wanted, None where the kind has none."""
+
+    kind: str
+    name: str = ""
+    exists: bool = True
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """What of a pod decides whether it may be made to go; times in Unix seconds. `local_volumes` are the names of those
+    on the node's disk, `safe_local_volumes` of those that may be lost."""
+
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    controller: Controller | None = None
+    phase: str = "Running"
+    restart_policy: str = _RESTARTS_ALWAYS
+    created_at: float = 0.0
+    deleted_at: float | None = None
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
+    is_mirror: bool = False
+    is_daemon: bool = False
+    safe_to_evict: str = ""
+    local_volumes: tuple[str, ...] = ()
+    safe_local_volumes: frozenset[str] = frozenset()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it will ever run again."""
+        return self.phase == _FAILED or (self.phase == _SUCCEEDED and self.restart_policy != _RESTARTS_ALWAYS)
+
+    def is_long_gone(self, now: float) -> bool:
+        """Whether it should have ended long ago."""
+        return self.deleted_at is not None and self.deleted_at + self.grace_seconds + _TERMINATION_SLACK_SECONDS < now
+
+
+class _Case(NamedTuple):
+    pod: Tenancy
+    rules: DrainRules
+    disruptions: Disruptions
+    now: float
+
+
+def ruling(pod: Tenancy, rules: DrainRules, disruptions: Disruptions, now: float) -> Ruling:
+    """What becomes of one pod."""
+    case = _Case(pod, rules, disruptions, now)
+    for rule in _RULES:
+        found = rule(case)
+        if found is not None:
+            return found
+    return _UNDECIDED
+
+
+_UNDECIDED = Ruling(Drain.UNDECIDED)
+_MAY_GO = Ruling(Drain.DRAIN)
+_SKIPPED = Ruling(Drain.SKIP)
+
+
+def _blocked(why: Blocked, detail: str) -> Ruling:
+    return Ruling(Drain.BLOCKED, why, detail)
+
+
+def _mirror(case: _Case) -> Ruling | None:
+    return _SKIPPED if case.pod.is_mirror else None
+
+
+def _long_gone(case: _Case) -> Ruling | None:
+    return _SKIPPED if case.pod.is_long_gone(case.now) else None
+
+
+def _replica_count(case: _Case) -> Ruling | None:
+    owner = case.pod.controller
+    if not case.rules.skips_custom_controllers or owner is None:
+        return None
+    if owner.kind not in _KNOWN_CONTROLLERS and owner.kind != DAEMON_SET:
+        return None
+    if not owner.exists:
+        return _blocked(Blocked.CONTROLLER_NOT_FOUND, f"its {owner.kind} {owner.name} is not there")
+    least = case.rules.min_replica_count
+    if owner.kind in _RESTARTING and owner.replicas is not None and owner.replicas < least:
+        return _blocked(Blocked.MIN_REPLICAS, f"its {owner.kind} has {owner.replicas} replicas, fewer than {least}")
+    return None
+
+
+def _daemon(case: _Case) -> Ruling | None:
+    return _MAY_GO if case.pod.is_daemon else None
+
+
+def _safe_to_evict(case: _Case) -> Ruling | None:
+    return _MAY_GO if case.pod.safe_to_evict == SAFE else None
+
+
+def _ended(case: _Case) -> Ruling | None:
+    return _MAY_GO if case.pod.has_ended else None
+
+
+def _on_completion(case: _Case) -> Ruling | None:
+    return Ruling(Drain.WAIT, None, "is to end by itself") if case.pod.safe_to_evict == ON_COMPLETION else None
+
+
+def _not_replicated(case: _Case) -> Ruling | None:
+    owner = case.pod.controller
+    if owner is None:
+        return _blocked(Blocked.NOT_REPLICATED, "no controller would make it again")
+    if owner.kind in _KNOWN_CONTROLLERS or not case.rules.skips_custom_controllers:
+        return None
+    return _blocked(Blocked.NOT_REPLICATED, f"its {owner.kind} is no controller known to make it again")
+
+
+def _kube_system(case: _Case) -> Ruling | None:
+    pod, rules = case.pod, case.rules
+    if not rules.skips_system_pods or pod.namespace != KUBE_SYSTEM:
+        return None
+    if case.disruptions.covering(pod.namespace, pod.labels) or case.now - pod.created_at > rules.system_pod_seconds:
+        return None
+    return _blocked(Blocked.KUBE_SYSTEM, "is young, of kube-system, and under no disruption budget")
+
+
+def _not_safe_to_evict(case: _Case) -> Ruling | None:
+    if case.pod.safe_to_evict != UNSAFE:
+        return None
+    return _blocked(Blocked.NOT_SAFE_TO_EVICT, f"says {ANNOTATION_SAFE_TO_EVICT}=false")
+
+
+def _local_storage(case: _Case) -> Ruling | None:
+    if not case.rules.skips_local_storage:
+        return None
+    unsafe = [name for name in case.pod.local_volumes if name not in case.pod.safe_local_volumes]
+    return _blocked(Blocked.LOCAL_STORAGE, f"keeps data in its volume {unsafe[0]}") if unsafe else None
+
+
+def _disruption_budget(case: _Case) -> Ruling | None:
+    budget = case.disruptions.exhausted(case.pod.namespace, case.pod.labels)
+    return None if budget is None else _blocked(Blocked.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
+
+
+_RULES: tuple[Callable[[_Case], Ruling | None], ...] = (
+    _mirror,
+    _long_gone,
+    _replica_count,
+    _daemon,
+    _safe_to_evict,
+    _ended,
+    _on_completion,
+    _not_replicated,
+    _kube_system,
+    _not_safe_to_evict,
+    _local_storage,
+    _disruption_budget,
+)

@@ -1,0 +1,42 @@
+"""Whether a node is looked at at all: what it says of itself, and how much of it is requested."""
+
+from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.scale_down.rules import GroupRules, Reason, ScaleDownRules
+from manager.autoscaler.scale_down.utilization import Utilization
+from shared.errors import InvalidInput
+
+ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+Objection = tuple[Reason, str]
+
+
+def is_ready(node: NodeFacts) -> bool:
+    """A cordoned node may be, too."""
+    return node.state not in (NodeState.UNREADY, NodeState.NOT_STARTED)
+
+
+def objection(
+    node: NodeFacts, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules, now: float
+) -> Objection | None:
+    """What a node has against going, its pods aside; None for one that may be unneeded."""
+    if is_being_deleted(node, rules, now):
+        return Reason.BEING_DELETED, "it is being deleted"
+    if node.annotations.get(ANNOTATION_DISABLED) == "true":
+        return Reason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
+    if not is_ready(node) and not rules.unready_enabled:
+        return Reason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone"
+    if isinstance(used, InvalidInput):
+        return Reason.UNEXPECTED, str(used)
+    threshold = group.gpu_utilization_threshold if used.of_gpu else group.utilization_threshold
+    if used.share > threshold:
+        shown = f"{used.share:.1%} of its {used.resource} is requested, more than {threshold:.1%}"
+        return Reason.NOT_UNDERUTILIZED, shown
+    return None
+
+
+def is_being_deleted(node: NodeFacts, rules: ScaleDownRules, now: float) -> bool:
+    """Whether it was marked a short while ago. A mark that does not say when counts, and so does one of the future."""
+    for taint in node.taints:
+        if taint.key == TAINT_TO_BE_DELETED:
+            return not taint.value.isdecimal() or now - int(taint.value) < rules.deletion_seconds
+    return False

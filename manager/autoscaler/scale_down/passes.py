@@ -1,0 +1,402 @@
+"""One pass of scale-down: all nodes are looked at, what could go is tried in a simulation, and what is ripe goes.
+
+Nodes are tried in an order that keeps what was found before: those unneeded longest first, then empty ones, then those
+of which least is requested. Each that leaves takes its group's spare nodes, the cluster's, the disruption budgets of
+its pods and their new places, so that all of the unneeded nodes could go together. Before them come the pods of nodes
+that are being deleted already. The order in which nodes and pods are given does not matter.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manager.autoscaler import cluster, problem
+from manager.autoscaler.cluster import NodeFacts, NodeState
+from manager.autoscaler.groups import Usage
+from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.scale_down import budgets, eligibility, minimums, peaks, residents, taints, timing
+from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, InProgress
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
+from manager.autoscaler.scale_down.eligibility import Objection
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup, Spare
+from manager.autoscaler.scale_down.remaining import Batch, Move, Remaining, Stuck
+from manager.autoscaler.scale_down.residents import Blocker, Departure, Resident
+from manager.autoscaler.scale_down.rules import Reason, ScaleDownRules
+from manager.autoscaler.scale_down.timing import Happened
+from manager.autoscaler.scale_down.utilization import Utilization, utilization
+from manager.autoscaler.scale_down.verdict import (
+    Decision,
+    Kind,
+    Left,
+    Memory,
+    Remembered,
+    Removal,
+    Standing,
+    Verdict,
+)
+from shared.errors import InvalidInput
+from shared.quantity import Amounts, Resources
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that a pass looks at. `groups` are those that may shrink; `group_of` gives a node's group by its name.
+
+    `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
+    `peaks` gives each node's predicted peak where these count; a node it does not tell of takes no pods, and none of
+    its own move. `unreadable` says, by node, what of it or its pods could not be read. `happened_in` is by group.
+    """
+
+    now: float
+    nodes: Sequence[NodeFacts]
+    residents: Sequence[Resident] = ()
+    groups: Mapping[str, ShrinkingGroup] = field(default_factory=dict)
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    disruption_budgets: Sequence[DisruptionBudget] = ()
+    memory: Memory = field(default_factory=Memory)
+    happened: Happened = field(default_factory=Happened)
+    happened_in: Mapping[str, Happened] = field(default_factory=dict)
+    in_progress: InProgress = field(default_factory=InProgress)
+    peaks: Mapping[str, Resources] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    node: NodeFacts
+    group: ShrinkingGroup
+    used: Utilization
+    since: float | None
+    is_empty: bool
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def turn(self) -> tuple[bool, float, bool, float, str]:
+        """What decides when it is tried."""
+        return self.since is None, self.since or 0.0, not self.is_empty, self.used.share, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Unneeded:
+    candidate: _Candidate
+    departure: Departure
+    since: float
+
+
+def decide(situation: Situation, rules: ScaleDownRules) -> Decision:
+    """What goes now, and a verdict on every node."""
+    return _Pass(situation, rules).decision()
+
+
+class _Pass:
+    def __init__(self, situation: Situation, rules: ScaleDownRules) -> None:
+        self._given = situation
+        self._rules = rules
+        self._now = situation.now
+        self._nodes = sorted(
+            (node for node in situation.nodes if node.state is not NodeState.UPCOMING), key=lambda node: node.name
+        )
+        self._residents = {
+            name: sorted(found, key=lambda each: each.key)
+            for name, found in residents.by_node(situation.residents).items()
+        }
+        self._used: dict[str, Utilization | InvalidInput] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._remembered: dict[str, Remembered] = {}
+        self._going: list[Left] = []
+        self._simulated: list[Left] = []
+
+    def decision(self) -> Decision:
+        candidates = self._candidates()
+        departures = self._simulate(candidates)
+        since = timing.unneeded_since(self._given.memory.unneeded_since, departures, self._now)
+        by_name = {each.name: each for each in candidates}
+        unneeded = [_Unneeded(by_name[name], found, since[name]) for name, found in departures.items()]
+        removals = self._chosen(unneeded)
+        marks = taints.soft_taints(
+            (node for node in self._nodes if node.state is not NodeState.TO_BE_DELETED),
+            [each.candidate.name for each in unneeded],
+            self._rules.soft_taints_at_once,
+        )
+        verdicts = {node.name: self._verdicts[node.name] for node in self._nodes}
+        memory = Memory(since, dict(sorted(self._remembered.items())))
+        return Decision(verdicts, removals, tuple(self._going), tuple(self._simulated), marks, memory)
+
+    def _candidates(self) -> list[_Candidate]:
+        """The nodes that are tried, in their turn; all others get their verdict."""
+        found = []
+        for node in self._nodes:
+            group = self._given.groups.get(self._given.group_of.get(node.name, ""))
+            if group is None:
+                self._needed(node, Reason.NOT_AUTOSCALED, "it is of no group that may shrink")
+                continue
+            used = self._used[node.name] = self._utilization(node, group)
+            against = self._objection(node, group, used)
+            if against is not None or isinstance(used, InvalidInput):
+                self._needed(node, *(against or (Reason.UNEXPECTED, str(used))))
+                continue
+            since = self._given.memory.unneeded_since.get(node.name)
+            is_empty = not self._needing_places(node.name)
+            candidate = _Candidate(node, group, used, since, is_empty)
+            known = self._given.memory.unremovable.get(node.name)
+            if known is not None and self._is_fresh(known) and not is_empty:
+                self._remembered[node.name] = known
+                detail = f"a short while ago, {known.reason}: {known.detail}"
+                self._needed(node, Reason.RECENTLY_UNREMOVABLE, detail)
+                continue
+            found.append(candidate)
+        return sorted(found, key=lambda each: each.turn)
+
+    def _utilization(self, node: NodeFacts, group: ShrinkingGroup) -> Utilization | InvalidInput:
+        counted: list[Amounts] = []
+        ignored: list[Amounts] = []
+        for each in self._residents.get(node.name, ()):
+            who = each.tenancy
+            if who is not None and who.is_long_gone(self._now):
+                continue
+            is_ignored = who is not None and (
+                (who.is_daemon and group.rules.ignores_daemons) or (who.is_mirror and self._rules.ignores_mirror_pods)
+            )
+            (ignored if is_ignored else counted).append(each.facts.requests)
+        try:
+            return utilization(node, counted, ignored, self._rules.gpu_label)
+        except InvalidInput as problem:
+            return problem
+
+    def _objection(self, node: NodeFacts, group: ShrinkingGroup, used: Utilization | InvalidInput) -> Objection | None:
+        found = eligibility.objection(node, used, self._rules, group.rules, self._now)
+        if found is not None:
+            return found
+        if node.name in self._given.unreadable:
+            return Reason.UNEXPECTED, self._given.unreadable[node.name]
+        return _at_minimum(group) if not group.spare else None
+
+    def _is_fresh(self, known: Remembered) -> bool:
+        """A moment further away than it can have been set to is of a clock that has gone back since."""
+        return self._now < known.until <= self._now + self._rules.recheck_seconds
+
+    def _needing_places(self, node: str) -> list[Resident]:
+        return [each for each in self._residents.get(node, ()) if each.needs_a_place(self._now)]
+
+    def _simulate(self, candidates: Sequence[_Candidate]) -> dict[str, Departure]:
+        """Tries all candidates in their turn; those that left, and how."""
+        deleted = [node.name for node in self._nodes if eligibility.is_being_deleted(node, self._rules, self._now)]
+        remaining, rows = self._remaining(candidates, deleted)
+        names = list(rows)
+        for name in deleted:  # their pods come first, since they are on their way already
+            self._going.append(Left(name, _named(remaining.empty_out(rows[name]), names)))
+        disruptions = Disruptions(self._given.disruption_budgets)
+        usage = Usage(self._rules.gpu_label)
+        spare = Spare(
+            self._given.groups.values(),
+            minimums.above_bounds(self._rules.bounds, (usage.of(node) for node in self._nodes)),
+        )
+        found: dict[str, Departure] = {}
+        for each in candidates:
+            node, group = each.node, each.group.group.id
+            if not spare.has_node(group):
+                self._needed(node, *_at_minimum(each.group))
+                continue
+            gives = usage.of(node)
+            short = spare.short_of(gives)
+            if short:
+                self._needed(node, Reason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}")
+                continue
+            departure = residents.departure(
+                self._residents.get(each.name, ()), self._rules.drain, disruptions, self._now
+            )
+            if isinstance(departure, Blocker):
+                self._unremovable(node, Reason.BLOCKED_BY_POD, str(departure))
+                continue
+            if departure.moving and self._given.peaks is not None and each.name not in self._given.peaks:
+                self._needed(node, Reason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it")
+                continue
+            moves = remaining.leave(rows[each.name])
+            if isinstance(moves, Stuck):
+                self._unremovable(node, moves.reason, moves.detail)
+                continue
+            disruptions.take(departure.disruptions)
+            spare.take(group, gives)
+            self._simulated.append(Left(each.name, _named(moves, names)))
+            found[each.name] = departure
+        return found
+
+    def _remaining(self, candidates: Sequence[_Candidate], deleted: Iterable[str]) -> tuple[Remaining, dict[str, int]]:
+        """The nodes as rows: first those that stay anyway, and last the ones that are tried first, since pods go to the
+        first rows that take them and are best moved once."""
+        tried = {each.name for each in candidates}
+        ordered = [node for node in self._nodes if node.name not in tried]
+        ordered += [each.node for each in reversed(candidates)]
+        rows = {node.name: row for row, node in enumerate(ordered)}
+        placed = [each for node in ordered for each in self._residents.get(node.name, ())]
+        snapshot = cluster.of_facts(ordered, ((rows[each.node], each.facts) for each in placed))
+        moving = {name: self._moving(name) for name in (*tried, *deleted)}
+        classes: dict[int, PendingClass] = {}
+        for name in sorted(moving):
+            for each in moving[name]:
+                classes.setdefault(id(each.facts), PendingClass(each.facts, ()))
+        position = {facts: number for number, facts in enumerate(classes)}
+        asked = problem.problem(snapshot, tuple(classes.values()))
+        batches = {rows[name]: self._batches(name, found, position) for name, found in moving.items()}
+        return Remaining(asked, batches, self._peak_room(ordered)), rows
+
+    def _moving(self, node: str) -> list[Resident]:
+        """The pods of a node that need another place, if nothing keeps them."""
+        return [each for each in self._needing_places(node) if not each.is_awaited]
+
+    def _batches(self, node: str, moving: Sequence[Resident], position: Mapping[int, int]) -> list[Batch]:
+        """The same pods, those together that are of one class and bring the same along."""
+        peak = (self._given.peaks or {}).get(node)
+        loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
+        alike: dict[tuple[int, Resources], list[str]] = {}
+        for number, each in enumerate(moving):
+            load = loads[number] if loads else peaks.NO_LOAD
+            alike.setdefault((position[id(each.facts)], load), []).append(each.key)
+        return [Batch(which, tuple(pods), load) for (which, load), pods in alike.items()]
+
+    def _peak_room(self, ordered: Iterable[NodeFacts]) -> list[Resources | None] | None:
+        """What each node can take on, None where nothing is predicted of it; or None where peaks do not count."""
+        given = self._given.peaks
+        if given is None:
+            return None
+        return [
+            peaks.room(
+                node.allocatable,
+                given[node.name],
+                [each.facts.requests for each in self._residents.get(node.name, ())],
+                self._rules.peak_margin_percent,
+            )
+            if node.name in given
+            else None
+            for node in ordered
+        ]
+
+    def _chosen(self, unneeded: Sequence[_Unneeded]) -> tuple[Removal, ...]:
+        """Of the nodes the cluster could do without, those that go now; all get their verdict."""
+        ripe = []
+        for each in unneeded:
+            waits = self._waits(each)
+            if waits is None:
+                ripe.append(each)
+            else:
+                self._unneeded(each, *waits)
+        there: dict[str, int] = {}
+        for node in self._nodes:
+            group = self._given.group_of.get(node.name, "")
+            there[group] = there.get(group, 0) + 1
+        atomic = {
+            name: AtomicSize(group.group.target_size, there.get(name, 0))
+            for name, group in self._given.groups.items()
+            if group.rules.zero_or_max
+        }
+        going = self._cropped(self._whole(ripe, atomic), atomic)
+        for each in going:
+            self._add(each.candidate.node, Standing.GOES, None, _parting(each), each.since)
+        return tuple(
+            Removal(
+                each.candidate.name,
+                each.candidate.group.group.id,
+                _kind(each),
+                each.candidate.used.share,
+                tuple(pod.key for pod in each.departure.evicted),
+            )
+            for each in going
+        )
+
+    def _waits(self, unneeded: _Unneeded) -> Objection | None:
+        """What a node waits for that is unneeded."""
+        candidate, awaited = unneeded.candidate, unneeded.departure.awaited
+        group = candidate.group
+        short = timing.too_short(unneeded.since, eligibility.is_ready(candidate.node), group.rules, self._now)
+        if short is not None:
+            return short
+        if awaited:
+            return Reason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself"
+        delays = self._rules.delays
+        happened = self._given.happened
+        if delays.local:
+            happened = self._given.happened_in.get(group.group.id, Happened())
+        cooling = timing.cooldown(happened, delays, self._now)
+        return (Reason.COOLDOWN, cooling) if cooling else None
+
+    def _whole(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
+        """Without the nodes of atomic groups of which not all nodes are ripe."""
+        counts: dict[str, int] = {}
+        for each in ripe:
+            group = each.candidate.group.group.id
+            counts[group] = counts.get(group, 0) + 1
+        found = []
+        for each in ripe:
+            group = each.candidate.group.group.id
+            if group in atomic and not atomic[group].is_all(counts[group]):
+                detail = f"its group goes as a whole, and {counts[group]} of its {atomic[group].registered} nodes could"
+                self._unneeded(each, Reason.ATOMIC, detail)
+            else:
+                found.append(each)
+        return found
+
+    def _cropped(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
+        """As many as may go at one time, the empty ones first."""
+        empty = [each for each in ripe if not each.departure.evicted]
+        drained = [each for each in ripe if each.departure.evicted]
+        chosen = budgets.crop(
+            _buckets(empty), _buckets(drained), atomic, self._given.in_progress, self._rules.parallelism
+        )
+        going = {name for bucket in (*chosen.empty, *chosen.drained) for name in bucket.nodes}
+        for each in ripe:
+            if each.candidate.name not in going:
+                self._unneeded(each, Reason.BUDGET, "as many nodes as may go at one time are going already")
+        return [each for each in (*empty, *drained) if each.candidate.name in going]
+
+    def _needed(self, node: NodeFacts, reason: Reason, detail: str) -> None:
+        self._add(node, Standing.NEEDED, reason, detail)
+
+    def _unremovable(self, node: NodeFacts, reason: Reason, detail: str) -> None:
+        """The same of what is not tried again for a while."""
+        self._remembered[node.name] = Remembered(self._now + self._rules.recheck_seconds, reason, detail)
+        self._needed(node, reason, detail)
+
+    def _unneeded(self, unneeded: _Unneeded, reason: Reason, detail: str) -> None:
+        self._add(unneeded.candidate.node, Standing.UNNEEDED, reason, detail, unneeded.since)
+
+    def _add(
+        self, node: NodeFacts, standing: Standing, reason: Reason | None, detail: str, since: float | None = None
+    ) -> None:
+        used = self._used.get(node.name)
+        share = used.share if isinstance(used, Utilization) else None
+        group = self._given.group_of.get(node.name, "")
+        self._verdicts[node.name] = Verdict(node.name, group, standing, reason, detail, share, since)
+
+
+def _named(moves: Iterable[Move], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((move.pod, names[move.row]) for move in moves)
+
+
+def _at_minimum(group: ShrinkingGroup) -> Objection:
+    size, deleting = group.group.target_size, group.deleting
+    going = f", {deleting} of which are going" if deleting else ""
+    return Reason.AT_MINIMUM, f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}"
+
+
+def _buckets(unneeded: Iterable[_Unneeded]) -> list[Bucket]:
+    """One for each group, in the order of their first nodes."""
+    found: dict[str, list[str]] = {}
+    for each in unneeded:
+        found.setdefault(each.candidate.group.group.id, []).append(each.candidate.name)
+    return [Bucket(group, tuple(nodes)) for group, nodes in found.items()]
+
+
+def _kind(unneeded: _Unneeded) -> Kind:
+    if not eligibility.is_ready(unneeded.candidate.node):
+        return Kind.UNREADY
+    return Kind.UNDERUTILIZED if unneeded.departure.evicted else Kind.EMPTY
+
+
+def _parting(unneeded: _Unneeded) -> str:
+    evicted = len(unneeded.departure.evicted)
+    if not evicted:
+        return "it is empty"
+    used = unneeded.candidate.used
+    return f"{used.share:.1%} of its {used.resource} is requested, and its {evicted} pods have other places"

@@ -1,0 +1,176 @@
+"""The pods of a node, and what becomes of each when the node goes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler import podclasses, podfacts
+from manager.autoscaler.podfacts import PodFacts, Surroundings
+from manager.autoscaler.scale_down import drain
+from manager.autoscaler.scale_down.disruptions import Disruptions
+from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
+from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+from shared import durations
+from shared.api.core import Pod
+from shared.errors import InvalidInput
+
+Controllers = Mapping[str, Controller]  # by "namespace/kind/name", those that are there
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Resident:
+    """A pod by its key "namespace/name", on the node it has. Pods that are alike share their facts.
+
+    Without a `tenancy` it only waits for that node: it needs a place, and there is nothing to drain.
+    """
+
+    key: str
+    node: str
+    facts: PodFacts
+    tenancy: Tenancy | None = None
+
+    def needs_a_place(self, now: float) -> bool:
+        """Whether it has to be somewhere else once its node is gone."""
+        who = self.tenancy
+        if who is None:
+            return True
+        return not (who.is_mirror or who.is_daemon or who.has_ended or who.is_long_gone(now))
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its node is to wait until it has ended."""
+        return self.tenancy is not None and self.tenancy.safe_to_evict == drain.ON_COMPLETION
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A pod that keeps its node."""
+
+    pod: str
+    why: Blocked
+    detail: str
+
+    def __str__(self) -> str:
+        return f"pod {self.pod} {self.detail} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What becomes of a node's pods: those that need another place, those of them that are evicted, those waited for,
+    and the disruption budgets that it takes, each as often as it does. The others go with the node."""
+
+    moving: tuple[Resident, ...] = ()
+    evicted: tuple[Resident, ...] = ()
+    awaited: tuple[Resident, ...] = ()
+    disruptions: tuple[int, ...] = ()
+
+
+def departure(
+    residents: Iterable[Resident], rules: DrainRules, disruptions: Disruptions, now: float
+) -> Departure | Blocker:
+    """Of one node. Of several pods that keep it, the first by name is the answer."""
+    moving: list[Resident] = []
+    evicted: list[Resident] = []
+    awaited: list[Resident] = []
+    taken: list[int] = []
+    for each in sorted(residents, key=lambda resident: resident.key):
+        who = each.tenancy
+        if who is None:
+            moving.append(each)
+            continue
+        found = drain.ruling(who, rules, disruptions, now)
+        if found.drain is Drain.BLOCKED:
+            return _blocker(each, found)
+        if found.drain is Drain.WAIT:
+            awaited.append(each)
+        elif each.needs_a_place(now):
+            covering = disruptions.covering(who.namespace, who.labels)
+            if len(covering) > 1:
+                detail = f"is under {len(covering)} disruption budgets, and then no eviction is possible"
+                return Blocker(each.key, Blocked.NOT_ENOUGH_PDB, detail)
+            moving.append(each)
+            evicted.append(each)
+            taken += covering
+            short = disruptions.short_for(taken) if covering else None
+            if short is not None:
+                detail = f"would be one more eviction than budget {short.name} allows now"
+                return Blocker(each.key, Blocked.NOT_ENOUGH_PDB, detail)
+    return Departure(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
+
+
+def _blocker(resident: Resident, found: Ruling) -> Blocker:
+    assert found.why is not None
+    return Blocker(resident.key, found.why, found.detail)
+
+
+@dataclass(frozen=True)
+class Read:
+    """The pods that have a node, and by node the problem with a pod that could not be read."""
+
+    residents: tuple[Resident, ...]
+    unreadable: Mapping[str, str]
+
+
+def read(pods: Iterable[Pod], surroundings: Surroundings, controllers: Controllers | None = None) -> Read:
+    """Pods in their wire form. Without `controllers` every controller counts as there.
+
+    Of DaemonSets' pods only what matters where they are is read.
+    """
+    of_node: list[Pod] = []
+    others: list[Pod] = []
+    for pod in pods:
+        if pod.spec.node_name:
+            (of_node if podclasses.is_daemon(pod) or podclasses.is_mirror(pod) else others).append(pod)
+    found: list[Resident] = []
+    unreadable: dict[str, str] = {}
+    for classes, stays in ((podclasses.placed_kinds(of_node), True), (podclasses.equivalent(others), False)):
+        for alike in classes:
+            try:
+                facts = (
+                    podfacts.read_placed(alike[0], surroundings, of_node=True)
+                    if stays
+                    else podfacts.read(alike[0], surroundings)
+                )
+            except InvalidInput as problem:
+                unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
+                continue
+            found += [Resident(pod.metadata.key, pod.spec.node_name, facts, tenancy(pod, controllers)) for pod in alike]
+    return Read(tuple(found), unreadable)
+
+
+def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
+    """What of a pod in its wire form decides whether it may be made to go."""
+    meta, spec = pod.metadata, pod.spec
+    grace = spec.termination_grace_period_seconds
+    listed = (meta.annotation(drain.ANNOTATION_SAFE_LOCAL_VOLUMES) or "").split(",")
+    return Tenancy(
+        namespace=meta.namespace,
+        labels=meta.labels or {},
+        controller=_controller(pod, controllers),
+        phase=pod.status.phase,
+        restart_policy=spec.restart_policy,
+        created_at=meta.created_at,
+        deleted_at=durations.instant(meta.deletion_timestamp) if meta.deletion_timestamp else None,
+        grace_seconds=drain.DEFAULT_GRACE_SECONDS if grace is None else float(grace),
+        is_mirror=podclasses.is_mirror(pod),
+        is_daemon=podclasses.is_daemon(pod),
+        safe_to_evict=meta.annotation(drain.ANNOTATION_SAFE_TO_EVICT) or "",
+        local_volumes=tuple(volume.name for volume in spec.volumes or () if volume.is_local),
+        safe_local_volumes=frozenset(name.strip() for name in listed if name.strip()),
+    )
+
+
+def _controller(pod: Pod, controllers: Controllers | None) -> Controller | None:
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            known = (controllers or {}).get(f"{pod.metadata.namespace}/{owner.kind}/{owner.name}")
+            return known or Controller(owner.kind, owner.name, exists=controllers is None)
+    return None
+
+
+def by_node(residents: Sequence[Resident]) -> dict[str, list[Resident]]:
+    """All pods of each node, in no order."""
+    found: defaultdict[str, list[Resident]] = defaultdict(list)
+    for each in residents:
+        found[each.node].append(each)
+    return found

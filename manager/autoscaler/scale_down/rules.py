@@ -1,0 +1,122 @@
+"""What is set for scale-down, with Cluster Autoscaler's defaults, and the reasons why a node stays."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from manager.autoscaler.cloudprovider.contract import GroupOptions
+from manager.autoscaler.limits import Bounds
+
+T = TypeVar("T")
+
+
+class Reason(enum.StrEnum):
+    """Why a node is still here: Cluster Autoscaler's words, and after them what it has no word for."""
+
+    NOT_AUTOSCALED = "NotAutoscaled"
+    BEING_DELETED = "CurrentlyBeingDeleted"
+    DISABLED = "ScaleDownDisabledAnnotation"
+    UNREADY_DISABLED = "ScaleDownUnreadyDisabled"
+    AT_MINIMUM = "NodeGroupMinSizeReached"
+    BELOW_LIMIT = "MinimalResourceLimitExceeded"
+    NOT_UNDERUTILIZED = "NotUnderutilized"
+    RECENTLY_UNREMOVABLE = "RecentlyUnremovable"
+    BLOCKED_BY_POD = "BlockedByPod"
+    ON_COMPLETION_POD = "BlockedByOnCompletionPod"
+    NO_PLACE = "NoPlaceToMovePods"
+    UNEXPECTED = "UnexpectedError"
+    NOT_UNNEEDED_LONG = "NotUnneededLongEnough"
+    NOT_UNREADY_LONG = "NotUnreadyLongEnough"
+    ATOMIC = "AtomicScaleDownFailed"
+    PEAKS = "NoRoomForPredictedPeaks"
+    PEAK_UNKNOWN = "PredictedPeakUnknown"
+    COOLDOWN = "InCooldown"
+    BUDGET = "DeletionBudgetReached"
+
+
+class Blocked(enum.StrEnum):
+    """Why a pod cannot be made to go."""
+
+    CONTROLLER_NOT_FOUND = "ControllerNotFound"
+    MIN_REPLICAS = "MinReplicasReached"
+    NOT_REPLICATED = "NotReplicated"
+    KUBE_SYSTEM = "UnmovableKubeSystemPod"
+    NOT_SAFE_TO_EVICT = "NotSafeToEvictAnnotation"
+    LOCAL_STORAGE = "LocalStorageRequested"
+    NOT_ENOUGH_PDB = "NotEnoughPdb"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """What may be set otherwise for one group. `zero_or_max`: it has all of its nodes or none."""
+
+    utilization_threshold: float = 0.5
+    gpu_utilization_threshold: float = 0.5
+    unneeded_seconds: float = 600.0
+    unready_seconds: float = 1200.0
+    ignores_daemons: bool = False
+    zero_or_max: bool = False
+
+    def under(self, options: GroupOptions) -> "GroupRules":
+        """These, where the group's cloud does not want it otherwise."""
+        return GroupRules(
+            _either(options.scale_down_utilization_threshold, self.utilization_threshold),
+            _either(options.scale_down_gpu_utilization_threshold, self.gpu_utilization_threshold),
+            _either(options.scale_down_unneeded_seconds, self.unneeded_seconds),
+            _either(options.scale_down_unready_seconds, self.unready_seconds),
+            _either(options.ignore_daemonsets_utilization, self.ignores_daemons),
+            _either(options.zero_or_max_node_scaling, self.zero_or_max),
+        )
+
+
+def _either(wanted: T | None, own: T) -> T:
+    return own if wanted is None else wanted
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRules:
+    """Which pods keep their node."""
+
+    min_replica_count: int = 0
+    skips_system_pods: bool = True
+    skips_local_storage: bool = True
+    skips_custom_controllers: bool = True
+    system_pod_seconds: float = 3600.0  # after which a pod of kube-system without a budget keeps its node no more
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long nothing is deleted after nodes were added or deleted, or a deletion failed; `local`: in that group."""
+
+    after_add_seconds: float = 600.0
+    after_delete_seconds: float = 0.0
+    after_failure_seconds: float = 180.0
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Nodes that are on their way out at one time: all of them, and those that have to be drained."""
+
+    nodes: int = 10
+    drained: int = 1
+
+
+@dataclass(frozen=True)
+class ScaleDownRules:
+    """`bounds` are those of the cluster, of which the lower ones count here. `peak_margin_percent` of a node
+    stays free above its predicted peak."""
+
+    group: GroupRules = field(default_factory=GroupRules)
+    drain: DrainRules = field(default_factory=DrainRules)
+    delays: Delays = field(default_factory=Delays)
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    unready_enabled: bool = True
+    ignores_mirror_pods: bool = False
+    recheck_seconds: float = 300.0
+    deletion_seconds: float = 300.0  # after which a node marked to be deleted is looked at again
+    soft_taints_at_once: int = 10
+    gpu_label: str | None = None
+    peak_margin_percent: int = 10

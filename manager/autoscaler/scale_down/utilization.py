@@ -1,0 +1,58 @@
+"""How much of a node is requested, as scale-down judges it (Cluster Autoscaler's measure)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from manager.autoscaler.cluster import NodeFacts
+from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
+from shared.errors import InvalidInput
+from shared.names import CPU, MEMORY
+from shared.quantity import Amounts
+
+
+class Utilization(NamedTuple):
+    """`share` of the resource that is requested most. `of_gpu`: the node has GPUs, and nothing else counts."""
+
+    share: float
+    resource: str
+    of_gpu: bool = False
+
+
+def utilization(
+    node: NodeFacts, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
+) -> Utilization:
+    """Of one node, given what its pods request. What those request that are ignored is taken off what there is.
+
+    A node that is to have GPUs and has none yet is not utilised. Raises InvalidInput where cpu or memory is missing.
+    """
+    taken, apart = _total(counted), _total(ignored)
+    if has_gpu(node.labels, node.allocatable, gpu_label):
+        resource = next((name for name in GPU_RESOURCES if node.allocatable.get(name, 0) > 0), None)
+        if resource is None:
+            return Utilization(0.0, GPU_RESOURCES[0], of_gpu=True)
+        return Utilization(_share(node, resource, taken, {}), resource, of_gpu=True)
+    shares = [(_share(node, name, taken, apart), name) for name in (CPU, MEMORY)]
+    return Utilization(*max(shares, key=lambda each: each[0]))
+
+
+def _share(node: NodeFacts, resource: str, taken: Amounts, apart: Amounts) -> float:
+    there = node.allocatable.get(resource, 0)
+    if there <= 0:
+        raise InvalidInput(
+            source=f"Node {node.name}",
+            field=f"status.allocatable.{resource}",
+            value=node.allocatable.get(resource),
+            problem="utilization needs more than zero",
+        )
+    asked, left = taken.get(resource, 0), there - apart.get(resource, 0)
+    if left > 0:
+        return asked / left
+    return float("inf") if asked else 0.0
+
+
+def _total(requests: Iterable[Amounts]) -> Amounts:
+    total: dict[str, int] = {}
+    for each in requests:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

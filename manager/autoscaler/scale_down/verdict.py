@@ -1,0 +1,103 @@
+"""What was found about each node: why it goes, or why it is still here."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.scale_down.taints import SoftTaints
+
+
+class Standing(enum.StrEnum):
+    """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet."""
+
+    NEEDED = "needed"
+    UNNEEDED = "unneeded"
+    GOES = "goes"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one node, with the one `reason` why it is here, None where it goes. `unneeded_since` is in Unix seconds."""
+
+    node: str
+    group: str
+    standing: Standing
+    reason: Reason | None
+    detail: str
+    utilization: float | None = None
+    unneeded_since: float | None = None
+
+    def __str__(self) -> str:
+        if self.reason is None:
+            return f"{self.node} goes: {self.detail}"
+        return f"{self.node} stays, {self.reason}: {self.detail}"
+
+
+class Kind(enum.StrEnum):
+    """Why a node goes, in the words of Cluster Autoscaler's metrics."""
+
+    EMPTY = "empty"
+    UNDERUTILIZED = "underutilized"
+    UNREADY = "unready"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A node that goes now, and the pods that are evicted before."""
+
+    node: str
+    group: str
+    kind: Kind
+    utilization: float
+    evicted: tuple[str, ...] = ()
+
+    @property
+    def is_drained(self) -> bool:
+        return bool(self.evicted)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A node that the simulation did without, and where its pods went: pairs of pod and node."""
+
+    node: str
+    moves: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Why a node could not go a short while ago; until then it is not tried again."""
+
+    until: float
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one pass leaves to the next, by node; times in Unix seconds."""
+
+    unneeded_since: Mapping[str, float] = field(default_factory=dict)
+    unremovable: Mapping[str, Remembered] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Of one pass: a verdict on every node, what goes now, and what is to be marked and remembered.
+
+    `going` says where the pods of nodes that are being deleted went in the simulation, as far as they found a place;
+    `simulated` how the unneeded ones left after them, in that order.
+    """
+
+    verdicts: Mapping[str, Verdict]
+    removals: tuple[Removal, ...]
+    going: tuple[Left, ...]
+    simulated: tuple[Left, ...]
+    soft_taints: SoftTaints
+    memory: Memory
+
+    @property
+    def unneeded(self) -> tuple[str, ...]:
+        """The nodes the cluster could do without, all of them together."""
+        return tuple(each.node for each in self.simulated)

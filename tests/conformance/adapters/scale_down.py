@@ -1,0 +1,150 @@
+"""Scale-down: utilization, eligibility, drain rules and budgets."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cluster import PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.podclasses import DAEMON_SET
+from manager.autoscaler.podfacts import PodFacts
+from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.scale_down import budgets, drain, passes
+from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
+from manager.autoscaler.scale_down.drain import Controller, Drain, Tenancy
+from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup
+from manager.autoscaler.scale_down.passes import Situation
+from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
+from manager.autoscaler.scale_down.utilization import utilization
+from manager.autoscaler.scale_down.verdict import Standing
+from shared.api.core import Taint
+from shared.api.selectors import LabelSelector
+from tests.conformance.matching import Holds, Unanswered
+
+Input = dict[str, Any]  # a row's input, JSON of the row's own making
+
+NOW = 1_700_000_000.0
+HOUR = 3600.0
+GPU_LABEL = "cloud.google.com/gke-accelerator"
+PARALLELISM = Parallelism(nodes=10, drained=5)  # of all rows
+
+
+def node_utilization(row: Input) -> object:
+    if any(isinstance(each, str) for each in row["pods"]):
+        raise Unanswered("its pods are told in words")
+    cpu, memory = row["node"]
+    allocatable = {"cpu": cpu, "memory": memory, **({NVIDIA_GPU: row["gpu"]} if "gpu" in row else {})}
+    node = NodeFacts("n", {GPU_LABEL: "t4"} if "gpu_label" in row else {}, {}, (), allocatable, allocatable)
+    counted = [_requests(each) for each in row["pods"]]
+    ignored: list[dict[str, int]] = []
+    for kind in ("daemonset", "mirror"):
+        (ignored if row.get(f"skip_{kind}") else counted).extend(_requests(each) for each in row.get(kind, ()))
+    if "gpu_pod" in row:
+        counted.append({NVIDIA_GPU: row["gpu_pod"]})
+    return {"util": utilization(node, counted, ignored, GPU_LABEL).share}
+
+
+def _requests(pod: Sequence[int]) -> dict[str, int]:
+    return {"cpu": pod[0], "memory": pod[1]}
+
+
+def eligible(row: Input) -> object:
+    amounts = {"cpu": row.get("cpu", 1000), "memory": 1 << 30, PODS: 10}
+    marked = [NOW - row["taint_age_s"]] if "taint_age_s" in row else []
+    taints = tuple(Taint(TAINT_TO_BE_DELETED, str(round(moment)), "NoSchedule") for moment in marked)
+    annotations = {ANNOTATION_DISABLED: "true"} if row.get("annotation") else {}
+    state = NodeState.READY if row.get("ready", True) else NodeState.UNREADY
+    nodes = [
+        NodeFacts("n", {}, annotations, taints, amounts, amounts, state),
+        NodeFacts("other", {}, {}, (), amounts, amounts),
+    ]
+    pods = [_placed("used", row.get("used", 0), None), _placed("ds", row.get("ds", 0), DAEMON_SET)]
+    group = GroupRules(utilization_threshold=row.get("threshold", 0.5), ignores_daemons=row.get("ignore_ds", False))
+    situation = Situation(
+        NOW,
+        nodes,
+        [pod for pod in pods if pod.facts.requests["cpu"]],
+        groups={"g": ShrinkingGroup(Group("g", 0, 10, 1), group)},
+        group_of={"n": "g"},
+    )
+    rules = ScaleDownRules(unready_enabled=row.get("scale_down_unready", True))
+    verdict = passes.decide(situation, rules).verdicts["n"]
+    return "unneeded" if verdict.standing is Standing.UNNEEDED else verdict.reason
+
+
+def _placed(name: str, cpu_milli: int, owner: str | None) -> Resident:
+    who = Tenancy(controller=Controller(owner or "ReplicaSet"), is_daemon=owner == DAEMON_SET)
+    return Resident(f"default/{name}", "n", PodFacts(requests={"cpu": cpu_milli}, of_node=who.is_daemon), who)
+
+
+def drain_rule(row: Input) -> object:
+    namespace = row.get("ns", "default")
+    listed = []
+    if row.get("pdb") or "pdb_ns" in row:
+        listed.append(DisruptionBudget(str(row.get("pdb_ns", namespace)), "budget", LabelSelector(), 1))
+    rules = DrainRules(skips_custom_controllers=row.get("skip_custom", True))
+    ages = {"< timeout": rules.system_pod_seconds / 2, "> timeout": rules.system_pod_seconds * 2}
+    kind = row.get("owner", "ReplicaSet")
+    volumes = [tuple(each.split(":")) for each in row.get("volumes", ())]
+    pod = Tenancy(
+        namespace=namespace,
+        controller=None if kind is None else Controller(kind),
+        phase=row.get("phase", "Running"),
+        created_at=NOW - ages[row.get("age", "< timeout")],
+        deleted_at=NOW - row["deleted_ago_s"] if "deleted_ago_s" in row else None,
+        grace_seconds=row.get("grace_s", drain.DEFAULT_GRACE_SECONDS),
+        is_mirror=row.get("annotation") == "kubernetes.io/config.mirror",
+        is_daemon=kind == DAEMON_SET,
+        safe_to_evict=row.get("safe_to_evict", ""),
+        restart_policy=row.get("restart_policy", "Always"),
+        local_volumes=tuple(name for kind, name in volumes if kind in ("emptyDir", "hostPath")),
+        safe_local_volumes=frozenset(row.get("safe_local_volumes", "").split(",")),
+    )
+    found = drain.ruling(pod, rules, Disruptions(listed), NOW)
+    answer = f"blocked:{found.why}" if found.drain is Drain.BLOCKED else found.drain.value
+    return Holds(lambda claim: isinstance(claim, str) and claim.removesuffix(" (drainable)") == answer)
+
+
+def scale_down_budget(row: Input) -> object:
+    found = budgets.crop(
+        [Bucket("group", tuple(f"empty-{number}" for number in range(row["empty"])))],
+        [Bucket("group", tuple(f"drained-{number}" for number in range(row["drain"])))],
+        {},
+        InProgress(row["empty_in_progress"], row["drain_in_progress"]),
+        PARALLELISM,
+    )
+    return {name: sum(len(each.nodes) for each in part) for name, part in _parts(found).items()}
+
+
+def scale_down_budget_atomic(row: Input) -> object:
+    """A group called atomic-8 has a target of 8, and as many nodes unless the row says how many others there are."""
+    sizes: dict[str, int] = {}
+    for group, nodes in (*row.get("empty", ()), *row.get("drain", ())):
+        sizes[group] = sizes.get(group, 0) + nodes
+    atomic = {}
+    for group, nodes in sizes.items():
+        kind, _, target = group.partition("-")
+        if kind == "atomic":
+            others = row.get("other_registered")
+            atomic[group] = AtomicSize(int(target), int(target) if others is None else nodes + others)
+    empty, drained = (
+        [Bucket(group, tuple(f"{group}-{part}-{each}" for each in range(nodes))) for group, nodes in row.get(part, ())]
+        for part in ("empty", "drain")
+    )
+    found = budgets.crop(empty, drained, atomic, InProgress(), PARALLELISM)
+    return {name: [[each.group, len(each.nodes)] for each in part] for name, part in _parts(found).items()}
+
+
+def _parts(found: Cropped) -> dict[str, Sequence[Bucket]]:
+    return {"empty": found.empty, "drain": found.drained}
+
+
+ADAPTERS: dict[str, Callable[[Any], object]] = {
+    "utilization": node_utilization,
+    "eligibility": eligible,
+    "drain_rule": drain_rule,
+    "scale_down_budget": scale_down_budget,
+    "scale_down_budget_atomic": scale_down_budget_atomic,
+}

@@ -1,0 +1,583 @@
+"""Scale-down: which nodes go, which stay, and the reason that is given."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
+from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.limits import Bounds
+from manager.autoscaler.podfacts import HostPort, NodeDemands, PodFacts, PodTerm, Surroundings
+from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
+from manager.autoscaler.scale_down import drain, passes, peaks, residents, timing
+from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress, crop
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
+from manager.autoscaler.scale_down.drain import Controller, Drain, Tenancy
+from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup
+from manager.autoscaler.scale_down.passes import Situation
+from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.rules import (
+    Blocked,
+    Delays,
+    DrainRules,
+    GroupRules,
+    Parallelism,
+    Reason,
+    ScaleDownRules,
+)
+from manager.autoscaler.scale_down.taints import SoftTaints, soft_taints
+from manager.autoscaler.scale_down.timing import Happened
+from manager.autoscaler.scale_down.utilization import Utilization, utilization
+from manager.autoscaler.scale_down.verdict import Decision, Kind, Memory, Remembered, Standing
+from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from shared.api.core import Pod, Taint
+from shared.api.selectors import LabelSelector
+from shared.errors import InvalidInput
+from shared.names import MID_CPU
+from shared.quantity import Resources
+from tests.unit.manager.objects import NOW
+from tests.unit.manager.wire_objects import ZONE
+
+LONG_AGO = NOW - 86_400
+UNREADY = NodeState.UNREADY
+NOT_UNREADY_ONES = ScaleDownRules(unready_enabled=False)
+WEB = {"app": "web"}
+RULES = ScaleDownRules()
+
+
+def node(name: str, cores: float = 4, **more: Any) -> NodeFacts:
+    amounts = {"cpu": round(cores * 1000), "memory": 8 * GIB, PODS: 110, **more.pop("amounts", {})}
+    return NodeFacts(name, capacity=amounts, allocatable=amounts, **more)
+
+
+def kind(cores: float = 0.5, **more: Any) -> PodFacts:
+    requests = {"cpu": round(cores * 1000), **more.pop("requests", {})}
+    return PodFacts("ns", more.pop("labels", WEB), requests, **more)
+
+
+def pod(name: str, on: str, facts: PodFacts | None = None, **tenancy: Any) -> Resident:
+    given = {"namespace": "ns", "labels": WEB, "controller": Controller("ReplicaSet", "web"), **tenancy}
+    return Resident(f"ns/{name}", on, facts or kind(), Tenancy(**given))
+
+
+def daemon(name: str, on: str, cores: float = 0.5) -> Resident:
+    return pod(name, on, kind(cores, of_node=True), is_daemon=True, controller=Controller("DaemonSet", "agent"))
+
+
+def decided(
+    nodes: list[NodeFacts],
+    pods: list[Resident] | None = None,
+    *,
+    rules: ScaleDownRules = RULES,
+    of_group: GroupRules | None = None,
+    least: int = 0,
+    deleting: int = 0,
+    **more: Any,
+) -> Decision:
+    """Of a cluster with one group of all nodes, unneeded for a day unless something else is given."""
+    names = [each.name for each in nodes]
+    group = ShrinkingGroup(Group("g", least, 100, len(nodes)), of_group or GroupRules(), deleting)
+    given = {
+        "groups": {"g": group},
+        "group_of": dict.fromkeys(names, "g"),
+        "memory": Memory(dict.fromkeys(names, LONG_AGO)),
+        **more,
+    }
+    return passes.decide(Situation(NOW, nodes, pods or [], **given), rules)
+
+
+def reasons(decision: Decision) -> dict[str, Reason | None]:
+    return {name: verdict.reason for name, verdict in decision.verdicts.items()}
+
+
+def marked(age_seconds: float) -> tuple[Taint, ...]:
+    return (Taint(TAINT_TO_BE_DELETED, str(round(NOW - age_seconds)), "NoSchedule"),)
+
+
+def test_an_underutilized_node_goes_and_its_pods_go_elsewhere() -> None:
+    decision = decided([node("a"), node("b")], [pod("p", "a"), *(pod(f"q{each}", "b") for each in range(5))])
+    assert reasons(decision) == {"a": None, "b": Reason.NOT_UNDERUTILIZED}
+    (removal,) = decision.removals
+    assert (removal.node, removal.group, removal.kind, removal.evicted) == ("a", "g", Kind.UNDERUTILIZED, ("ns/p",))
+    assert decision.simulated[0].moves == (("ns/p", "b"),)
+    assert str(decision.verdicts["a"]) == "a goes: 12.5% of its cpu is requested, and its 1 pods have other places"
+    assert str(decision.verdicts["b"]) == ("b stays, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%")
+
+
+def test_a_node_with_nothing_but_pods_of_its_own_is_empty() -> None:
+    own = [
+        daemon("d", "a"),
+        pod("mirror", "a", is_mirror=True, controller=None),
+        pod("ended", "a", phase="Failed", controller=None),
+        pod("stale", "a", deleted_at=NOW - 100),
+    ]
+    decision = decided([node("a")], own)
+    assert [(each.kind, each.evicted) for each in decision.removals] == [(Kind.EMPTY, ())]
+
+
+def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
+    waiting = Resident("ns/waiting", "a", kind(1))
+    alone = decided([node("a")], [waiting])
+    assert reasons(alone) == {"a": Reason.NO_PLACE}
+    assert alone.verdicts["a"].detail == "there is no other node for pod ns/waiting"
+    other = decided([node("a"), node("b")], [waiting, *(pod(f"q{each}", "b") for each in range(5))])
+    assert [(each.node, each.evicted) for each in other.removals] == [("a", ())]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "more", "reason"),
+    [
+        ([node("a", taints=marked(30))], [], {}, Reason.BEING_DELETED),
+        ([node("a", taints=marked(300))], [], {}, None),
+        ([node("a", taints=(Taint(TAINT_TO_BE_DELETED, "soon"),))], [], {}, Reason.BEING_DELETED),
+        ([node("a", annotations={ANNOTATION_DISABLED: "true"})], [], {}, Reason.DISABLED),
+        ([node("a", annotations={ANNOTATION_DISABLED: "false"})], [], {}, None),
+        (
+            [node("a", state=UNREADY)],
+            [],
+            {"rules": NOT_UNREADY_ONES},
+            Reason.UNREADY_DISABLED,
+        ),
+        ([node("a", state=UNREADY)], [], {}, None),
+        ([node("a", state=NodeState.CORDONED, unschedulable=True)], [], {}, None),
+        ([node("a", amounts={"cpu": 0})], [], {}, Reason.UNEXPECTED),
+        ([node("a")], [], {"unreadable": {"a": "a pod makes no sense"}}, Reason.UNEXPECTED),
+        ([node("a")], [], {"group_of": {}}, Reason.NOT_AUTOSCALED),
+        ([node("a")], [], {"group_of": {"a": "someone else's"}}, Reason.NOT_AUTOSCALED),
+        ([node("a")], [], {"least": 1}, Reason.AT_MINIMUM),
+        ([node("a")], [], {"deleting": 1}, Reason.AT_MINIMUM),
+        ([node("a")], [], {"rules": ScaleDownRules(bounds={"cpu": Bounds(1)})}, Reason.BELOW_LIMIT),
+        ([node("a")], [pod("p", "a", kind(2)), pod("q", "a", kind(0.001))], {}, Reason.NOT_UNDERUTILIZED),
+        ([node("a")], [pod("p", "a", kind(2))], {}, Reason.NO_PLACE),
+        ([node("a")], [pod("p", "a", controller=None)], {}, Reason.BLOCKED_BY_POD),
+        ([node("a")], [pod("p", "a", safe_to_evict="on-completion")], {}, Reason.ON_COMPLETION_POD),
+        ([node("a")], [], {"memory": Memory()}, Reason.NOT_UNNEEDED_LONG),
+        ([node("a")], [], {"memory": Memory({"a": NOW - 600})}, Reason.NOT_UNNEEDED_LONG),
+        ([node("a")], [], {"memory": Memory({"a": NOW - 600.1})}, None),
+        ([node("a", state=UNREADY)], [], {"memory": Memory({"a": NOW - 1200})}, Reason.NOT_UNREADY_LONG),
+        ([node("a")], [], {"happened": Happened(added=NOW - 599)}, Reason.COOLDOWN),
+        ([node("a")], [], {"happened": Happened(added=NOW - 600, deleted=NOW, failed=NOW - 180)}, None),
+        ([node("a")], [], {"happened": Happened(failed=NOW - 179)}, Reason.COOLDOWN),
+        ([node("a")], [], {"in_progress": InProgress(empty=10)}, Reason.BUDGET),
+    ],
+)
+def test_each_obstacle_is_named(
+    nodes: list[NodeFacts], pods: list[Resident], more: dict[str, Any], reason: Reason | None
+) -> None:
+    decision = decided(nodes, pods, **more)
+    assert reasons(decision) == {"a": reason}
+    assert [each.node for each in decision.removals] == ["a"] * (reason is None)
+
+
+def test_delays_may_be_those_of_the_nodes_own_group() -> None:
+    happened: dict[str, Any] = {"happened": Happened(added=NOW), "happened_in": {"other": Happened(added=NOW)}}
+    local = ScaleDownRules(delays=Delays(local=True))
+    assert reasons(decided([node("a")], rules=local, **happened)) == {"a": None}
+    happened["happened_in"] = {"g": Happened(added=NOW)}
+    assert reasons(decided([node("a")], rules=local, **happened)) == {"a": Reason.COOLDOWN}
+
+
+def test_why_a_pod_finds_no_place_is_counted_by_rule() -> None:
+    picky = kind(0.5, demands=NodeDemands(selector=(("pool", "x"),)), ports=(HostPort("0.0.0.0", "TCP", 80),))
+    nodes = [
+        node("a"),
+        node("b", cores=0.4, labels={"pool": "x"}),
+        node("c"),
+        node("d", labels={"pool": "x"}),
+        node("e", cores=1.2, labels={"pool": "x"}),
+    ]
+    fillers = [pod("q", "e", kind(1)), pod("taken", "d", replace(picky, requests={"cpu": 3000}))]
+    decision = decided(nodes, [pod("p", "a", picky), *fillers], group_of={"a": "g"})
+    assert decision.verdicts["a"].detail == (
+        "pod ns/p fits on none of 4 other nodes: 1 not matched or tolerated, 2 Insufficient cpu, "
+        "1 kept free by rules between pods"
+    )
+
+
+def test_a_node_found_unremovable_is_tried_again_only_after_a_while_or_once_it_is_empty() -> None:
+    nodes, pods = [node("a")], [pod("p", "a")]
+    first = decided(nodes, pods)
+    assert first.memory.unremovable["a"].until == NOW + RULES.recheck_seconds
+    later = decided(nodes, pods, memory=first.memory)
+    assert reasons(later) == {"a": Reason.RECENTLY_UNREMOVABLE}
+    assert later.verdicts["a"].detail == ("a short while ago, NoPlaceToMovePods: there is no other node for pod ns/p")
+    assert later.memory.unremovable == first.memory.unremovable
+    assert reasons(decided(nodes, [], memory=first.memory)) == {"a": Reason.NOT_UNNEEDED_LONG}
+    for until in (NOW, NOW + 4 * RULES.recheck_seconds):  # over, and set before the clock went back
+        known = Memory({}, {"a": Remembered(until, Reason.NO_PLACE, "")})
+        assert reasons(decided(nodes, pods, memory=known)) == {"a": Reason.NO_PLACE}
+
+
+def test_a_node_that_was_needed_in_between_begins_anew() -> None:
+    assert timing.unneeded_since({"a": 10.0, "b": 20.0}, ["b", "c"], 100.0) == {"b": 20.0, "c": 100.0}
+    assert timing.unneeded_since({"a": 200.0}, ["a"], 100.0) == {"a": 100.0}  # the clock went back
+
+
+def test_of_several_delays_the_last_to_end_is_named() -> None:
+    happened = Happened(added=NOW - 590, failed=NOW - 60)
+    assert timing.cooldown(happened, Delays(), NOW) == (
+        "a deletion failed not long ago; nothing is deleted for another 2m0s"
+    )
+
+
+def test_only_as_many_nodes_are_unneeded_as_the_group_can_spare_those_unneeded_longest_first() -> None:
+    nodes = [node(name) for name in "abcd"]
+    memory = Memory({"c": LONG_AGO - 1, "d": LONG_AGO})
+    decision = decided(nodes, least=2, memory=memory)
+    assert decision.unneeded == ("c", "d")
+    assert decision.verdicts["a"].reason is Reason.AT_MINIMUM
+    assert decision.verdicts["a"].detail == "its group has 4 nodes, and is to have at least 2"
+
+
+def test_disruption_budgets_are_used_up_within_a_pass() -> None:
+    nodes = [node("a"), node("b"), node("c", annotations={ANNOTATION_DISABLED: "true"})]
+    pods = [pod("p", "a"), pod("q", "b")]
+    budget = DisruptionBudget("ns", "web", LabelSelector(WEB), 1)
+    decision = decided(nodes, pods, disruption_budgets=[budget])
+    assert reasons(decision) == {"a": None, "b": Reason.BLOCKED_BY_POD, "c": Reason.DISABLED}
+    assert decision.verdicts["b"].detail == "pod ns/q budget web allows no eviction now (NotEnoughPdb)"
+
+
+@pytest.mark.parametrize(
+    ("budgets", "why"),
+    [
+        ([DisruptionBudget("ns", "web", LabelSelector(WEB), 1)], Blocked.NOT_ENOUGH_PDB),
+        ([DisruptionBudget("ns", "web", LabelSelector(WEB), 2)], None),
+        ([DisruptionBudget("ns", f"web-{each}", LabelSelector(WEB), 9) for each in "ab"], Blocked.NOT_ENOUGH_PDB),
+        ([DisruptionBudget("ns", "nobody", None, 0)], None),
+        ([DisruptionBudget("other", "web", LabelSelector(), 0)], None),
+    ],
+)
+def test_a_node_stays_unless_all_of_its_evictions_are_allowed_together(
+    budgets: list[DisruptionBudget], why: Blocked | None
+) -> None:
+    found = residents.departure([pod("p", "a"), pod("q", "a")], DrainRules(), Disruptions(budgets), NOW)
+    assert getattr(found, "why", None) is why
+
+
+def test_a_budget_that_allows_nothing_keeps_pods_that_say_they_may_be_evicted() -> None:
+    budgets = [DisruptionBudget("ns", "web", LabelSelector(WEB), 0)]
+    found = residents.departure([pod("p", "a", safe_to_evict="true")], DrainRules(), Disruptions(budgets), NOW)
+    assert getattr(found, "why", None) is Blocked.NOT_ENOUGH_PDB
+
+
+NAKED: dict[str, Any] = {"controller": None}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules", "expected"),
+    [
+        ({"controller": Controller("ReplicaSet", exists=False)}, {}, Blocked.CONTROLLER_NOT_FOUND),
+        ({"controller": Controller("Job", exists=False)}, {"skips_custom_controllers": False}, Drain.UNDECIDED),
+        ({"controller": Controller("ReplicaSet", replicas=1)}, {"min_replica_count": 2}, Blocked.MIN_REPLICAS),
+        ({"controller": Controller("Job", replicas=1)}, {"min_replica_count": 2}, Drain.UNDECIDED),
+        ({"controller": Controller("DaemonSet", exists=False), "is_daemon": True}, {}, Blocked.CONTROLLER_NOT_FOUND),
+        ({"controller": Controller("StatefulSet")}, {}, Drain.UNDECIDED),
+        ({"controller": Controller("Foo")}, {"skips_custom_controllers": False}, Drain.UNDECIDED),
+        ({**NAKED, "safe_to_evict": "on-completion"}, {}, Drain.WAIT),
+        ({**NAKED, "phase": "Succeeded", "restart_policy": "Never"}, {}, Drain.DRAIN),
+        ({**NAKED, "phase": "Succeeded"}, {}, Blocked.NOT_REPLICATED),
+        ({**NAKED, "deleted_at": NOW - 60, "grace_seconds": 30}, {}, Blocked.NOT_REPLICATED),
+        ({**NAKED, "deleted_at": NOW - 61, "grace_seconds": 30}, {}, Drain.SKIP),
+        ({"namespace": "kube-system", "created_at": NOW}, {"skips_system_pods": False}, Drain.UNDECIDED),
+        ({"namespace": "kube-system", "created_at": NOW, "safe_to_evict": "false"}, {}, Blocked.KUBE_SYSTEM),
+        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("a")}, {}, Blocked.LOCAL_STORAGE),
+        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("ab")}, {}, Drain.UNDECIDED),
+        ({"local_volumes": ("a",)}, {"skips_local_storage": False}, Drain.UNDECIDED),
+        ({"local_volumes": ("a",), "safe_to_evict": "false"}, {}, Blocked.NOT_SAFE_TO_EVICT),
+    ],
+)
+def test_the_first_rule_that_decides_counts(
+    fields: dict[str, Any], rules: dict[str, Any], expected: Drain | Blocked
+) -> None:
+    who = Tenancy(**{"controller": Controller("ReplicaSet"), **fields})
+    found = drain.ruling(who, DrainRules(**rules), Disruptions(), NOW)
+    assert (found.why or found.drain) is expected
+
+
+def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:
+    given = {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "labels": WEB,
+            "annotations": {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "one, two",
+            },
+            "creationTimestamp": "2023-11-14T22:13:20Z",
+            "deletionTimestamp": "2023-11-14T22:14:20Z",
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}],
+        },
+        "spec": {
+            "nodeName": "a",
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c"}],
+            "volumes": [
+                {"name": "one", "emptyDir": {}},
+                {"name": "host", "hostPath": {"path": "/x"}},
+                {"name": "quick", "emptyDir": {"medium": "Memory"}},
+                {"name": "far", "persistentVolumeClaim": {"claimName": "c"}},
+            ],
+        },
+        "status": {"phase": "Running"},
+    }
+    there = Controller("ReplicaSet", "web", replicas=3)
+    found = residents.read([msgspec.convert(given, Pod)], Surroundings(), {"ns/ReplicaSet/web": there})
+    (resident,) = found.residents
+    assert (resident.key, resident.node) == ("ns/p", "a")
+    assert resident.tenancy == Tenancy(
+        "ns",
+        WEB,
+        there,
+        "Running",
+        "Never",
+        NOW,
+        NOW + 60,
+        0.0,
+        safe_to_evict="false",
+        local_volumes=("one", "host"),
+        safe_local_volumes=frozenset({"one", "two"}),
+    )
+    (orphan,) = residents.read([msgspec.convert(given, Pod)], Surroundings(), {}).residents
+    assert orphan.tenancy is not None
+    assert orphan.tenancy.controller == Controller("ReplicaSet", "web", exists=False)
+
+
+def test_a_pod_that_cannot_be_read_keeps_its_node() -> None:
+    given = {
+        "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {"nodeName": "a", "containers": [{"name": "c", "resources": {"requests": {"cpu": "a lot"}}}]},
+    }
+    found = residents.read([msgspec.convert(given, Pod)], Surroundings())
+    assert not found.residents
+    assert "a lot" in found.unreadable["a"]
+    assert reasons(decided([node("a")], unreadable=found.unreadable)) == {"a": Reason.UNEXPECTED}
+
+
+def test_large_init_containers_count_as_they_do_for_the_scheduler() -> None:
+    """The row utilization-003 of Cluster Autoscaler's cases."""
+    plain = {"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "200000"}}}
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m", "memory": "100000"}}}
+    init = {"name": "i", "resources": {"requests": {"cpu": "50000m", "memory": "100000000"}}}
+    specs: list[dict[str, Any]] = [
+        {"containers": [plain]},
+        {"containers": [plain], "initContainers": [sidecar]},
+        {"containers": [plain], "initContainers": [init]},
+    ]
+    pods = [
+        msgspec.convert({"metadata": {"name": f"p{index}"}, "spec": {**spec, "nodeName": "n"}}, Pod)
+        for index, spec in enumerate(specs)
+    ]
+    requests = [each.facts.requests for each in residents.read(pods, Surroundings()).residents]
+    assert sum(each["cpu"] for each in requests) / 2000 == 25.125
+    where = NodeFacts("n", allocatable={"cpu": 2000, "memory": 2_000_000})
+    assert utilization(where, requests) == Utilization(50.25, "memory")
+
+
+def test_ignored_pods_that_take_all_there_is_leave_nothing_to_utilize() -> None:
+    where = NodeFacts("n", allocatable={"cpu": 1000, "memory": 1000})
+    assert utilization(where, [], [{"cpu": 1000, "memory": 1000}]).share == 0.0
+    assert utilization(where, [{"cpu": 1}], [{"cpu": 1000}]) == Utilization(float("inf"), "cpu")
+    with pytest.raises(InvalidInput, match=r"Node n: status\.allocatable\.memory"):
+        utilization(NodeFacts("n", allocatable={"cpu": 1000}), [])
+
+
+def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> None:
+    gpus: dict[str, Any] = {"amounts": {NVIDIA_GPU: 4}}
+    busy = [pod("p", "a", kind(3.9)), pod("q", "a", kind(0, requests={NVIDIA_GPU: 2}))]
+    nodes = [node("a", **gpus), node("b", **gpus, annotations={ANNOTATION_DISABLED: "true"})]
+    assert reasons(decided(nodes, busy))["a"] is None
+    low = GroupRules(gpu_utilization_threshold=0.4)
+    assert reasons(decided(nodes, busy, of_group=low))["a"] is Reason.NOT_UNDERUTILIZED
+
+
+def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
+    wanted = GroupOptions(scale_down_utilization_threshold=0.0, scale_down_unneeded_seconds=7.0)
+    assert GroupRules(zero_or_max=True).under(wanted) == GroupRules(0.0, unneeded_seconds=7.0, zero_or_max=True)
+
+
+def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
+    nodes = [node(name, cores=3.5) for name in "abc"]  # which count as four cores each
+    rules = ScaleDownRules(bounds={"cpu": Bounds(8), "memory": Bounds(GIB)})
+    decision = decided(nodes, rules=rules)
+    assert decision.unneeded == ("a",)
+    assert decision.verdicts["b"].detail == "the cluster would have too little cpu"
+
+
+def test_an_atomic_group_goes_as_a_whole_or_not_at_all() -> None:
+    nodes = [node("a"), node("b")]
+    whole = GroupRules(zero_or_max=True)
+    assert [each.node for each in decided(nodes, of_group=whole).removals] == ["a", "b"]
+    partly = decided(nodes, of_group=whole, memory=Memory({"a": LONG_AGO}))
+    assert reasons(partly) == {"a": Reason.ATOMIC, "b": Reason.NOT_UNNEEDED_LONG}
+    assert partly.verdicts["a"].detail == "its group goes as a whole, and 1 of its 2 nodes could"
+
+
+def test_an_atomic_group_that_is_too_large_for_now_keeps_the_next_one_waiting() -> None:
+    atomic = {"eight": AtomicSize(8, 8), "three": AtomicSize(3, 3)}
+    buckets = [Bucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()]
+    nothing = Cropped((), ())
+    assert crop(buckets, [], atomic, InProgress(10), Parallelism()) == nothing
+    assert [each.group for each in crop(buckets, [], atomic, InProgress(5), Parallelism()).empty] == ["eight"]
+    assert crop([], buckets, atomic, InProgress(0, 1), Parallelism()) == nothing
+
+
+def test_a_half_of_an_atomic_group_never_goes() -> None:
+    half = [Bucket("g", ("a", "b"))]
+    assert crop(half, [], {"g": AtomicSize(4, 4)}, InProgress(), Parallelism()) == Cropped((), ())
+
+
+def test_by_default_one_node_is_drained_at_a_time_and_empty_ones_come_first() -> None:
+    nodes = [*(node(name) for name in "abc"), node("z", annotations={ANNOTATION_DISABLED: "true"})]
+    decision = decided(nodes, [pod("p", "a"), pod("q", "b")])
+    assert [each.node for each in decision.removals] == ["c", "a"]
+    assert decision.verdicts["b"].reason is Reason.BUDGET
+    assert decision.verdicts["b"].standing is Standing.UNNEEDED
+
+
+PEAKS = {"a": Resources(1000, GIB), "b": Resources(2500, GIB)}
+
+
+def peaked(**more: Any) -> Decision:
+    """A node with one pod to move and one that may take it; both of 4 cores, of which one tenth is to stay free."""
+    keep = node("b", annotations={ANNOTATION_DISABLED: "true"}, amounts={MID_CPU: 1000})
+    pods = more.pop("pods", [pod("p", "a")])
+    return decided([node("a"), keep], pods, **{"peaks": PEAKS, **more})
+
+
+def test_a_node_leaves_only_if_the_others_hold_their_predicted_peaks_with_the_margin() -> None:
+    assert reasons(peaked())["a"] is None  # 2500 and 1000 are within 3600
+    tight = peaked(peaks={**PEAKS, "b": Resources(2601, GIB)})
+    assert reasons(tight)["a"] is Reason.PEAKS
+    assert tight.verdicts["a"].detail == (
+        "pod ns/p fits on 1 other nodes, none of which holds its predicted peak with it"
+    )
+    assert reasons(peaked(peaks=None))["a"] is None
+    assert reasons(peaked(rules=ScaleDownRules(peak_margin_percent=20)))["a"] is Reason.PEAKS
+
+
+def test_mid_that_would_vanish_counts_beyond_the_peak() -> None:
+    mid = PodFacts("ns", WEB, {MID_CPU: 100})
+    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid)]))["a"] is None
+    one_more = PodFacts("ns", WEB, {MID_CPU: 101})
+    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", one_more)]))["a"] is Reason.PEAKS
+    there = pod("n", "b", PodFacts("ns", WEB, {MID_CPU: 1}))  # and so does the Mid that is held where they go
+    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid), there]))["a"] is Reason.PEAKS
+
+
+def test_what_nothing_is_predicted_of_neither_moves_nor_takes_pods() -> None:
+    assert reasons(peaked(peaks={"b": PEAKS["b"]}))["a"] is Reason.PEAK_UNKNOWN
+    assert reasons(peaked(peaks={"b": PEAKS["b"]}, pods=[]))["a"] is None
+    assert reasons(peaked(peaks={"a": PEAKS["a"]}))["a"] is Reason.NO_PLACE
+
+
+def test_a_peak_goes_with_the_pods_by_what_they_request() -> None:
+    moving = [{"cpu": 100, "memory": 7}, {"cpu": 300}, {MID_CPU: 50}]
+    assert peaks.shares(Resources(1000, 90), moving) == [Resources(250, 90), Resources(750, 0), Resources(50, 0)]
+    assert peaks.shares(Resources(10, 0), [{}, {}, {}]) == [Resources(4, 0)] * 3  # rounded up
+    left = peaks.room({"cpu": 4000, "memory": 1000}, Resources(1000, 100), [{MID_CPU: 100}, {"cpu": 900}], 10)
+    assert left == Resources(2500, 800)
+
+
+def test_unneeded_nodes_are_marked_and_needed_ones_unmarked_a_few_at_a_time() -> None:
+    soft = (Taint(TAINT_DELETION_CANDIDATE, "1", "PreferNoSchedule"),)
+    nodes = [node("a", taints=soft), node("b", taints=soft), node("c"), node("d"), node("e", taints=soft)]
+    assert soft_taints(nodes, ["c", "a", "d"], 10) == SoftTaints(("c", "d"), ("b", "e"))
+    assert soft_taints(nodes, ["c", "a", "d"], 3) == SoftTaints(("c",), ("b", "e"))
+    assert soft_taints(nodes, ["c"], 0) == SoftTaints()
+
+
+def test_a_pass_says_what_is_to_be_marked_and_leaves_nodes_on_their_way_out_alone() -> None:
+    soft = (Taint(TAINT_DELETION_CANDIDATE, "1", "PreferNoSchedule"),)
+    nodes = [
+        node("a"),
+        node("b", taints=(*soft, *marked(10)), state=NodeState.TO_BE_DELETED),
+        node("c", taints=soft, annotations={ANNOTATION_DISABLED: "true"}),
+    ]
+    assert decided(nodes).soft_taints == SoftTaints(("a",), ("c",))
+
+
+def staying(name: str, **more: Any) -> NodeFacts:
+    return node(name, annotations={ANNOTATION_DISABLED: "true"}, **more)
+
+
+def apart(key: str) -> PodFacts:
+    return kind(0.5, anti_affinity=(PodTerm(key, frozenset({"ns"}), LabelSelector(WEB)),))
+
+
+def test_places_for_the_pods_of_a_node_that_is_being_deleted_are_not_given_away() -> None:
+    going = node("going", taints=marked(10), state=NodeState.TO_BE_DELETED)
+    pods = [pod("p", "going"), pod("much", "going", kind(9))]
+    decision = decided([going, node("only")], pods)
+    assert reasons(decision) == {"going": Reason.BEING_DELETED, "only": Reason.NO_PLACE}
+    assert [(each.node, each.moves) for each in decision.going] == [("going", (("ns/p", "only"),))]
+    assert reasons(decided([going, node("only"), staying("more")], pods))["only"] is None
+
+
+def test_a_pod_does_not_stand_in_its_own_way() -> None:
+    """One of its kind in a zone: once it has left its node, it may go to another one there."""
+    zone = {ZONE: "z1"}
+    decision = decided([node("a", labels=zone), staying("b", labels=zone)], [pod("p", "a", apart(ZONE))])
+    assert decision.simulated[0].moves == (("ns/p", "b"),)
+
+
+def test_a_place_that_was_found_in_vain_is_free_again() -> None:
+    alone = apart(LABEL_HOSTNAME)
+    nodes = [
+        *(node(name, labels={LABEL_HOSTNAME: name}) for name in "ab"),
+        staying("c", labels={LABEL_HOSTNAME: "c"}),
+    ]
+    small = PodFacts("ns", {}, {"cpu": 1}, demands=NodeDemands(selector=(("pool", "none"),)))
+    pods = [pod("p", "a", alone), pod("stuck", "a", small), pod("q", "b", alone), pod("r", "b", kind(0.1, labels={}))]
+    decision = decided(nodes, pods)
+    assert reasons(decision) == {"a": Reason.NO_PLACE, "b": None, "c": Reason.DISABLED}
+    assert dict(decision.simulated[0].moves)["ns/q"] == "c"
+
+
+def test_the_order_in_which_nodes_are_given_decides_nothing() -> None:
+    nodes = [staying("b"), node("a"), staying("c")]
+    pods = [pod("p", "a"), pod("q", "a", kind(1))]
+    assert decided(nodes, pods) == decided(nodes[::-1], pods[::-1])
+
+
+def test_a_cluster_of_nothing_has_nothing_to_say() -> None:
+    assert decided([]).verdicts == {}
+    coming = node("soon", state=NodeState.UPCOMING)
+    assert decided([coming], peaks={}).verdicts == {}
+    assert reasons(decided([node("a"), coming], [pod("p", "a")])) == {"a": Reason.NO_PLACE}  # it may never come
+
+
+def test_of_two_thousand_nodes_the_twelve_hundred_that_are_little_used_are_unneeded() -> None:
+    kinds = [PodFacts("ns", {"app": f"a{each}"}, {"cpu": 400, "memory": GIB // 4}) for each in range(40)]
+    nodes = [node(f"n{each:04d}") for each in range(2000)]
+    pods = [
+        pod(f"p{index:04d}-{number}", each.name, kinds[(index + number) % len(kinds)])
+        for index, each in enumerate(nodes)
+        for number in range(6 if index % 5 < 2 else 2)
+    ]
+    decision = decided(nodes, pods, peaks={each.name: Resources(300, GIB // 2) for each in nodes})
+    assert len(decision.unneeded) == 1200
+    assert {each.reason for each in decision.verdicts.values() if each.standing is Standing.NEEDED} == {
+        Reason.NOT_UNDERUTILIZED
+    }
+
+
+def test_pods_of_many_nodes_end_up_on_the_few_that_stay() -> None:
+    """Every node is a tenth full, so that one in ten is enough."""
+    nodes = [node(f"n{each:02d}") for each in range(40)]
+    pods = [pod(f"p{each:02d}", f"n{each:02d}", kind(0.4)) for each in range(40)]
+    assert len(decided(nodes, pods).unneeded) == 36
+
+
+def test_the_nodes_that_leave_and_those_that_stay_do_not_change_from_pass_to_pass() -> None:
+    nodes = [node(f"n{each}") for each in range(6)]
+    pods = [pod(f"p{each}", f"n{each}", kind(1)) for each in range(6)]
+    first = decided(nodes, pods, memory=Memory())
+    again = decided(nodes, pods, memory=replace(first.memory, unremovable={}))
+    assert first.unneeded == again.unneeded
+    assert len(first.unneeded) == 4
