@@ -12,8 +12,14 @@ node_groups:
   provider: simulated              # --cloud-provider where it is not given
   compat: headroom                 # or escalator: its peculiarities as they are
 
+  predicted_peaks: prod            # or off (the default), or prod-and-mid: full is what its predicted peaks fill, too
+  drain_before_termination: true   # past the hard deadline pods are evicted first (false)
+  balance_zones: true              # nodes leave the zone first that has most of them, and not the oldest (false)
+
 Escalator's further keys have Escalator's meaning. Keys that nobody knows are passed by with a warning, as Escalator's
 own samples carry some that have died. Scale-up for pending pods is about the groups whose policy says so.
+
+What `utilization` needs of a group is judged by `problems`, in Escalator's words.
 """
 
 import enum
@@ -28,12 +34,18 @@ from msgspec import Meta
 
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.modes import Mode
-from shared import yaml_file
+from shared import durations, yaml_file
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
-Size = Annotated[int, Meta(ge=0, lt=1_000_000_000)]
+Size = Annotated[int, Meta(lt=1_000_000_000)]
+
+DEFAULT_FLEET_READY_SECONDS = 60.0
+LIFECYCLES = ("", "on-demand", "spot")
+TAINT_EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
+
+_UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 
 class Policy(enum.StrEnum):
@@ -49,6 +61,14 @@ class Compat(enum.StrEnum):
     ESCALATOR = "escalator"
 
 
+class PredictedPeaks(enum.StrEnum):
+    """Whether a group is as full as its predicted peaks, where these are above its requests."""
+
+    OFF = "off"
+    PROD = "prod"
+    PROD_AND_MID = "prod-and-mid"
+
+
 class AwsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Escalator's, of AWS."""
 
@@ -59,9 +79,18 @@ class AwsOptions(msgspec.Struct, frozen=True, kw_only=True):
     instance_type_overrides: tuple[str, ...] = ()
     resource_tagging: bool = False
 
+    @property
+    def fleet_ready_seconds(self) -> float:
+        """How long instances of a fleet may take to run. What is no duration is none, as in Escalator."""
+        text = self.fleet_instance_ready_timeout
+        return seconds(text) if text else DEFAULT_FLEET_READY_SECONDS
+
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One group, in the words of the file. Durations are texts, which the rules of utilisation are to read."""
+    """One group, in the words of the file. Durations are texts, which the rules of utilisation read.
+
+    None, or "" of a duration that Escalator of old does not know, is what `compat` makes of it.
+    """
 
     name: str = ""
     label_key: str = ""
@@ -85,7 +114,14 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     health_check_newest_nodes_percent: int = 0
     max_unhealthy_nodes_percent: int = 0
     aws: AwsOptions = AwsOptions()
+    exclude_unavailable_node_pods: bool | None = None
+    scale_down_cool_down_period: str = ""
+    untaint_grace_period: str = ""
+    scale_up_failure_threshold: Annotated[int, Meta(ge=0)] | None = None
 
+    predicted_peaks: PredictedPeaks = PredictedPeaks.OFF
+    drain_before_termination: bool = False
+    balance_zones: bool = False
     policy: Policy = Policy.UTILIZATION
     mode: Mode = Mode.ENFORCE
     provider: str = ""
@@ -109,28 +145,140 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
     """All groups of the file; `provider` is the one there is. Raises InvalidInput naming file, group and field."""
+    source = str(path)
     try:
-        # Of several documents Escalator reads the first.
-        document = yaml_file.parse(path.read_text(encoding="utf-8"), lambda text: next(yaml.safe_load_all(text), None))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(source=str(path), field="(document)", value=path.name, problem=str(error)) from error
-    listed = document.get("node_groups") if isinstance(document, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise InvalidInput(source=str(path), field="node_groups", value=listed, problem="expected a list of groups")
-    _warn_of(document or {}, {"node_groups"}, str(path))
-    groups = tuple(_group(each, position, path) for position, each in enumerate(listed))
-    for problem in _problems(groups, path, provider):
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(source=source, field="(document)", value=path.name, problem=str(error)) from error
+    groups = decode(text, source)
+    for problem in _refusals(groups, source, provider):
         raise problem
     return groups
 
 
-def _group(given: dict[str, Any], position: int, path: Path) -> NodeGroup:
+def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
+    """The groups of a text as they stand there. Raises InvalidInput where they have another form."""
+    try:
+        # Of several documents Escalator reads the first.
+        document = yaml_file.parse(text, lambda given: next(yaml.safe_load_all(given), None))
+    except yaml.YAMLError as error:
+        raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
+    listed = document.get("node_groups") if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise InvalidInput(source=source, field="node_groups", value=listed, problem="expected a list of groups")
+    _warn_of(document or {}, {"node_groups"}, source)
+    return tuple(_group(each, position, source) for position, each in enumerate(listed))
+
+
+def seconds(text: str) -> float:
+    """A duration of the file, 0 where it is none: what that means is said by `problems`."""
+    return _parsed(text) or 0.0
+
+
+def problems(group: NodeGroup) -> tuple[str, ...]:
+    """What keeps a group from being scaled by utilisation: all of it, in Escalator's words and order.
+
+    Our own rules differ where Escalator's let through what cannot work: min_nodes may equal max_nodes, rates are not
+    negative, every duration is checked under its own name.
+    """
+    return tuple(_escalators_problems(group)) + tuple(_our_problems(group))
+
+
+def _escalators_problems(group: NodeGroup) -> Iterator[str]:
+    for field in ("name", "label_key", "label_value", "cloud_provider_group_name"):
+        if not getattr(group, field):
+            yield f"{field} cannot be empty"
+    lower, upper = "taint_lower_capacity_threshold_percent", "taint_upper_capacity_threshold_percent"
+    for field in (upper, lower, "scale_up_threshold_percent"):
+        if getattr(group, field) <= 0:
+            yield f"{field} must be larger than 0"
+    if group.taint_lower_capacity_threshold_percent >= group.taint_upper_capacity_threshold_percent:
+        yield f"{lower} must be less than {upper}"
+    if group.taint_upper_capacity_threshold_percent >= group.scale_up_threshold_percent:
+        yield f"{upper} must be less than scale_up_threshold_percent"
+    yield from _size_problems(group)
+    if group.slow_node_removal_rate > group.fast_node_removal_rate:
+        yield "slow_node_removal_rate must be less than fast_node_removal_rate"
+    soft, hard = seconds(group.soft_delete_grace_period), seconds(group.hard_delete_grace_period)
+    for field in ("soft_delete_grace_period", "hard_delete_grace_period"):
+        if not getattr(group, field):
+            yield f"{field} must not be empty"
+    for field, found in (("soft_delete_grace_period", soft), ("hard_delete_grace_period", hard)):
+        if found <= 0:
+            yield _UNPARSED.format(field)
+    if soft >= hard:
+        yield "soft_delete_grace_period must be less than hard_delete_grace_period"
+    if not group.scale_up_cool_down_period:
+        yield "scale_up_cool_down_period must not be empty"
+    if seconds(group.scale_up_cool_down_period) <= 0:
+        # Escalator names the wrong field here.
+        is_escalator = group.compat is Compat.ESCALATOR
+        yield _UNPARSED.format("soft_delete_grace_period" if is_escalator else "scale_up_cool_down_period")
+    if group.taint_effect not in TAINT_EFFECTS:
+        yield "taint_effect must be valid kubernetes taint"
+    if group.aws.lifecycle not in LIFECYCLES:
+        yield "aws.lifecycle must be 'on-demand' or 'spot' if provided."
+    if group.max_node_age and _parsed(group.max_node_age) is None:
+        yield (
+            "max_node_age failed to parse into a time.Duration. "
+            "Set to '0' or '' to disable, or a positive Go duration to enable."
+        )
+    if group.unhealthy_node_grace_period:
+        yield from _health_problems(group)
+
+
+def _size_problems(group: NodeGroup) -> Iterator[str]:
+    if group.bounds is None:
+        return
+    if group.min_nodes > group.max_nodes or (group.min_nodes == group.max_nodes and group.compat is Compat.ESCALATOR):
+        yield "min_nodes must be less than max_nodes"
+    if group.max_nodes <= 0:
+        yield "max_nodes must be larger than 0"
+    if group.min_nodes < 0:
+        yield "min_nodes must be not less than 0"
+
+
+def _health_problems(group: NodeGroup) -> Iterator[str]:
+    if seconds(group.unhealthy_node_grace_period) <= 0:
+        yield _UNPARSED.format("unhealthy_node_grace_period")
+    if group.health_check_newest_nodes_percent <= 0:
+        yield "health_check_newest_nodes_percent must be greater than 0"
+    if group.health_check_newest_nodes_percent > 100:
+        yield "health_check_newest_nodes_percent must be less than or equal to 100"
+    if group.max_unhealthy_nodes_percent < 0:
+        yield "max_unhealthy_nodes_percent must be greater than or equal to 0"
+    if group.max_unhealthy_nodes_percent >= 100:
+        yield "max_unhealthy_nodes_percent must be less than 100"
+
+
+def _our_problems(group: NodeGroup) -> Iterator[str]:
+    for field in ("scale_down_cool_down_period", "untaint_grace_period"):
+        text = getattr(group, field)
+        if text and (_parsed(text) is None or seconds(text) < 0):
+            yield _UNPARSED.format(field)
+    if group.compat is Compat.ESCALATOR:
+        return
+    for field in ("slow_node_removal_rate", "fast_node_removal_rate"):
+        if getattr(group, field) < 0:
+            yield f"{field} must be not less than 0"
+    if group.aws.fleet_ready_seconds <= 0:
+        yield _UNPARSED.format("aws.fleet_instance_ready_timeout")
+
+
+def _parsed(text: str) -> float | None:
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return None
+
+
+def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
-    source = f"{path}: group {given.get('name') or position}"
+    source = f"{file}: group {given.get('name') or position}"
     _warn_of(given, set(NodeGroup.__struct_fields__), source)
-    texts = {field.name for field in msgspec.structs.fields(NodeGroup) if field.type is str}
-    # Escalator's YAML reader takes any scalar for a text.
-    read = {key: _text(value) if key in texts else value for key, value in given.items()}
+    read = _with_texts(given, NodeGroup)
+    if isinstance(given.get("aws"), dict):
+        read["aws"] = _with_texts(given["aws"], AwsOptions)
     try:
         return msgspec.convert(read, NodeGroup)
     except msgspec.ValidationError as error:
@@ -140,19 +288,25 @@ def _group(given: dict[str, Any], position: int, path: Path) -> NodeGroup:
         raise InvalidInput(source=source, field=f"{where}.{name}", value=value, problem=problem) from error
 
 
+def _with_texts(given: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Escalator's YAML reader takes any scalar for a text."""
+    texts = {field.name for field in msgspec.structs.fields(kind) if field.type is str}
+    return {key: _text(value) if key in texts else value for key, value in given.items()}
+
+
 def _text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-def _problems(groups: tuple[NodeGroup, ...], path: Path, provider: str) -> Iterator[InvalidInput]:
+def _refusals(groups: tuple[NodeGroup, ...], file: str, provider: str) -> Iterator[InvalidInput]:
     seen: dict[str, set[str]] = {"name": set(), "cloud_provider_group_name": set()}
     for position, group in enumerate(groups):
 
         def refused(field: str, problem: str, position: int = position, group: NodeGroup = group) -> InvalidInput:
             return InvalidInput(
-                source=f"{path}: group {group.name or position}",
+                source=f"{file}: group {group.name or position}",
                 field=f"node_groups[{position}].{field}",
                 value=getattr(group, field),
                 problem=problem,
@@ -165,6 +319,9 @@ def _problems(groups: tuple[NodeGroup, ...], path: Path, provider: str) -> Itera
             if value in known:
                 yield refused(field, "twice")
             known.add(value)
+        for field in ("min_nodes", "max_nodes"):
+            if getattr(group, field) < 0:
+                yield refused(field, "a number of nodes is not negative")
         if group.bounds is not None and group.min_nodes > group.max_nodes:
             yield refused("min_nodes", f"above max_nodes {group.max_nodes}")
         if group.provider and group.provider != provider and group.takes_pending_pods:

@@ -1,0 +1,75 @@
+"""Which of a group's nodes are which, and in what order they are taken."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from manager.autoscaler.utilization import taints
+from manager.autoscaler.utilization.observation import GroupNode
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Every node is in one of them. Cordoned ones are left alone, whatever else they are."""
+
+    untainted: tuple[GroupNode, ...] = ()
+    tainted: tuple[GroupNode, ...] = ()
+    force_tainted: tuple[GroupNode, ...] = ()
+    cordoned: tuple[GroupNode, ...] = ()
+
+
+def classify(nodes: Iterable[GroupNode]) -> Classes:
+    """By what is on the nodes; taints of others do not matter."""
+
+    def of(node: GroupNode) -> str:
+        if node.cordoned:
+            return "cordoned"
+        if taints.has(node.taints, taints.FORCE):
+            return "force_tainted"
+        return "tainted" if taints.has(node.taints, taints.TO_BE_REMOVED) else "untainted"
+
+    return _sorted_into(nodes, of)
+
+
+def classify_dry(nodes: Iterable[GroupNode], tainted: Collection[str], force_tainted: Collection[str] = ()) -> Classes:
+    """By what would have been done to them so far, and by nothing else."""
+
+    def of(node: GroupNode) -> str:
+        if node.name in force_tainted:
+            return "force_tainted"
+        return "tainted" if node.name in tainted else "untainted"
+
+    return _sorted_into(nodes, of)
+
+
+def oldest_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
+    return tuple(sorted(nodes, key=_age_and_name))
+
+
+def newest_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
+    return tuple(sorted(nodes, key=_age_and_name, reverse=True))
+
+
+def fullest_zones_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
+    """Each taken from the zone that has most nodes left, the oldest of them, so that zones stay even."""
+    by_zone: dict[str, deque[GroupNode]] = {}
+    for node in oldest_first(nodes):
+        by_zone.setdefault(node.zone, deque()).append(node)
+    found: list[GroupNode] = []
+    while by_zone:
+        zone, left = min(by_zone.items(), key=lambda each: (-len(each[1]), _age_and_name(each[1][0])))
+        found.append(left.popleft())
+        if not left:
+            del by_zone[zone]
+    return tuple(found)
+
+
+def _sorted_into(nodes: Iterable[GroupNode], of: Callable[[GroupNode], str]) -> Classes:
+    found: dict[str, list[GroupNode]] = {"untainted": [], "tainted": [], "force_tainted": [], "cordoned": []}
+    for node in nodes:
+        found[of(node)].append(node)
+    return Classes(**{name: tuple(each) for name, each in found.items()})
+
+
+def _age_and_name(node: GroupNode) -> tuple[float, str]:
+    return node.created_at, node.name

@@ -1,0 +1,273 @@
+"""What a scan of one group goes by: its nodes, the pods that count, and what its cloud says of it."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from manager.autoscaler.utilization import taints
+from manager.autoscaler.utilization.rules import DEFAULT_GROUP, Rules
+from shared import quantity
+from shared.api import pods
+from shared.api.core import Affinity, Container, Node, Pod, Quantities, Taint
+from shared.errors import InvalidInput
+from shared.quantity import QuantityError, Resources
+
+ANNOTATION_CONFIG_SOURCE = "kubernetes.io/config.source"
+ANNOTATION_CONFIG_MIRROR = "kubernetes.io/config.mirror"
+LABEL_ZONE = "topology.kubernetes.io/zone"
+DAEMON_SET = "DaemonSet"
+_STATIC = "file"
+_PENDING = "Pending"
+K = TypeVar("K")
+T = TypeVar("T")
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """One node. `created_at` in Unix seconds; `no_delete` says why it must stay, if it must.
+
+    `zone` is empty where it is in none. The peaks are what its pods, and those of Mid, are expected to use at most.
+    """
+
+    name: str
+    created_at: float = 0.0
+    allocatable: Resources = field(default_factory=Resources)
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    ready: bool = True
+    no_delete: str = ""
+    provider_id: str = ""
+    zone: str = ""
+    prod_peak: Resources = field(default_factory=Resources)
+    mid_peak: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPod:
+    """One pod. `node` is empty until it is bound; `of_node`: it is there because the node is.
+
+    `scheduled`: its condition says so, which Escalator goes by besides the node's name.
+    """
+
+    name: str
+    requests: Resources = field(default_factory=Resources)
+    node: str = ""
+    phase: str = "Running"
+    scheduled: bool = False
+    of_node: bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        return self.phase == _PENDING
+
+
+# Whether the pod is demand on the group, what it is, and the node it is on.
+_Counted: TypeAlias = "tuple[bool, GroupPod | InvalidInput, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudGroup:
+    """The cloud's group: what was asked of it, and how many instances it has; None where nobody knows."""
+
+    min_size: int = 0
+    max_size: int = 0
+    target_size: int = 0
+    size: int | None = None
+
+    @property
+    def bounds(self) -> SizeBounds:
+        return SizeBounds(self.min_size, self.max_size)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One group at one time.
+
+    `others` are pods of no demand to the group that are on its nodes all the same. `unlisted` says why there is nothing
+    to go by.
+    """
+
+    nodes: tuple[GroupNode, ...] = ()
+    pods: tuple[GroupPod, ...] = ()
+    cloud: CloudGroup = field(default_factory=CloudGroup)
+    others: tuple[GroupPod, ...] = ()
+    unlisted: str = ""
+    refused: Mapping[str, InvalidInput] = field(default_factory=dict)
+
+
+class Observer:
+    """Selects a group from all nodes and pods. What it has read it reads again only when it has changed."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._nodes: dict[str, tuple[Node, GroupNode | InvalidInput]] = {}
+        self._pods: dict[str, tuple[Pod, _Counted]] = {}
+
+    def observe(
+        self,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        cloud: CloudGroup,
+        peaks: Mapping[str, tuple[Resources, Resources]] | None = None,
+    ) -> Observation:
+        """The group as it is; `peaks` by node, those of its pods and those of Mid.
+
+        Nodes and pods that cannot be read are left out and are in `refused`.
+        """
+        refused: list[InvalidInput] = []
+        expected = peaks or {}
+        ours: list[GroupNode] = []
+        for node in self._group_nodes(nodes):
+            if isinstance(node, InvalidInput):
+                refused.append(node)
+            elif node.name in expected:
+                prod, mid = expected[node.name]
+                ours.append(replace(node, prod_peak=prod, mid_peak=mid))
+            else:
+                ours.append(node)
+        names = {node.name for node in ours}
+        counted: list[GroupPod] = []
+        others: list[GroupPod] = []
+        for is_counted, pod, home in self._group_pods(pods, names):
+            if isinstance(pod, InvalidInput):
+                refused.append(pod)
+            elif is_counted:
+                counted.append(pod)
+            elif home in names:
+                others.append(pod)
+        by_source = {error.source: error for error in refused}
+        return Observation(tuple(ours), tuple(counted), cloud, tuple(others), refused=by_source)
+
+    def _group_nodes(self, nodes: Iterable[Node]) -> Iterator[GroupNode | InvalidInput]:
+        known, self._nodes = self._nodes, {}
+        for node in nodes:
+            if takes_node(self.rules, node.metadata.labels or {}):
+                name = node.metadata.name
+                before = known.get(name)
+                found = before if before is not None and before[0] is node else (node, _or_refused(read_node, node))
+                self._nodes[name] = found
+                yield found[1]
+
+    def _group_pods(self, pods: Iterable[Pod], names: Collection[str]) -> Iterator[_Counted]:
+        """The pods that count, and those on the nodes of these names."""
+        known, self._pods = self._pods, {}
+        for pod in pods:
+            key = pod.metadata.key
+            before = known.get(key)
+            if before is not None and before[0] is pod:
+                self._pods[key] = before
+                yield before[1]
+                continue
+            is_counted = takes_pod(self.rules, pod)
+            if pod.status.phase not in _OVER and (is_counted or pod.spec.node_name in names):
+                read = _or_refused(self._read_pod, pod)
+                self._pods[key] = (pod, (is_counted, read, pod.spec.node_name))
+                yield self._pods[key][1]
+
+    def _read_pod(self, pod: Pod) -> GroupPod:
+        return read_pod(self.rules, pod)
+
+
+def _or_refused(read: Callable[[K], T], given: K) -> T | InvalidInput:
+    try:
+        return read(given)
+    except InvalidInput as error:
+        return error
+
+
+def takes_node(rules: Rules, labels: Mapping[str, str]) -> bool:
+    return labels.get(rules.group.label_key) == rules.group.label_value
+
+
+def takes_pod(rules: Rules, pod: Pod) -> bool:
+    """Whether the pod is demand on the group: it asks for its nodes, or in the default group for none."""
+    if _is_of_daemon_set(pod):
+        return False
+    selector, affinity = pod.spec.node_selector or {}, pod.spec.affinity or Affinity()
+    if rules.group.name != DEFAULT_GROUP:
+        return selector.get(rules.group.label_key) == rules.group.label_value or _requires(rules, affinity)
+    if selector or pod.metadata.annotation(ANNOTATION_CONFIG_SOURCE) == _STATIC:
+        return False
+    if rules.fixes.ignores_pod_affinity:
+        return affinity.node_affinity is None or affinity.node_affinity.required is None
+    return affinity == Affinity()
+
+
+def _requires(rules: Rules, affinity: Affinity) -> bool:
+    """Whether any expression of any required term names the group: terms are not judged as a whole."""
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    return any(
+        expression.key == rules.group.label_key
+        and expression.operator == "In"
+        and rules.group.label_value in (expression.values or ())
+        for term in (required.node_selector_terms if required else ())
+        for expression in term.match_expressions or ()
+    )
+
+
+def read_node(node: Node) -> GroupNode:
+    """Raises InvalidInput."""
+    source = f"Node {node.metadata.name}"
+    try:
+        allocatable = node.allocatable
+    except QuantityError as error:
+        given = node.status.allocatable
+        raise InvalidInput(source=source, field="status.allocatable", value=given, problem=str(error)) from error
+    try:
+        created_at = node.metadata.created_at
+    except ValueError as error:
+        when = node.metadata.creation_timestamp
+        raise InvalidInput(source=source, field="metadata.creationTimestamp", value=when, problem=str(error)) from error
+    return GroupNode(
+        node.metadata.name,
+        created_at,
+        allocatable,
+        node.spec.taints or (),
+        cordoned=node.spec.unschedulable,
+        ready=any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ()),
+        no_delete=node.metadata.annotation(taints.ANNOTATION_NO_DELETE) or "",
+        provider_id=node.spec.provider_id,
+        zone=node.metadata.label(LABEL_ZONE) or "",
+    )
+
+
+def read_pod(rules: Rules, pod: Pod) -> GroupPod:
+    """Raises InvalidInput."""
+    try:
+        requests = pods.native_request(pod) if rules.fixes.counts_sidecars else _escalators_requests(pod)
+    except QuantityError as error:
+        source, value = f"Pod {pod.metadata.key}", pod.metadata.name
+        where = "spec.containers[].resources"
+        raise InvalidInput(source=source, field=where, value=value, problem=str(error)) from error
+    conditions = pod.status.conditions or ()
+    is_mirror = pod.metadata.annotation(ANNOTATION_CONFIG_MIRROR) is not None
+    return GroupPod(
+        pod.metadata.key,
+        requests.floored(),
+        pod.spec.node_name,
+        pod.status.phase,
+        scheduled=any(each.type == "PodScheduled" and each.status == "True" for each in conditions),
+        of_node=_is_of_daemon_set(pod) or (is_mirror and rules.fixes.all_pods_keep_nodes),
+    )
+
+
+def _escalators_requests(pod: Pod) -> Resources:
+    """Of containers together or of the largest init container, each for itself, and overhead. Raises QuantityError."""
+    running = quantity.total([_requested(each) for each in pod.spec.containers])
+    for each in pod.spec.init_containers or ():
+        running = running.most(_requested(each))
+    return running.plus(_resources(pod.spec.overhead))
+
+
+def _requested(container: Container) -> Resources:
+    return _resources(container.resources.requests)
+
+
+def _resources(quantities: Quantities | None) -> Resources:
+    return Resources.parse(quantities or {})
+
+
+def _is_of_daemon_set(pod: Pod) -> bool:
+    return any(owner.kind == DAEMON_SET for owner in pod.metadata.owner_references or ())

@@ -1,0 +1,165 @@
+"""Which marked nodes are deleted now, and why each of the others is still there."""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.utilization import node_health, taints
+from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
+from manager.autoscaler.utilization.rules import Rules
+from shared.errors import InvalidInput
+
+AT_MIN_SIZE = "min sized reached, nodes will not be deleted"
+BELOW_MIN_SIZE = "terminating nodes will breach minimum node size"
+
+
+class Why(enum.StrEnum):
+    """What becomes of a marked node, and why."""
+
+    EMPTY = "empty for long enough"
+    OVERDUE = "past its hard deadline"
+    DRAINING = "past its hard deadline, its pods leave first"
+    FORCED = "forced, and empty"
+    HEALTHY = "healthy, in a group that is not"
+    PROTECTED = "protected from deletion"
+    NO_TIME = "no time on its taint"
+    TOO_EARLY = "within its soft grace period"
+    HOLDS_PODS = "holds pods"
+    AT_MINIMUM = "the cloud's minimum"
+
+
+GOING = frozenset({Why.EMPTY, Why.OVERDUE, Why.FORCED})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one marked node. `tainted_at` in Unix seconds; `pods` still on it."""
+
+    node: GroupNode
+    why: Why
+    pods: int = 0
+    tainted_at: float | None = None
+
+    @property
+    def goes(self) -> bool:
+        return self.why in GOING
+
+    @property
+    def drains(self) -> bool:
+        return self.why is Why.DRAINING
+
+
+@dataclass(frozen=True, slots=True)
+class Reaping:
+    """Nodes to delete in one call of the cloud, and those to drain, which are deleted in a later one.
+
+    `refused` is the cloud's answer, known beforehand, in place of doing either.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    refused: str = ""
+
+    @property
+    def nodes(self) -> tuple[GroupNode, ...]:
+        return () if self.refused else tuple(each.node for each in self.verdicts if each.goes)
+
+    @property
+    def draining(self) -> tuple[GroupNode, ...]:
+        return () if self.refused else tuple(each.node for each in self.verdicts if each.drains)
+
+    @property
+    def pods_evicted(self) -> int:
+        return sum(each.pods for each in self.verdicts if each.goes) if not self.refused else 0
+
+
+@dataclass(frozen=True)
+class PodsByNode:
+    """What is on the nodes of a group; pods on other nodes are left out."""
+
+    by_node: Mapping[str, tuple[GroupPod, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> "PodsByNode":
+        found: dict[str, list[GroupPod]] = {node.name: [] for node in nodes}
+        for pod in pods:
+            if pod.node in found:
+                found[pod.node].append(pod)
+        return cls({name: tuple(each) for name, each in found.items()})
+
+    def remaining(self, node: str) -> int | None:
+        """How many pods would be lost with the node; None when it is not known."""
+        pods = self.by_node.get(node)
+        return None if pods is None else sum(not pod.of_node for pod in pods)
+
+    def is_empty(self, node: str) -> bool:
+        """Whether none would; a node nobody knows is not empty."""
+        return self.remaining(node) == 0
+
+
+def pods_that_keep(rules: Rules, seen: Observation) -> PodsByNode:
+    """Those for whose sake a node stays until its hard deadline."""
+    pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
+    return PodsByNode.of(seen.nodes, pods)
+
+
+def forced(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[Verdict, ...]:
+    """Of nodes that others have marked: nothing but pods keeps them, and these for good."""
+    return tuple(
+        Verdict(node, Why.FORCED if pods.is_empty(node.name) else Why.HOLDS_PODS, pods.remaining(node.name) or 0)
+        for node in nodes
+    )
+
+
+def marked(
+    rules: Rules, nodes: Iterable[GroupNode], pods: PodsByNode, *, healthy_may_go: bool, now: float
+) -> tuple[Verdict, ...]:
+    """Of nodes that we have marked."""
+    return tuple(_verdict(rules, node, pods, healthy_may_go=healthy_may_go, now=now) for node in nodes)
+
+
+def _verdict(rules: Rules, node: GroupNode, pods: PodsByNode, *, healthy_may_go: bool, now: float) -> Verdict:
+    count = pods.remaining(node.name) or 0
+    try:
+        since = taints.tainted_at(node.taints, node=node.name)
+    except InvalidInput:
+        since = None
+    is_unhealthy = node_health.is_unhealthy(node, grace_seconds=rules.unhealthy_grace_seconds, now=now)
+    if rules.checks_health and not healthy_may_go and not is_unhealthy:
+        why = Why.HEALTHY
+    elif node.no_delete:
+        why = Why.PROTECTED
+    elif since is None:
+        why = Why.NO_TIME
+    elif now - since <= rules.soft_seconds:
+        why = Why.TOO_EARLY
+    elif pods.is_empty(node.name):
+        why = Why.EMPTY
+    elif now - since > rules.hard_seconds:
+        why = Why.DRAINING if rules.group.drain_before_termination else Why.OVERDUE
+    else:
+        why = Why.HOLDS_PODS
+    return Verdict(node, why, count, since)
+
+
+def reaped(verdicts: Sequence[Verdict], *, target_size: int, min_size: int, clamps: bool) -> Reaping:
+    """What the cloud lets of it: its minimum refuses them all, or only (`clamps`) those that are too many."""
+    going = sum(each.goes or each.drains for each in verdicts)
+    if not going:
+        return Reaping(tuple(verdicts))
+    if clamps:
+        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size))))
+    if target_size <= min_size:
+        return Reaping(tuple(verdicts), AT_MIN_SIZE)
+    if target_size - going < min_size:
+        return Reaping(tuple(verdicts), BELOW_MIN_SIZE)
+    return Reaping(tuple(verdicts))
+
+
+def _kept_to(verdicts: Sequence[Verdict], most: int) -> Iterator[Verdict]:
+    """With no more than so many nodes that go, those that are to be drained counted after all others."""
+    most_drained = most - sum(each.goes for each in verdicts)
+    for each in verdicts:
+        most -= each.goes
+        most_drained -= each.drains
+        is_too_many = (each.goes and most < 0) or (each.drains and most_drained < 0)
+        yield replace(each, why=Why.AT_MINIMUM) if is_too_many else each

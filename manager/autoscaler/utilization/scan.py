@@ -1,0 +1,386 @@
+"""One scan of one group: everything observed in, one decision out.
+
+The order of the rules is Escalator's, and so are the words of errors. What differs is named by `rules.Fixes`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.utilization import arithmetic, classes, node_health, reaping, taints
+from manager.autoscaler.utilization import memory as memories
+from manager.autoscaler.utilization.arithmetic import Uncomputable, Utilization
+from manager.autoscaler.utilization.classes import Classes
+from manager.autoscaler.utilization.decisions import Decision, Fullness, Picks, Rule, Step
+from manager.autoscaler.utilization.memory import Memory, ScaleLock
+from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
+from manager.autoscaler.utilization.reaping import Reaping
+from manager.autoscaler.utilization.rules import Rules
+from shared import quantity
+from shared.quantity import Resources
+
+BELOW_MIN = "node count less than the minimum"
+BREAKER_OPEN = "refusing to scale up as long as {} of {} instances are running: the last scale-ups brought none"
+
+
+def decide(rules: Rules, seen: Observation, memory: Memory, *, now: float) -> Decision:
+    """What is to be done now; `now` in Unix seconds. Nothing of what is given changes."""
+    if seen.unlisted:
+        return Decision(rules.group.name, error=seen.unlisted, dry=rules.dry)
+    return _Scan(rules, seen, memory, now).decision()
+
+
+def remember(rules: Rules, seen: Observation, memory: Memory, decision: Decision, *, now: float) -> Memory:
+    """The memory for the next scan, when all was done as decided.
+
+    Whoever acts and fails at part of it gives the decision as it was done: without what was not, and an increase of 0
+    where the cloud refused.
+    """
+    if seen.unlisted:
+        return memory
+    here = {node.name for node in seen.nodes}
+    untainted_at = {name: at for name, at in memory.untainted_at.items() if name in here}
+    untainted_at |= {node.name: now for node in decision.untaint.planned}
+    lock = memory.lock if locked(rules, memory, now=now) else None
+    breaker = decision.breaker
+    if decision.increase:
+        lock = ScaleLock(now, decision.increase)
+        breaker = breaker.increased(size=_size(seen))
+    return replace(
+        memory,
+        lock=lock,
+        node_size=seen.nodes[0].allocatable if seen.nodes else memory.node_size,
+        last_delta=decision.delta,
+        scaled_out_at=now if decision.delta > 0 and not decision.locked else memory.scaled_out_at,
+        tainted_at=now if decision.taint.planned else memory.tainted_at,
+        untainted_at=untainted_at,
+        dry_tainted=_dry_tainted(memory.dry_tainted, decision) if rules.dry else memory.dry_tainted,
+        breaker=breaker,
+    )
+
+
+def locked(rules: Rules, memory: Memory, *, now: float) -> bool:
+    """Whether the scale-up before this scan is still under way."""
+    return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)
+
+
+def thresholds(rules: Rules, utilized: Utilization) -> Rule:
+    """What the utilisation alone says. All comparisons are strict: at a threshold nothing happens."""
+    group = rules.group
+    if utilized.percent < group.taint_lower_capacity_threshold_percent:
+        return Rule.FAST_REMOVAL
+    if utilized.percent < group.taint_upper_capacity_threshold_percent:
+        return Rule.SLOW_REMOVAL
+    return Rule.SCALE_UP if utilized.percent > group.scale_up_threshold_percent else Rule.ENOUGH
+
+
+def room(wanted: int, *, target_size: int, max_size: int) -> int:
+    """How many of the wanted nodes a cloud may add; negative where it has too many."""
+    return min(wanted, max_size - target_size)
+
+
+def is_too_old(rules: Rules, found: Classes, *, min_nodes: int, now: float) -> bool:
+    """Whether a group at its minimum, where nothing else moves, is to be renewed by one node more."""
+    if rules.max_node_age_seconds <= 0 or not found.untainted or found.tainted or len(found.untainted) != min_nodes:
+        return False
+    return any(now - node.created_at > rules.max_node_age_seconds for node in found.untainted)
+
+
+def untaintable(rules: Rules, tainted: tuple[GroupNode, ...], *, now: float) -> tuple[GroupNode, ...]:
+    """The newest first; of those that are checked only healthy ones come back."""
+    grace = rules.unhealthy_grace_seconds
+    return tuple(
+        node
+        for node in classes.newest_first(tainted)
+        if not (rules.checks_health and node_health.is_unhealthy(node, grace_seconds=grace, now=now))
+    )
+
+
+def tainted_count(wanted: int, *, untainted: int, min_nodes: int, target_size: int, min_size: int) -> int:
+    """How many of the wanted nodes may be tainted: the group's minimum stays, and what the cloud could delete goes.
+
+    A target that is below the cloud's minimum already says nothing. Raises Uncomputable below the group's own.
+    """
+    count = wanted
+    if untainted - count < min_nodes:
+        count = untainted - min_nodes
+        if count < 0:
+            raise Uncomputable(
+                f"the number of nodes({untainted}) is less than specified minimum of {min_nodes}. Taking no action"
+            )
+    deletable = target_size - min_size
+    return deletable if target_size - count < min_size and deletable >= 0 else count
+
+
+@dataclass
+class _Scan:
+    rules: Rules
+    seen: Observation
+    memory: Memory
+    now: float
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rules, seen, memory = self.rules, self.seen, self.memory
+        bounds = rules.bounds(seen.cloud.bounds)
+        self.min_nodes, self.max_nodes = bounds.min_size, bounds.max_size
+        if rules.dry:
+            self.classes = classes.classify_dry(seen.nodes, memory.dry_tainted, memory.dry_force_tainted)
+        else:
+            self.classes = classes.classify(seen.nodes)
+        self.pods_by_node = reaping.pods_that_keep(rules, seen)
+        self.capacity = quantity.total([node.allocatable for node in self.classes.untainted])
+        self.is_locked = locked(rules, memory, now=self.now)
+
+    def decision(self) -> Decision:
+        rules, seen, untainted = self.rules, self.seen, len(self.classes.untainted)
+        begun = Decision(
+            rules.group.name,
+            classes=self.classes,
+            health_taints=self.health_taints(),
+            dry=rules.dry,
+            breaker=self.memory.breaker.seen(size=_size(seen), target=seen.cloud.target_size),
+        )
+        if not seen.nodes and not seen.pods:
+            return self.ended(begun, Rule.NOTHING_THERE, 0)
+        if len(seen.nodes) < self.min_nodes:
+            return replace(begun, error=BELOW_MIN)
+        requested = quantity.total([pod.requests for pod in self.demanding_pods()])
+        demand = requested.most(self.peak(self.demanding_nodes()))
+        begun = replace(begun, fullness=Fullness(requested, demand, self.capacity))
+        if untainted < self.min_nodes and not (rules.fixes.locks_below_min and self.is_locked):
+            return self.raised_to_min(begun)
+        try:
+            utilized = arithmetic.utilization(demand, self.capacity, untainted)
+            begun = replace(begun, fullness=replace(begun.fullness, utilization=utilized))
+            if self.is_locked:
+                return self.waiting(begun)
+            begun = replace(begun, arrived=self.arrived())
+            delta = self.wanted(demand, utilized)
+        except Uncomputable as problem:
+            return replace(begun, error=str(problem))
+        return self.acted(begun, delta)
+
+    def health_taints(self) -> tuple[GroupNode, ...]:
+        if not self.rules.checks_health:
+            return ()
+        bad = node_health.unhealthy(self.seen.nodes, grace_seconds=self.rules.unhealthy_grace_seconds, now=self.now)
+        if not self.rules.dry:
+            return tuple(node for node in bad if not taints.has(node.taints, taints.TO_BE_REMOVED))
+        known = self.memory.dry_tainted if self.rules.fixes.marks_once else ()
+        return tuple(node for node in bad if node.name not in known)
+
+    def arrived(self) -> tuple[GroupNode, ...]:
+        """What the last scale-up has brought."""
+        at = self.memory.scaled_out_at
+        if at is None or self.memory.last_delta <= 0:
+            return ()
+        return tuple(node for node in self.seen.nodes if node.created_at > at)
+
+    def demanding_pods(self) -> tuple[GroupPod, ...]:
+        """Pods that need room on the nodes that stay: those that are there, and those that are nowhere."""
+        if not self.rules.fixes.excludes_unavailable:
+            return self.seen.pods
+        return available(self.seen.pods, {node.name for node in self.classes.untainted}, with_unscheduled=True)
+
+    def demanding_nodes(self) -> tuple[GroupNode, ...]:
+        return self.classes.untainted if self.rules.fixes.excludes_unavailable else self.seen.nodes
+
+    def peak(self, nodes: Iterable[GroupNode]) -> Resources:
+        """What is expected to be used of these nodes."""
+        peaks = [self.rules.peak(prod=node.prod_peak, mid=node.mid_peak) for node in nodes]
+        return quantity.total(peaks)
+
+    def step(self, rule: Rule, delta: int) -> int:
+        self.steps.append(Step(rule, delta))
+        return delta
+
+    def ended(self, begun: Decision, rule: Rule, delta: int) -> Decision:
+        return replace(begun, delta=self.step(rule, delta), steps=tuple(self.steps))
+
+    def wanted(self, demand: Resources, utilized: Utilization) -> int:
+        """How many nodes more or fewer, before anything is clamped. Raises Uncomputable."""
+        group, untainted = self.rules.group, len(self.classes.untainted)
+        rule = thresholds(self.rules, utilized)
+        delta = 0
+        if rule is Rule.FAST_REMOVAL:
+            delta = -group.fast_node_removal_rate
+        elif rule is Rule.SLOW_REMOVAL:
+            delta = -group.slow_node_removal_rate
+        elif rule is Rule.SCALE_UP and utilized.is_from_zero:
+            delta = arithmetic.nodes_from_zero(demand, self.node_size, group.scale_up_threshold_percent)
+        elif rule is Rule.SCALE_UP:
+            delta = arithmetic.nodes_more(utilized, group.scale_up_threshold_percent, untainted)
+        self.step(rule, delta)
+        if delta < 1 and self.is_starving():
+            delta = self.step(Rule.STARVING, 1)
+        if delta < 1 and is_too_old(self.rules, self.classes, min_nodes=self.min_nodes, now=self.now):
+            delta = self.step(Rule.TOO_OLD, 1)
+        if untainted > self.max_nodes and delta > self.max_nodes - untainted:
+            delta = self.step(Rule.ABOVE_MAX, self.max_nodes - untainted)
+        return delta
+
+    @property
+    def node_size(self) -> Resources:
+        return self.seen.nodes[0].allocatable if self.seen.nodes else self.memory.node_size
+
+    def is_starving(self) -> bool:
+        """Whether a pending pod is larger than what any node has left, of cpu or of memory."""
+        if not self.rules.group.scale_on_starve or len(self.classes.untainted) >= self.max_nodes:
+            return False
+        bound_too = not self.rules.fixes.bound_pods_do_not_starve
+        pending = arithmetic.largest(
+            pod.requests for pod in self.seen.pods if pod.is_pending and (bound_too or not pod.node)
+        )
+        taken: dict[str, list[Resources]] = {}
+        for pod in self.seen.pods:
+            if pod.node and pod.scheduled and pod.phase in ("Pending", "Running"):
+                taken.setdefault(pod.node, []).append(pod.requests)
+        free = (node.allocatable.minus(quantity.total(taken.get(node.name, []))) for node in self.classes.untainted)
+        return pending.exceeds(arithmetic.largest(free))
+
+    def waiting(self, begun: Decision) -> Decision:
+        """While a scale-up is under way nothing else begins; nodes that were to go may still do so."""
+        assert self.memory.lock is not None
+        decision = replace(self.ended(begun, Rule.LOCKED, self.memory.lock.nodes), locked=True)
+        if not self.rules.fixes.reaps_while_locked:
+            return decision
+        healthy = self.is_healthy()
+        forced = self.forced()
+        return replace(decision, healthy=healthy, forced=forced, reaped=self.reaped(forced, healthy is not False))
+
+    def raised_to_min(self, begun: Decision) -> Decision:
+        """At once, whatever else there is."""
+        wanted = self.min_nodes - len(self.classes.untainted)
+        scaled = self.scaled_up(self.ended(begun, Rule.BELOW_MIN, wanted), wanted)
+        refusal = next(iter(scaled.refusals), "")
+        return replace(scaled, delta=0 if refusal else scaled.untaint.count + scaled.increase, error=refusal)
+
+    def acted(self, begun: Decision, delta: int) -> Decision:
+        forced = self.forced()
+        healthy = self.is_healthy()
+        if healthy is False:
+            delta = self.step(Rule.UNHEALTHY, 0)
+        if delta < 0 and self.is_cooling_down():
+            delta = self.step(Rule.COOLING_DOWN, 0)
+        decision = replace(begun, delta=delta, steps=tuple(self.steps), forced=forced, healthy=healthy)
+        if delta > 0:
+            return self.scaled_up(decision, delta)
+        # On the way down the healthy may go; an unhealthy group never gets there.
+        reaped = self.reaped(forced, healthy is not False)
+        decision = replace(decision, reaped=reaped)
+        return self.scaled_down(decision, -delta) if delta < 0 else decision
+
+    def is_healthy(self) -> bool | None:
+        if not self.rules.checks_health:
+            return None
+        return node_health.is_group_healthy(self.rules, self.seen.nodes, now=self.now)
+
+    def is_cooling_down(self) -> bool:
+        cool_down = self.rules.scale_down_cool_down_seconds
+        return memories.is_within(cool_down, since=self.memory.tainted_at, now=self.now)
+
+    def forced(self) -> Reaping:
+        return self.let(reaping.forced(self.classes.force_tainted, self.pods_by_node), gone=0)
+
+    def reaped(self, forced: Reaping, healthy_may_go: bool) -> Reaping:
+        verdicts = reaping.marked(
+            self.rules, self.classes.tainted, self.pods_by_node, healthy_may_go=healthy_may_go, now=self.now
+        )
+        return self.let(verdicts, gone=len(forced.nodes))
+
+    def let(self, verdicts: tuple[reaping.Verdict, ...], *, gone: int) -> Reaping:
+        fixes, cloud = self.rules.fixes, self.seen.cloud
+        target = cloud.target_size - (gone if fixes.counts_deletions else 0)
+        return reaping.reaped(verdicts, target_size=target, min_size=cloud.min_size, clamps=fixes.clamps_deletions)
+
+    def scaled_up(self, decision: Decision, delta: int) -> Decision:
+        """Tainted nodes come back first, the cloud adds the rest."""
+        fixes, cloud = self.rules.fixes, self.seen.cloud
+        target = cloud.target_size - (len(decision.deletions) if fixes.counts_deletions else 0)
+        most = cloud.max_size
+        allowed = delta
+        if fixes.keeps_max_nodes:
+            most = min(most, self.max_nodes)
+            allowed = min(delta, max(0, self.max_nodes - len(self.classes.untainted)))
+        candidates = untaintable(self.rules, self.classes.tainted, now=self.now)
+        untaint = Picks(candidates, min(allowed, len(candidates)))
+        most_increase = 0 if decision.breaker.is_open else max(0, most - target)
+        decision = replace(decision, untaint=untaint, most_increase=most_increase)
+        if untaint.count == delta:
+            return decision
+        increase = min(allowed - untaint.count, room(delta - untaint.count, target_size=target, max_size=most))
+        if increase <= 0:
+            refusal = (
+                "refusing to scaleup up beyond the maximum size of the autoscaling group "
+                f"(TargetSize: {target}; MaxNodes: {most}). Taking no action"
+            )
+            return replace(decision, refusals=(*decision.refusals, refusal))
+        breaker = decision.breaker.before_increase(
+            size=_size(self.seen), target=cloud.target_size, most_failures=self.rules.breaker_failures
+        )
+        if breaker.open_until_size is not None:
+            refusal = BREAKER_OPEN.format(_size(self.seen), breaker.open_until_size)
+            refusals = (*decision.refusals, refusal)
+            return replace(decision, breaker=breaker, most_increase=0, refusals=refusals)
+        return replace(decision, breaker=breaker, increase=increase)
+
+    def scaled_down(self, decision: Decision, wanted: int) -> Decision:
+        fixes, cloud, untainted = self.rules.fixes, self.seen.cloud, self.classes.untainted
+        gone = len(decision.deletions) if fixes.counts_deletions else 0
+        try:
+            count = tainted_count(
+                wanted,
+                untainted=len(untainted),
+                min_nodes=self.min_nodes,
+                target_size=cloud.target_size - gone,
+                min_size=cloud.min_size,
+            )
+        except Uncomputable as refusal:
+            return replace(decision, refusals=(*decision.refusals, str(refusal)))
+        ordered = classes.fullest_zones_first if self.rules.group.balance_zones else classes.oldest_first
+        candidates = tuple(node for node in ordered(untainted) if not self.is_fresh(node))
+        count = min(count, len(candidates))
+        if fixes.taints_what_others_hold:
+            # What is above the maximum goes, whether the others hold it or not.
+            excess = max(0, len(untainted) - self.max_nodes)
+            count = max(min(count, excess), self.held(candidates, count))
+        return replace(decision, taint=Picks(candidates, count))
+
+    def is_fresh(self, node: GroupNode) -> bool:
+        """Whether it came back a short time ago, so that it stays."""
+        since = self.memory.untainted_at.get(node.name)
+        return memories.is_within(self.rules.untaint_grace_seconds, since=since, now=self.now)
+
+    def held(self, candidates: tuple[GroupNode, ...], count: int) -> int:
+        """How many of them may go so that the others would hold every pod of the group below the upper threshold.
+
+        Every pod: also those on nodes that are on their way out, because who makes pods makes them anew elsewhere.
+        """
+        pods = available(self.seen.pods, {node.name for node in self.seen.nodes}, with_unscheduled=True)
+        demand = quantity.total([pod.requests for pod in pods]).most(self.peak(self.seen.nodes))
+        most = self.rules.group.taint_upper_capacity_threshold_percent
+        while count > 0:
+            left = self.capacity.minus(quantity.total([node.allocatable for node in candidates[:count]]))
+            if not any(demand) or all(
+                amount > 0 and asked / amount * 100 < most for asked, amount in zip(demand, left, strict=True)
+            ):
+                return count
+            count -= 1
+        return max(count, 0)
+
+
+def available(pods: tuple[GroupPod, ...], nodes: set[str], *, with_unscheduled: bool) -> tuple[GroupPod, ...]:
+    """The pods on these nodes, with or without those that are on none."""
+    return tuple(pod for pod in pods if pod.node in nodes or (with_unscheduled and not pod.node))
+
+
+def _size(seen: Observation) -> int:
+    """How many instances run."""
+    return len(seen.nodes) if seen.cloud.size is None else seen.cloud.size
+
+
+def _dry_tainted(tainted: tuple[str, ...], decision: Decision) -> tuple[str, ...]:
+    left = [*tainted, *(node.name for node in decision.health_taints)]
+    for node in decision.untaint.planned:
+        left.remove(node.name)
+    return (*left, *(node.name for node in decision.taint.planned))

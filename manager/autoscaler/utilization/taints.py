@@ -1,0 +1,42 @@
+"""Escalator's marks on nodes: the taint of those that are to go, with the time it was put on, and its relatives."""
+
+from collections.abc import Iterable
+
+from shared.api.core import Taint
+from shared.errors import InvalidInput
+
+TO_BE_REMOVED = "atlassian.com/escalator"
+FORCE = "atlassian.com/escalator-force"  # put on by others: the node goes as soon as it is empty
+ANNOTATION_NO_DELETE = "atlassian.com/no-delete"
+DEFAULT_EFFECT = "NoSchedule"
+
+
+def has(taints: Iterable[Taint], key: str) -> bool:
+    """Whether one of this key is there, whatever its value and effect."""
+    return any(taint.key == key for taint in taints)
+
+
+def added(taints: tuple[Taint, ...], *, now: float, effect: str = "") -> tuple[Taint, ...] | None:
+    """The taints of a node that is to go; None when it is marked already, and the time of that stays."""
+    if has(taints, TO_BE_REMOVED):
+        return None
+    return (*taints, Taint(TO_BE_REMOVED, str(int(now)), effect or DEFAULT_EFFECT))
+
+
+def removed(taints: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
+    """The taints of a node that is to stay after all; None when it has no mark."""
+    if not has(taints, TO_BE_REMOVED):
+        return None
+    return tuple(taint for taint in taints if taint.key != TO_BE_REMOVED)
+
+
+def tainted_at(taints: Iterable[Taint], *, node: str = "") -> float | None:
+    """Unix seconds of the mark, None without one. Raises InvalidInput."""
+    for taint in taints:
+        if taint.key == TO_BE_REMOVED:
+            digits = taint.value.removeprefix("-").removeprefix("+")
+            if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+                problem = "expected the whole seconds of a Unix time"
+                raise InvalidInput(source=f"Node {node}", field=TO_BE_REMOVED, value=taint.value, problem=problem)
+            return float(int(taint.value))
+    return None

@@ -1,0 +1,427 @@
+"""Scaling by utilisation: the worked examples, and each thing that is done otherwise than by Escalator."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+
+from manager.autoscaler.node_groups import Compat, NodeGroup
+from manager.autoscaler.utilization import arithmetic, observation, rules, scan, taints
+from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.memory import Breaker, Memory, ScaleLock
+from manager.autoscaler.utilization.observation import CloudGroup, Observer
+from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
+from manager.autoscaler.utilization.rules import Fixes
+from shared.api.core import Node, Pod, Taint
+from shared.quantity import Resources
+from tests.unit.manager.objects import NOW
+from tests.unit.manager.utilized import SIZE, Town, decided, names, node, nodes, pod, rules_of, seen
+
+BOTH = pytest.mark.parametrize("compat", ["headroom", "escalator"])
+HELD = Memory(lock=ScaleLock(NOW - 10, 4))
+
+
+@BOTH
+def test_seed_250_percent_of_two_nodes_are_six_nodes_more(compat: str) -> None:
+    two = tuple(node(f"n{at}", allocatable=Resources(1000, 4000)) for at in range(2))
+    pods = [observation.GroupPod(f"p{at}", Resources(500, 100)) for at in range(10)]
+    decision = decided(rules_of(compat), seen(two, *pods))
+    assert decision.fullness.utilization == arithmetic.Utilization(250.0, 12.5)
+    assert (decision.delta, decision.increase) == (6, 6)
+
+
+@BOTH
+@pytest.mark.parametrize(("size", "delta"), [(SIZE, 3), (Resources(), 1), (Resources(1000, 0), 1)])
+def test_seed_from_zero_1800m_are_three_nodes_where_their_size_is_known(
+    compat: str, size: Resources, delta: int
+) -> None:
+    decision = decided(rules_of(compat, min_nodes=0), seen((), pod("p", 1800)), Memory(node_size=size))
+    assert (decision.delta, decision.increase) == (delta, delta)
+
+
+@BOTH
+def test_the_size_of_nodes_outlives_them(compat: str) -> None:
+    known, observed = rules_of(compat), seen(nodes(1))
+    memory = scan.remember(known, observed, Memory(), decided(known, observed), now=NOW)
+    gone = seen(())
+    assert scan.remember(known, gone, memory, decided(known, gone, memory), now=NOW).node_size == SIZE
+
+
+@BOTH
+def test_newest_come_back_first_and_the_cloud_adds_the_rest(compat: str) -> None:
+    there = (*nodes(2), *nodes(2, "old", age=9000, tainted_for=5), *nodes(1, "young", age=60, tainted_for=5))
+    decision = decided(rules_of(compat), seen(there, pod("p", 4000)))
+    assert decision.delta == 4
+    assert names(decision.untaint.planned)[0] == "young0"
+    assert (decision.untaint.count, decision.increase) == (3, 1)
+
+
+@BOTH
+def test_nodes_that_cannot_be_untainted_are_bought_as_far_as_the_cloud_goes(compat: str) -> None:
+    there = (*nodes(2), *nodes(2, "t", tainted_for=5))
+    decision = decided(rules_of(compat), seen(there, pod("p", 4000), cloud=CloudGroup(0, 7, 4)))
+    assert (decision.delta, decision.untaint.count, decision.increase) == (4, 2, 2)
+    assert [decision.increase_after(each) for each in (2, 1, 0)] == [2, 3, 3]
+
+
+@BOTH
+def test_a_cloud_that_refuses_leaves_no_lock(compat: str) -> None:
+    known, observed = rules_of(compat), seen(nodes(2), pod("p", 4000))
+    decision = decided(known, observed)
+    assert scan.locked(known, scan.remember(known, observed, Memory(), decision, now=NOW), now=NOW + 119.9)
+    refused = dataclasses.replace(decision, increase=0)
+    assert scan.remember(known, observed, Memory(), refused, now=NOW).lock is None
+
+
+@BOTH
+def test_oldest_go_first(compat: str) -> None:
+    assert names(decided(rules_of(compat), seen(nodes(9))).taint.planned) == ["n8", "n7", "n6", "n5", "n4"]
+
+
+@BOTH
+def test_below_the_minimum_of_all_nodes_nothing_is_done(compat: str) -> None:
+    decision = decided(rules_of(compat, min_nodes=5), seen(nodes(4), pod("p", 9000)))
+    assert (decision.error, decision.writes) == ("node count less than the minimum", False)
+
+
+@BOTH
+def test_empty_groups_are_silent(compat: str) -> None:
+    decision = decided(rules_of(compat, min_nodes=5), seen(()))
+    assert (decision.error, decision.delta, decision.writes) == ("", 0, False)
+
+
+@BOTH
+def test_nothing_is_written_in_dry_mode_and_the_nodes_are_kept_in_mind(compat: str) -> None:
+    town = Town(rules_of(compat, dry_mode=True, scale_down_cool_down_period="0"), nodes(10))
+    before = town.nodes
+    decisions = [town.scan() for _ in range(3)]
+    assert not any(each.writes for each in decisions)
+    assert town.nodes == before
+    assert [each.taint.count for each in decisions] == [5, 4, 0]
+    assert len(town.memory.dry_tainted) == 9
+
+
+@BOTH
+def test_cordoned_nodes_are_left_alone(compat: str) -> None:
+    there = (*nodes(3), node("c", cordoned=True, tainted_for=9999, force=True, ready=False))
+    decision = decided(
+        rules_of(compat, unhealthy_node_grace_period="1m", health_check_newest_nodes_percent=1), seen(there)
+    )
+    touched = (*decision.health_taints, *decision.deletions, *decision.taint.planned, *decision.untaint.planned)
+    assert "c" not in names(touched)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("marked", "with_pod", "why"),
+    [
+        ({"tainted_for": 60}, False, Why.TOO_EARLY),
+        ({"tainted_for": 61}, False, Why.EMPTY),
+        ({"tainted_for": 600}, True, Why.HOLDS_PODS),
+        ({"tainted_for": 601}, True, Why.OVERDUE),
+        ({"tainted_for": 9999, "no_delete": "debugging"}, False, Why.PROTECTED),
+        ({"taints": (Taint(taints.TO_BE_REMOVED, "soon"),)}, False, Why.NO_TIME),
+        ({"force": True}, False, Why.FORCED),
+        ({"force": True, "no_delete": "debugging"}, False, Why.FORCED),
+        ({"force": True}, True, Why.HOLDS_PODS),
+    ],
+)
+def test_every_marked_node_has_one_reason(compat: str, marked: dict[str, Any], with_pod: bool, why: Why) -> None:
+    there = (node("m", **marked), *nodes(3))
+    pods = [pod("a", 1500), *([pod("b", 100, "m")] if with_pod else [])]
+    decision = decided(rules_of(compat), seen(there, *pods))
+    (verdict,) = (*decision.forced.verdicts, *decision.reaped.verdicts)
+    assert verdict.why is why
+    assert names(decision.deletions) == (["m"] if verdict.goes else [])
+
+
+@BOTH
+def test_an_unhealthy_group_neither_grows_nor_shrinks_and_only_unhealthy_nodes_leave(compat: str) -> None:
+    known = rules_of(compat, unhealthy_node_grace_period="1m", health_check_newest_nodes_percent=100)
+    there = (*nodes(3), node("bad", tainted_for=100, ready=False), node("good", tainted_for=100))
+    decision = decided(known, seen(there, pod("p", 9000)))
+    assert (decision.delta, decision.healthy, decision.steps[-1].rule) == (0, False, Rule.UNHEALTHY)
+    assert names(decision.deletions) == ["bad"]
+
+
+@BOTH
+def test_bounds_left_to_the_cloud_are_the_clouds_at_every_scan(compat: str) -> None:
+    known = rules_of(compat, min_nodes=0, max_nodes=0)
+    assert known.discovers_bounds
+    there = nodes(9)
+    few, many = (decided(known, seen(there, cloud=CloudGroup(least, 100, 9))).taint.count for least in (8, 0))
+    assert (few, many) == (1, 5)
+
+
+@BOTH
+def test_what_the_last_scale_up_brought_is_named_once_its_lock_ended(compat: str) -> None:
+    town = Town(rules_of(compat), nodes(2), (pod("p", 2000),))
+    assert town.scan(seconds=30).increase == 1
+    town.nodes = (*town.nodes[:2], dataclasses.replace(town.nodes[2], created_at=town.now))
+    assert town.scan(seconds=100).arrived == ()
+    assert names(town.scan().arrived) == ["new-0001"]
+
+
+# What follows is done otherwise than by Escalator, under the name of its fix; under `compat: escalator` it is not.
+
+
+def test_every_fix_is_off_under_compat_escalator_and_on_without() -> None:
+    for field in dataclasses.fields(Fixes):
+        assert getattr(rules_of("headroom").fixes, field.name)
+        assert not getattr(rules_of("escalator").fixes, field.name)
+
+
+def test_keeps_max_nodes() -> None:
+    observed = seen(nodes(8), pod("p", 9000))
+    assert decided(rules_of("escalator", max_nodes=10), observed).increase == 5
+    assert decided(rules_of(max_nodes=10), observed).increase == 2
+    full = seen((*nodes(10), *nodes(2, "t", tainted_for=1)), pod("p", 12000))
+    assert decided(rules_of("escalator", max_nodes=10), full).untaint.count == 2
+    kept = decided(rules_of(max_nodes=10), full)
+    assert (kept.untaint.count, kept.increase, len(kept.refusals)) == (0, 0, 1)
+
+
+def test_locks_below_min() -> None:
+    observed = seen((*nodes(3), node("c1", cordoned=True), node("c2", cordoned=True)))
+    assert decided(rules_of("escalator", min_nodes=5), observed, HELD).increase == 2
+    held = decided(rules_of(min_nodes=5), observed, HELD)
+    assert (held.increase, held.locked, held.delta) == (0, True, 4)
+    assert decided(rules_of(min_nodes=5), observed).increase == 2
+
+
+def test_reaps_while_locked() -> None:
+    observed = seen((*nodes(3), node("t", tainted_for=99), node("f", force=True)), pod("p", 100))
+    assert decided(rules_of("escalator"), observed, HELD).deletions == ()
+    held = decided(rules_of(), observed, HELD)
+    assert (names(held.deletions), held.taint.count, held.delta) == (["f", "t"], 0, 4)
+
+
+def test_bound_pods_do_not_starve() -> None:
+    pulling = pod("p", 600, "n0", phase="Pending")
+    for compat, delta in (("escalator", 1), ("headroom", 0)):
+        known = rules_of(compat, scale_on_starve=True)
+        assert decided(known, seen(nodes(1), pulling)).delta == delta
+        assert decided(known, seen(nodes(2), pod("a", 500, "n0"), pod("b", 600, "n1"), pod("c", 501))).delta >= 1
+
+
+def test_all_pods_keep_nodes() -> None:
+    there = (*nodes(3), node("t", tainted_for=99))
+    observed = seen(there, pod("p", 1500), others=(pod("kube-system/dns", 1, "t"),))
+    assert names(decided(rules_of("escalator"), observed).deletions) == ["t"]
+    assert decided(rules_of(), observed).deletions == ()
+    only_daemons = seen(there, pod("p", 1500), others=(pod("kube-system/agent", 1, "t", of_node=True),))
+    assert names(decided(rules_of(), only_daemons).deletions) == ["t"]
+
+
+def a_pod(**spec: Any) -> Pod:
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
+
+
+def test_counts_sidecars() -> None:
+    def container(cpu: str, **more: str) -> dict[str, object]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    with_sidecar = a_pod(containers=[container("1")], initContainers=[container("500m", restartPolicy="Always")])
+    assert observation.read_pod(rules_of("escalator"), with_sidecar).requests.cpu_milli == 1000
+    assert observation.read_pod(rules_of(), with_sidecar).requests.cpu_milli == 1500
+
+
+def test_ignores_pod_affinity() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname"}
+    apart = a_pod(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    picky = [{"matchExpressions": [{"key": "customer", "operator": "In", "values": ["shared"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": picky}}
+    assert not observation.takes_pod(rules_of("escalator", name="default"), apart)
+    assert observation.takes_pod(rules_of(name="default"), apart)
+    assert not observation.takes_pod(rules_of(name="default"), a_pod(affinity={"nodeAffinity": required}))
+
+
+def test_clamps_deletions() -> None:
+    there = (*nodes(3), *nodes(3, "t", tainted_for=99))
+    for least, refusal, left in ((4, BELOW_MIN_SIZE, 2), (6, AT_MIN_SIZE, 0)):
+        observed = seen(there, pod("p", 1500), cloud=CloudGroup(least, 100, 6))
+        refused = decided(rules_of("escalator"), observed)
+        assert (refused.reaped.refused, refused.deletions) == (refusal, ())
+        clamped = decided(rules_of(), observed)
+        assert (clamped.reaped.refused, len(clamped.deletions)) == ("", left)
+        assert [each.why for each in clamped.reaped.verdicts].count(Why.AT_MINIMUM) == 3 - left
+
+
+def test_counts_deletions() -> None:
+    there = (*nodes(6), *nodes(2, "t", tainted_for=99))
+    observed = seen(there, cloud=CloudGroup(5, 100, 8))
+    stale, fresh = (decided(rules_of(compat, min_nodes=5), observed) for compat in ("escalator", "headroom"))
+    assert (len(stale.deletions), stale.taint.count) == (2, 1)
+    assert (len(fresh.deletions), fresh.taint.count) == (2, 1)
+    tight = seen((*nodes(6), *nodes(2, "t", tainted_for=99)), cloud=CloudGroup(6, 100, 8))
+    stale, fresh = (decided(rules_of(compat, min_nodes=1), tight) for compat in ("escalator", "headroom"))
+    assert (len(stale.deletions), stale.taint.count) == (2, 2)
+    assert (len(fresh.deletions), fresh.taint.count) == (2, 0)
+
+
+def test_excludes_unavailable() -> None:
+    there = (*nodes(2), *nodes(2, "t", tainted_for=5))
+    observed = seen(there, *(pod(f"p-{each.name}", 500, each.name) for each in there))
+    assert decided(rules_of("escalator"), observed).fullness.utilization == arithmetic.Utilization(100, 100)
+    assert decided(rules_of(), observed).fullness.utilization == arithmetic.Utilization(50, 50)
+    chosen = decided(rules_of("escalator", exclude_unavailable_node_pods=True), observed)
+    assert chosen.fullness.utilization == arithmetic.Utilization(50, 50)
+    assert chosen.deletions == ()
+
+
+def test_excluded_pods_still_keep_their_nodes() -> None:
+    observed = seen((*nodes(2), node("t", tainted_for=99)), pod("a", 1000), pod("b", 500, "t"))
+    assert decided(rules_of(), observed).deletions == ()
+
+
+def test_taints_what_others_hold() -> None:
+    observed = seen(nodes(3), *(pod(f"p{at}", 350, f"n{at}") for at in range(3)))
+    assert decided(rules_of("escalator"), observed).taint.count == 2
+    assert decided(rules_of(), observed).taint.count == 0
+    above = decided(rules_of(max_nodes=2), observed)
+    assert (above.taint.count, above.delta) == (1, -2)
+
+
+def test_marks_once() -> None:
+    options = {"dry_mode": True, "unhealthy_node_grace_period": "1m", "health_check_newest_nodes_percent": 100}
+    for compat, times in (("escalator", 3), ("headroom", 1)):
+        town = Town(rules_of(compat, **options), (*nodes(2), node("bad", ready=False)), (pod("p", 1000),))
+        for _ in range(3):
+            town.scan()
+        assert town.memory.dry_tainted.count("bad") == times
+
+
+def test_after_tainting_the_next_nodes_wait_for_the_scale_down_cool_down() -> None:
+    town = Town(rules_of(scale_down_cool_down_period="5m"), nodes(20))
+    assert [town.scan().taint.count for _ in range(6)] == [5, 0, 0, 0, 0, 5]
+    eager = Town(rules_of("escalator"), nodes(20))
+    assert [eager.scan().taint.count for _ in range(3)] == [5, 5, 5]
+
+
+def test_a_node_that_came_back_stays_for_the_untaint_grace() -> None:
+    options = {"untaint_grace_period": "10m", "scale_down_cool_down_period": "0", "soft_delete_grace_period": "1h"}
+    options["hard_delete_grace_period"] = "2h"
+    town = Town(rules_of(**options), (*nodes(1), node("back", age=99999, tainted_for=5)), (pod("p", 1000),))
+    assert names(town.scan().untaint.planned) == ["back"]
+    town.pods = ()
+    assert [names(town.scan().taint.planned) for _ in range(2)] == [["n0"], []]
+    assert "back" in town.memory.untainted_at
+
+
+def test_a_clock_that_was_set_back_holds_nothing_for_ever() -> None:
+    ahead = NOW + 10**6
+    memory = Memory(lock=ScaleLock(ahead, 4), tainted_at=ahead, untainted_at={"n8": ahead})
+    decision = decided(rules_of(), seen(nodes(9)), memory)
+    assert (decision.locked, names(decision.taint.planned)[0]) == (False, "n8")
+
+
+def test_the_breaker_stops_asking_a_cloud_that_brings_nothing() -> None:
+    known = rules_of(scale_up_failure_threshold=2, scale_up_cool_down_period="1s")
+    memory, target, asked = Memory(), 2, []
+    for minute in range(6):
+        observed = seen(nodes(2), pod("p", 4000), cloud=CloudGroup(0, 100, target, size=2))
+        decision = decided(known, observed, memory, after=60.0 * minute)
+        memory = scan.remember(known, observed, memory, decision, now=NOW + 60 * minute)
+        target += decision.target_change
+        asked.append(decision.increase)
+    assert asked == [4, 4, 0, 0, 0, 0]
+    assert memory.breaker == Breaker(2, 2, 10)
+    arrived = seen(nodes(10), pod("p", 9000), cloud=CloudGroup(0, 100, 10, size=10))
+    assert decided(known, arrived, memory, after=999).increase == 3
+
+
+def test_the_breaker_lets_tainted_nodes_come_back_and_never_waits_for_what_is_not_wanted_any_more() -> None:
+    memory = Memory(breaker=Breaker(3, 2, 50))
+    observed = seen((*nodes(2), node("t", tainted_for=5)), pod("p", 9000), cloud=CloudGroup(0, 100, 50, size=3))
+    decision = decided(rules_of(), observed, memory)
+    assert (names(decision.untaint.planned), decision.increase) == (["t"], 0)
+    assert "50 instances" in decision.refusals[0]
+    fewer = seen(nodes(3), pod("p", 9000), cloud=CloudGroup(0, 100, 3, size=3))
+    assert decided(rules_of(), fewer, memory).increase > 0
+
+
+@pytest.mark.parametrize(("counted", "percent"), [("off", 20.0), ("prod", 60.0), ("prod-and-mid", 90.0)])
+def test_a_group_may_be_as_full_as_its_predicted_peaks(counted: str, percent: float) -> None:
+    peaks: dict[str, Any] = {"prod_peak": Resources(600, 100), "mid_peak": Resources(300, 0)}
+    there = nodes(4, **peaks)
+    decision = decided(
+        rules_of(predicted_peaks=counted), seen(there, *(pod(f"p{at}", 200, f"n{at}") for at in range(4)))
+    )
+    assert decision.fullness.utilization is not None
+    assert decision.fullness.utilization.percent == pytest.approx(percent)
+    assert (decision.delta > 0) is (percent > 70)
+
+
+def test_a_node_may_be_drained_before_it_goes() -> None:
+    known = rules_of(drain_before_termination=True)
+    there = (*nodes(3), node("full", tainted_for=601), node("early", tainted_for=600))
+    observed = seen(there, pod("p", 1500), pod("a", 10, "full"), pod("b", 10, "early"))
+    decision = decided(known, observed)
+    assert (names(decision.drains), decision.deletions, decision.writes) == (["full"], (), True)
+    left = seen(there, pod("p", 1500), pod("b", 10, "early"))
+    assert names(decided(known, left).deletions) == ["full"]
+
+
+def test_a_node_that_the_clouds_minimum_keeps_is_not_drained() -> None:
+    known = rules_of(drain_before_termination=True)
+    there = (*nodes(3), node("full", tainted_for=601), node("empty", tainted_for=601))
+    observed = seen(there, pod("p", 1500), pod("a", 10, "full"), cloud=CloudGroup(4, 100, 5))
+    decision = decided(known, observed)
+    assert (names(decision.deletions), decision.drains) == (["empty"], ())
+
+
+def test_zones_stay_even_where_that_is_wanted() -> None:
+    there = (*nodes(4, "a", age=99, zone="a"), *nodes(2, "b", age=9999, zone="b"), node("c", age=99999, zone="c"))
+    even = [each.zone for each in decided(rules_of(balance_zones=True), seen(there)).taint.planned]
+    assert even == ["a", "a", "b", "a", "c"]
+    assert [each.zone for each in decided(rules_of(), seen(there)).taint.planned] == ["c", "b", "b", "a", "a"]
+
+
+def test_a_group_is_selected_from_all_nodes_and_pods_and_what_cannot_be_read_is_named() -> None:
+    def a_node(name: str, labels: dict[str, str], cpu: str = "1") -> Node:
+        status = {"allocatable": {"cpu": cpu, "memory": "1000"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        return msgspec.convert({"metadata": {"name": name, "labels": labels}, "status": status}, Node)
+
+    def bound(name: str, node_name: str, phase: str = "Running", **spec: Any) -> Pod:
+        return msgspec.convert(
+            {"metadata": {"name": name}, "spec": {"nodeName": node_name, **spec}, "status": {"phase": phase}}, Pod
+        )
+
+    ours = {"customer": "shared"}
+    selector: dict[str, Any] = {"nodeSelector": ours}
+    wrong = [{"resources": {"requests": {"cpu": "much"}}}]
+    a = a_node("a", ours)
+    pods = {
+        "counted": bound("counted", "a", **selector),
+        "waiting": bound("waiting", "", "Pending", **selector),
+        "lost": bound("lost", "a", "Unknown", **selector),
+        "over": bound("over", "a", "Succeeded", **selector),
+        "other": bound("other", "a"),
+        "elsewhere": bound("elsewhere", "b"),
+        "wrong": bound("wrong", "a", **selector, containers=wrong),
+    }
+    observer = Observer(rules_of())
+    peaks = {"a": (Resources(5, 5), Resources(1, 1))}
+    all_nodes = [a, a_node("b", {"customer": "other"}), a_node("c", ours, cpu="many")]
+    found = observer.observe(all_nodes, pods.values(), CloudGroup(0, 10, 1), peaks)
+    assert names(found.nodes) == ["a"]
+    assert (found.nodes[0].prod_peak, found.nodes[0].ready) == (Resources(5, 5), True)
+    assert [each.name for each in found.pods] == ["counted", "waiting", "lost"]
+    assert [each.name for each in found.others] == ["other"]
+    assert set(found.refused) == {"Node c", "Pod wrong"}
+    assert observer.observe(all_nodes, pods.values(), CloudGroup(0, 10, 1), peaks) == found
+    # What has changed is read again: a pod that got its node, one that ended, a node that left the group.
+    pods |= {"waiting": bound("waiting", "a", **selector), "other": bound("other", "a", "Failed")}
+    changed = observer.observe([a_node("a", ours, cpu="2")], pods.values(), CloudGroup(0, 10, 1))
+    assert changed.nodes[0].allocatable.cpu_milli == 2000
+    assert [each.node for each in changed.pods] == ["a", "a", "a"]
+    assert (changed.others, set(changed.refused)) == ((), {"Pod wrong"})
+    assert observer.observe([], [pods["counted"]], CloudGroup(0, 10, 1)).pods == changed.pods[:1]
+
+
+@BOTH
+def test_a_group_without_options_is_no_reason_to_fail(compat: str) -> None:
+    known = rules.of(NodeGroup(max_nodes=100, compat=Compat(compat)))
+    assert decided(known, seen(nodes(3), pod("p", 10))).error == "scale_up_threshold_percent must be larger than 0"
+    assert not decided(known, seen(nodes(3))).writes

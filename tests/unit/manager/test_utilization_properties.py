@@ -1,0 +1,230 @@
+"""What holds of scaling by utilisation whatever comes."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manager.autoscaler.utilization import arithmetic, scan
+from manager.autoscaler.utilization.classes import classify
+from manager.autoscaler.utilization.decisions import Decision, Rule
+from manager.autoscaler.utilization.memory import Memory, ScaleLock
+from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
+from shared.quantity import Resources
+from tests.unit.manager.objects import NOW
+from tests.unit.manager.utilized import SIZE, Town, names, node, nodes, pod, rules_of
+
+COMPATS = st.sampled_from(["headroom", "escalator"])
+AMOUNTS = st.integers(1, 10**7)
+
+
+@given(COMPATS, st.integers(1, 50), AMOUNTS, AMOUNTS, st.integers(1, 200))
+def test_so_many_nodes_more_bring_utilisation_to_the_threshold_and_one_fewer_does_not(
+    compat: str, count: int, cpu: int, memory: int, threshold: int
+) -> None:
+    demand, size = Resources(cpu, memory), Resources(4000, 16_000)
+    utilized = arithmetic.utilization(demand, Resources(count * 4000, count * 16_000), count)
+    if utilized.percent <= threshold:
+        return
+    delta = arithmetic.nodes_more(utilized, threshold, count)
+
+    def percent(nodes_then: int) -> float:
+        capacity = Resources(size.cpu_milli * nodes_then, size.memory_bytes * nodes_then)
+        return arithmetic.utilization(demand, capacity, nodes_then).percent
+
+    assert percent(count + delta) <= threshold * (1 + 1e-9)
+    assert percent(count + delta - 1) > threshold * (1 - 1e-9)
+
+
+@given(AMOUNTS, AMOUNTS, st.integers(1, 200))
+def test_nodes_from_zero_hold_the_demand_with_at_most_one_to_spare(cpu: int, memory: int, threshold: int) -> None:
+    demand, size = Resources(cpu, memory), Resources(1000, 4000)
+    found = arithmetic.nodes_from_zero(demand, size, threshold)
+    needed = max(-(-cpu * 100 // (1000 * threshold)), -(-memory * 100 // (4000 * threshold)))
+    assert needed <= found <= needed + 1
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> tuple[Observation, dict[str, Any]]:
+    """Any group, with options that fit it or not."""
+    there: list[GroupNode] = []
+    for at in range(draw(st.integers(0, 12))):
+        kind = draw(st.sampled_from(["plain", "plain", "tainted", "forced", "cordoned", "unready"]))
+        kinds: dict[str, dict[str, Any]] = {
+            "plain": {},
+            "tainted": {
+                "tainted_for": draw(st.integers(0, 1200)),
+                "no_delete": draw(st.sampled_from(["", "", "yes"])),
+            },
+            "forced": {"force": True},
+            "cordoned": {"cordoned": True, "tainted_for": 9999},
+            "unready": {"ready": False},
+        }
+        there.append(node(f"n{at}", age=draw(st.integers(0, 10**5)), **kinds[kind]))
+    homes = ["", *names(tuple(there)), "unknown"]
+    pods = tuple(
+        pod(f"p{at}", draw(st.integers(0, 1500)), draw(st.sampled_from(homes)))
+        for at in range(draw(st.integers(0, 20)))
+    )
+    others = tuple(
+        pod(f"o{at}", 1, draw(st.sampled_from(homes[1:])), of_node=draw(st.booleans()))
+        for at in range(draw(st.integers(0, 3)))
+    )
+    least = draw(st.integers(0, 5))
+    cloud = CloudGroup(draw(st.integers(0, 5)), draw(st.integers(5, 20)), draw(st.integers(0, 20)))
+    options = {
+        "min_nodes": least,
+        "max_nodes": least + draw(st.integers(1, 15)),
+        "scale_on_starve": draw(st.booleans()),
+        "max_node_age": draw(st.sampled_from(["", "1h"])),
+        "unhealthy_node_grace_period": draw(st.sampled_from(["", "10m"])),
+        "health_check_newest_nodes_percent": draw(st.integers(1, 100)),
+        "max_unhealthy_nodes_percent": draw(st.integers(0, 99)),
+        "drain_before_termination": draw(st.booleans()),
+        "balance_zones": draw(st.booleans()),
+        "dry_mode": draw(st.integers(0, 9)) == 0,
+    }
+    return Observation(tuple(there), pods, cloud, others), options
+
+
+MEMORIES = st.builds(
+    Memory,
+    lock=st.one_of(st.none(), st.builds(ScaleLock, st.floats(NOW - 300, NOW), st.integers(1, 5))),
+    tainted_at=st.one_of(st.none(), st.floats(NOW - 300, NOW)),
+)
+
+
+@settings(max_examples=300)
+@given(COMPATS, observations(), MEMORIES)
+def test_a_scan_never_goes_too_far(
+    compat: str, given_group: tuple[Observation, dict[str, Any]], memory: Memory
+) -> None:
+    seen, options = given_group
+    known = rules_of(compat, **options)
+    decision = scan.decide(known, seen, memory, now=NOW)
+    after = scan.remember(known, seen, memory, decision, now=NOW)
+    _check(decision, seen, options, ours=compat == "headroom")
+    assert not (known.dry and decision.writes)
+    assert known.dry or after.dry_tainted == ()
+    if scan.locked(known, memory, now=NOW) and not any(step.rule is Rule.BELOW_MIN for step in decision.steps):
+        assert not decision.increase
+        assert not decision.taint.count
+        assert not decision.untaint.count
+        assert compat == "headroom" or not decision.deletions
+    if decision.increase:
+        assert scan.locked(known, after, now=NOW)
+
+
+def _check(decision: Decision, seen: Observation, options: dict[str, Any], *, ours: bool) -> None:
+    classes = decision.classes
+    kept = {each.node for each in ((*seen.pods, *seen.others) if ours else seen.pods) if not each.of_node}
+    for each in decision.reaped.nodes:
+        assert each in classes.tainted
+        assert not each.no_delete
+    for verdict in decision.reaped.verdicts:
+        if verdict.goes and verdict.node.name in kept:
+            assert verdict.tainted_at is not None
+            assert NOW - verdict.tainted_at > 600
+    assert not {each.name for each in decision.forced.nodes} & kept
+    assert not {each.name for each in decision.drains} - kept
+    assert not options["drain_before_termination"] or not {each.name for each in decision.deletions} & kept
+    if decision.taint.count:
+        assert len(classes.untainted) - decision.taint.count >= options["min_nodes"]
+    if not options["dry_mode"]:
+        touched = (*decision.health_taints, *decision.deletions, *decision.taint.planned, *decision.untaint.planned)
+        assert not any(each.cordoned for each in touched)
+    target = seen.cloud.target_size + decision.increase
+    assert decision.increase == 0 or target <= seen.cloud.max_size
+    if ours:
+        assert decision.increase == 0 or target <= options["max_nodes"] + len(decision.deletions)
+        assert not decision.deletions or seen.cloud.target_size - len(decision.deletions) >= seen.cloud.min_size
+
+
+def _placed(pods: tuple[GroupPod, ...], there: tuple[GroupNode, ...]) -> tuple[GroupPod, ...]:
+    """Pending pods on the first node that has room for them and takes new ones."""
+    free = {each.name: SIZE.cpu_milli for each in there}
+    for each in pods:
+        if each.node in free:
+            free[each.node] -= each.requests.cpu_milli
+    open_nodes = names(classify(there).untainted)
+    found = []
+    for each in pods:
+        home = each.node or next((name for name in open_nodes if free[name] >= each.requests.cpu_milli), "")
+        if home and not each.node:
+            free[home] -= each.requests.cpu_milli
+            found.append(replace(each, node=home, phase="Running", scheduled=True))
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(0, 3),
+    st.tuples(st.integers(1, 30), st.integers(1, 30), st.integers(1, 40)),
+    st.tuples(st.integers(0, 8), st.integers(0, 8)),
+    st.lists(st.tuples(st.integers(-25, 25), st.integers(1, 12)), max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_no_node_comes_back_or_is_bought_because_others_were_tainted(
+    count: int,
+    least: int,
+    thresholds: tuple[int, int, int],
+    rates: tuple[int, int],
+    demands: list[tuple[int, int]],
+    chance: random.Random,
+) -> None:
+    """As long as demand stays, there is no way up after the first step down: the two never take turns."""
+    lower, between, above = thresholds
+    options: dict[str, Any] = {
+        "min_nodes": least,
+        "taint_lower_capacity_threshold_percent": lower,
+        "taint_upper_capacity_threshold_percent": lower + between,
+        "scale_up_threshold_percent": lower + between + above,
+        "slow_node_removal_rate": min(rates),
+        "fast_node_removal_rate": max(rates),
+        "scale_down_cool_down_period": "0",
+        "untaint_grace_period": "0",
+    }
+    town = Town(rules_of(**options), nodes(count))
+    for change, scans in demands:
+        left = [each for each in town.pods if change > 0 or chance.random() < 0.5]
+        left += [pod(f"p{town.now}-{at}", chance.randint(1, 900)) for at in range(max(0, change))]
+        town.pods = tuple(left)
+        has_tainted = False
+        for _ in range(scans):
+            town.pods = _placed(town.pods, town.nodes)
+            decision = town.scan()
+            if has_tainted:
+                assert decision.delta <= 0
+                assert not decision.untaint.count
+                assert not decision.increase
+            has_tainted = has_tainted or decision.taint.count > 0
+
+
+def test_92_nodes_at_48_percent_settle_here_and_flap_under_compat_escalator() -> None:
+    """3 nodes are tainted at a time and 24 of them stay, because jobs run on them: demand does not change at all."""
+    options: dict[str, Any] = {
+        "taint_lower_capacity_threshold_percent": 30,
+        "taint_upper_capacity_threshold_percent": 55,
+        "scale_up_threshold_percent": 70,
+        "slow_node_removal_rate": 3,
+        "fast_node_removal_rate": 3,
+        "hard_delete_grace_period": "24h",
+    }
+    there = nodes(92)
+    jobs = tuple(pod(f"job{at}", 480, each.name) for at, each in enumerate(there))
+
+    def ways(compat: str) -> list[int]:
+        town = Town(rules_of(compat, **options), there, jobs)
+        return [town.scan(seconds=30).delta for _ in range(60)]
+
+    assert max(ways("headroom")) == 0
+    # The way up is open to Escalator as soon as it has tainted enough.
+    options["taint_upper_capacity_threshold_percent"] = 69
+    options["slow_node_removal_rate"] = options["fast_node_removal_rate"] = 24
+    assert max(ways("escalator")) > 0
+    assert max(ways("headroom")) == 0

@@ -1,0 +1,122 @@
+"""Groups that scale by utilisation, for tests: nodes of one core and 1000 bytes, and what is decided of them."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.utilization import rules, scan, taints
+from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.memory import Memory
+from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
+from manager.autoscaler.utilization.rules import Rules
+from shared.api.core import Taint
+from shared.quantity import Resources
+from tests.unit.manager.objects import NOW
+
+SIZE = Resources(1000, 1000)
+VALID: dict[str, Any] = {
+    "name": "jobs",
+    "label_key": "customer",
+    "label_value": "shared",
+    "cloud_provider_group_name": "jobs-nodes",
+    "min_nodes": 1,
+    "max_nodes": 100,
+    "taint_upper_capacity_threshold_percent": 40,
+    "taint_lower_capacity_threshold_percent": 10,
+    "scale_up_threshold_percent": 70,
+    "slow_node_removal_rate": 2,
+    "fast_node_removal_rate": 5,
+    "soft_delete_grace_period": "1m",
+    "hard_delete_grace_period": "10m",
+    "scale_up_cool_down_period": "2m",
+}
+
+
+def group(compat: str = "headroom", **options: Any) -> NodeGroup:
+    return msgspec.convert({**VALID, "compat": compat, **options}, NodeGroup)
+
+
+def rules_of(compat: str = "headroom", **options: Any) -> Rules:
+    return rules.of(group(compat, **options))
+
+
+def node(
+    name: str, *, age: float = 3600, tainted_for: float | None = None, force: bool = False, **more: Any
+) -> GroupNode:
+    """`age` and `tainted_for` in seconds."""
+    marks = taints.added((), now=NOW - tainted_for) if tainted_for is not None else ()
+    assert marks is not None
+    if force:
+        marks = (*marks, Taint(taints.FORCE))
+    return GroupNode(name, NOW - age, **{"allocatable": SIZE, "taints": marks, **more})
+
+
+def nodes(count: int, prefix: str = "n", **more: Any) -> tuple[GroupNode, ...]:
+    """The first is the newest."""
+    return tuple(node(f"{prefix}{at}", **{"age": 3600.0 + at, **more}) for at in range(count))
+
+
+def pod(name: str, cpu: int, on: str = "", **more: Any) -> GroupPod:
+    phase = "Running" if on else "Pending"
+    return GroupPod(name, Resources(cpu, cpu), on, **{"phase": phase, "scheduled": bool(on), **more})
+
+
+def seen(group_nodes: tuple[GroupNode, ...], *pods: GroupPod, **more: Any) -> Observation:
+    """The cloud has asked for as many nodes as there are, between 0 and 100."""
+    cloud = CloudGroup(0, 100, len(group_nodes))
+    return Observation(group_nodes, pods, **{"cloud": cloud, **more})
+
+
+def decided(rules_known: Rules, observed: Observation, memory: Memory | None = None, *, after: float = 0) -> Decision:
+    return scan.decide(rules_known, observed, memory or Memory(), now=NOW + after)
+
+
+def names(group_nodes: tuple[GroupNode, ...]) -> list[str]:
+    return [each.name for each in group_nodes]
+
+
+@dataclass
+class Town:
+    """A group, its cloud and its pods over time; everything that is decided is done at once, new nodes included."""
+
+    rules: Rules
+    nodes: tuple[GroupNode, ...]
+    pods: tuple[GroupPod, ...] = ()
+    min_size: int = 0
+    max_size: int = 100
+    now: float = NOW
+    memory: Memory = field(default_factory=Memory)
+    made: int = 0
+
+    def scan(self, seconds: float = 60) -> Decision:
+        """One scan, and so much time after it."""
+        cloud = CloudGroup(self.min_size, self.max_size, len(self.nodes))
+        observed = Observation(self.nodes, self.pods, cloud)
+        decision = scan.decide(self.rules, observed, self.memory, now=self.now)
+        self.memory = scan.remember(self.rules, observed, self.memory, decision, now=self.now)
+        if not decision.dry:
+            self._do(decision)
+        self.now += seconds
+        return decision
+
+    def _do(self, decision: Decision) -> None:
+        gone = set(names(decision.deletions))
+        marked = {*names(decision.taint.planned), *names(decision.health_taints)}
+        freed = set(names(decision.untaint.planned))
+        kept = []
+        for each in self.nodes:
+            found = None
+            if each.name in freed:
+                found = taints.removed(each.taints)
+            elif each.name in marked:
+                found = taints.added(each.taints, now=self.now)
+            if each.name not in gone:
+                kept.append(each if found is None else replace(each, taints=found))
+        for _ in range(decision.increase):
+            self.made += 1
+            kept.append(GroupNode(f"new-{self.made:04d}", self.now, SIZE))
+        self.nodes = tuple(kept)
+        # Who makes pods makes those anew that were lost with a node.
+        self.pods = tuple(replace(each, node="", phase="Pending") if each.node in gone else each for each in self.pods)
