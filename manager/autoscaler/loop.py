@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
+from manager.autoscaler import assessment, execution, metrics, planning, scale_up, status
 from manager.autoscaler import books as bookkeeping
-from manager.autoscaler import execution, metrics, planning, scale_up, status
 from manager.autoscaler.announcer import Announcer
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider import build
@@ -45,6 +45,7 @@ KEY = "books"
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 NOT_LEADING = "another replica leads"
 
+MOST_NAMED = 3  # of many, in an error
 PAUSE_SECONDS = 0.5  # between two rounds at least
 _POLL_SECONDS = 0.5  # how soon the end is noticed
 
@@ -284,6 +285,8 @@ class Autoscaler:
         if act.what is What.DELETE_NODES:
             # All of them had no Node; who has registered while the cloud was asked may be at work already.
             here = self._watching.provider_ids()
+            if act.reason == assessment.UNREGISTERED and (unread := self._watching.unread_nodes()):
+                return replace(act, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
             refs = [NodeRef(each, each) for each in act.nodes if each not in here]
             act = replace(act, nodes=tuple(ref.name for ref in refs), to_size=act.from_size - len(refs))
             return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True)) if refs else act

@@ -88,6 +88,10 @@ class Watching:
         """What is not being followed at the moment, so that it may have changed unseen."""
         return [name for name, informer in self._informers.items() if not informer.current.is_set()]
 
+    def unread_nodes(self) -> list[str]:
+        """Nodes that are there and cannot be read, so that nobody knows which machines they are."""
+        return self._nodes.unread()
+
     def provider_ids(self) -> frozenset[str]:
         """Of the Nodes there are now."""
         return frozenset(node.spec.provider_id for node in self._nodes.values())

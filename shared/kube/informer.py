@@ -124,6 +124,11 @@ class Informer(Generic[RecordT]):
         with self._lock:
             return list(self._cache)
 
+    def unread(self) -> list[str]:
+        """The keys of objects that are there, and of which no version could be read."""
+        with self._lock:
+            return sorted(self._refused.keys() - self._cache.keys())
+
     def run(self, stop: threading.Event) -> None:
         """Keeps the cache up to date until `stop`; to be supervised, and to be called again if it raises."""
         while not stop.is_set():
@@ -168,7 +173,7 @@ class Informer(Generic[RecordT]):
             self._refuse(refused)
         # A refused object is there, though we cannot read it; only the rest of what is not listed has gone.
         present = {entry.key for entry in entries} | {refused.key for refused in refusals}
-        for key in self._cache.keys() - present:
+        for key in (self._cache.keys() | self._refused.keys()) - present:
             self._remove(key)
         for entry in entries:
             self._store(entry)
@@ -224,7 +229,8 @@ class Informer(Generic[RecordT]):
 
     def _store(self, new: _Entry[RecordT]) -> None:
         key = new.key
-        self._refused.pop(key, None)
+        with self._lock:
+            self._refused.pop(key, None)
         old = self._cache.get(key)
         if old is not None and old.uid != new.uid:
             # Deleted and created anew while we were away: two objects that share a name, not one that changed.
@@ -240,8 +246,8 @@ class Informer(Generic[RecordT]):
             self._announce(Change(Kind.MODIFIED, key, old.record, new.record))
 
     def _remove(self, key: str, last: _Entry[RecordT] | Refused | None = None) -> None:
-        self._refused.pop(key, None)
         with self._lock:
+            self._refused.pop(key, None)
             old = self._cache.pop(key, None)
         if old is not None:
             gone = last if isinstance(last, _Entry) else old
@@ -250,7 +256,8 @@ class Informer(Generic[RecordT]):
     def _refuse(self, refused: Refused) -> None:
         if self._refused.get(refused.key) == refused.resource_version:
             return
-        self._refused[refused.key] = refused.resource_version
+        with self._lock:
+            self._refused[refused.key] = refused.resource_version
         self._client.metrics.refused_objects.labels(str(self._resource)).inc()
         logger.error(
             "object refused: %s",

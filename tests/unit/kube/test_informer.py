@@ -389,6 +389,31 @@ def test_a_list_that_says_what_is_known_makes_no_new_records(server: ScriptedSer
     ]
 
 
+LISTED_BAD = (node("a", 1), bad("mended", 2), bad("gone", 3), bad("unlisted", 4))
+
+
+def test_what_is_there_and_cannot_be_read_is_known(server: ScriptedServer, followed: Followed, start: Start) -> None:
+    server.then(page(*LISTED_BAD, version=5), stream(event("MODIFIED", bad("a", 6)), event("ADDED", node("mark", 7))))
+    start(followed.informer.run)
+    eventually(lambda: "ADDED mark" in followed.told())
+    assert followed.informer.unread() == ["gone", "mended", "unlisted"], "of a there is a version that can be read"
+
+
+def test_what_could_not_be_read_is_forgotten_once_it_can_be_or_has_gone(
+    server: ScriptedServer, followed: Followed, start: Start
+) -> None:
+    server.then(
+        page(*LISTED_BAD, version=5),
+        stream(event("MODIFIED", node("mended", 8)), event("DELETED", bad("gone", 9)), end="close"),
+        status(410, "Expired"),
+        page(node("mended", 8), version=10),
+        stream(),
+    )
+    start(followed.informer.run)
+    eventually(lambda: followed.told().count("SYNCED") == 2)
+    assert followed.informer.unread() == []
+
+
 def test_an_object_nobody_foresaw_is_refused_alone(server: ScriptedServer, start: Start) -> None:
     recording = Recording(server)
     server.then(
