@@ -31,7 +31,7 @@ from manager.autoscaler.cloudprovider.simulated.offer import Offer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.config import Config
 from manager.autoscaler.expander import chain
-from manager.autoscaler.planning import Cloud
+from manager.autoscaler.outlook import Cloud
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.settings import AutoscalerSettings

@@ -26,7 +26,8 @@ from manager.autoscaler.journal import Journal
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.metrics import Metrics, Theirs
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import Memory, OfferedBy, Planned
+from manager.autoscaler.outlook import Memory, OfferedBy
+from manager.autoscaler.planning import Planned
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.state import ClusterState

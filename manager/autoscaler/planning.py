@@ -4,96 +4,45 @@ Pure, but for what is read through `cloud`, and for `Memory`, which outlasts a r
 plan` and the API ask the same function; who acts on its result is another matter.
 """
 
-import functools
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from manager.autoscaler import (
     assessment,
-    books,
-    cluster,
     cost,
     options,
     podclasses,
-    reclaim,
     salvo,
     scale_up,
     templates,
     waiting,
 )
 from manager.autoscaler.assessment import Assessment
-from manager.autoscaler.autoprovisioning import candidates, removal
+from manager.autoscaler.autoprovisioning import removal
 from manager.autoscaler.books import Books
-from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
-from manager.autoscaler.cloudprovider.guard import Observed
-from manager.autoscaler.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot, StateRules
+from manager.autoscaler.cloudprovider.contract import Gpus
+from manager.autoscaler.cluster import NodeState, StateRules
 from manager.autoscaler.config import Config
 from manager.autoscaler.decisions import Decision, Increase, Outcome
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.groups import GroupState
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.options import TimeLimits
+from manager.autoscaler.outlook import Cloud, Memory, OfferedBy, Outlook, nothing, or_none
 from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_up import Settings, Situation
-from manager.autoscaler.templates import Daemon, LiveNode, Templates
 from manager.autoscaler.waiting import Waiting
 from manager.autoscaler.world import World
-from shared import durations, quantity
-from shared.api import pods
-from shared.api.core import Node, NodeSpec, NodeStatus, Pod
-from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
-from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
-from shared.quantity import Amounts
 
 NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
-OBSERVED = "its mode is observe"
 RECOMMENDED = "its mode is recommend"
-CORRECTED = "its size is being put right first"
-UNTOLD = "the cloud does not yet tell the size it was given last"
 BELOW_MINIMUM = "below its minimum"
 EMPTY = "created here, and empty"
-
-LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, or nobody is there to report what it could
-
-_NATIVE_OF = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
-
-OfferedBy = Callable[[Node], Amounts]
-T = TypeVar("T")
-
-
-class Cloud(Protocol):
-    """What of a cloud is read, after it was observed. `Guard` is one. Every call raises ProviderError."""
-
-    @property
-    def observed(self) -> Observed: ...
-    def template(self, group: str) -> Node: ...
-    def gpus(self) -> Gpus: ...
-    def pricing(self) -> PricingModel | None: ...
-    def machine_types(self) -> Sequence[str]: ...
-    def theoretical(self, spec: GroupSpec) -> Theoretical: ...
-
-
-class Memory:
-    """What is better remembered from round to round, and lost without harm: templates of groups, and the last
-    priorities that could be read.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self.templates = Templates(
-            config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
-        )
-        self.priorities = Priorities()
 
 
 @dataclass(frozen=True)
@@ -106,7 +55,7 @@ class Planned:
     round: Round
     books: Books
     settings: Settings
-    outlook: "Outlook"
+    outlook: Outlook
     again_seconds: float | None = None
 
     @property
@@ -128,7 +77,7 @@ def plan(
 ) -> Planned:
     """`offered_by` is asked what Mid and Batch a new, empty Node will offer. Raises ProviderError."""
     memory = memory or Memory(config)
-    gpus = _or_none(cloud.gpus) or Gpus()
+    gpus = or_none(cloud.gpus) or Gpus()
     startup = (*templates.STARTUP_TAINT_PREFIXES, *sorted(config.taints.startup))
     node_rules = StateRules(world.now, config.start.startup_seconds, startup, gpus.label, GPU_RESOURCES)
     rules = assessment.Rules(
@@ -143,11 +92,11 @@ def plan(
     priorities, unread = _priorities(world, config, memory)
     settings = replace(
         config.scale_up,
-        pricing=config.pricing(lambda: _or_none(cloud.pricing)),
+        pricing=config.pricing(lambda: or_none(cloud.pricing)),
         priorities=priorities,
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
-    outlook = Outlook(world, cloud, config, memory, assessed, offered_by or _nothing)
+    outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing)
     held = _held(assessed, world, config)
     waits = waiting.sort_out(world.pods, config.pending, world.now)
     again = None
@@ -170,221 +119,6 @@ def plan(
     made = replace(made, unread={**made.unread, **outlook.unread})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     return Planned(made, assessed.books, settings, outlook, again)
-
-
-def stable_since(node: Node) -> float:
-    """When the node's readiness last changed, as far as it says."""
-    ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
-    turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else 0.0
-    return max(turned, node.metadata.created_at)
-
-
-@dataclass(frozen=True, eq=False)
-class Outlook:
-    """The cluster as it is and as it will be: nodes there and on their way, and what new ones will be like."""
-
-    world: World
-    cloud: Cloud
-    config: Config
-    memory: Memory
-    assessed: Assessment
-    offered_by: OfferedBy
-    unread: dict[str, InvalidInput] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)  # why a group's template is none
-
-    @cached_property
-    def daemons(self) -> tuple[Daemon, ...]:
-        found, refused = templates.read_daemons(self.world.daemon_sets, self.world.surroundings)
-        self.unread.update(refused)
-        return found
-
-    @cached_property
-    def placed(self) -> tuple[Pod, ...]:
-        """Pods that hold what they request on a node, those that were nominated for one included."""
-        cutoff = self.config.pending.expendable_below
-        return tuple(
-            pod
-            for pod in self.world.pods
-            if (pod.spec.node_name or pod.status.nominated_node_name)
-            and pods.is_active(pod)
-            and not podclasses.is_expendable(pod, cutoff)
-        )
-
-    @cached_property
-    def templates(self) -> dict[str, NodeTemplate]:
-        """Of every group that has one, by id."""
-        observed = self.cloud.observed
-        on_node: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in self.world.pods:
-            if pod.spec.node_name in observed.group_of_node:
-                on_node[pod.spec.node_name].append(pod)
-        live: defaultdict[str, list[LiveNode]] = defaultdict(list)
-        for node in self.world.nodes:
-            name = node.metadata.name
-            if name in observed.group_of_node:
-                since = self.world.stable_since.get(name)
-                live[observed.group_of_node[name]].append(
-                    LiveNode(
-                        node,
-                        self.assessed.node_states[name],
-                        tuple(on_node[name]),
-                        stable_since(node) if since is None else since,
-                    )
-                )
-        found = {}
-        for group in sorted(self.assessed.state.groups):
-            provided = functools.partial(self._provided, group)
-            try:
-                template = self.memory.templates.of_group(group, live[group], provided, self.daemons, self.world.now)
-            except InvalidInput as refused:
-                self.unread[f"template of {group}"] = refused
-                self.problems[group] = str(refused)
-                continue
-            if template is not None:
-                self.problems.pop(group, None)  # what its provider does not say, its nodes do
-                lends = self._lends(live[group])
-                found[group] = self.offering(template) if lends else reclaim.without_reclaimed(template)
-        return found
-
-    def _lends(self, live: Sequence[LiveNode]) -> bool:
-        """Whether a new node will offer Mid and Batch: not where nodes of the group have had time to, and do not."""
-        ready = [each.node for each in live if each.state is NodeState.READY]
-        old = [each for each in ready if self.world.now - each.metadata.created_at > LENDING_SECONDS]
-        offers = [
-            {**(each.status.allocatable or {}), **self.world.expected.get(each.metadata.name, {})} for each in old
-        ]
-        return not old or any(reclaim.RECLAIMED & each.keys() for each in offers)
-
-    def new_template(self, group: str) -> NodeTemplate:
-        """Of a group that was created just now. Raises ProviderError and InvalidInput."""
-        node = cluster.node_facts(self.cloud.template(group), NodeState.READY)
-        return self.offering(templates.from_provider(group, node, self.daemons, self.config.taints))
-
-    def offering(self, template: NodeTemplate) -> NodeTemplate:
-        """With the Mid and Batch that a new node will offer, in place of what one of its kind offers now.
-
-        Pods that come with the node take of Batch what they request, so that nothing is bought for what will not be.
-        """
-        template = reclaim.without_reclaimed(template)
-        taken = template.overhead
-        offered = {
-            name: max(0, amount - taken.get(_NATIVE_OF.get(name, ""), 0))
-            for name, amount in self.offered_by(_as_node(template.node)).items()
-        }
-        return reclaim.offering(template, offered) if offered else template
-
-    @cached_property
-    def upcoming(self) -> dict[str, int]:
-        """How many nodes of each group are on their way."""
-        return {group: each.upcoming for group, each in self.assessed.state.groups.items() if each.upcoming}
-
-    @property
-    def pending_uids(self) -> dict[str, str]:
-        """Of pods without a node, by "namespace/name"."""
-        return {pod.metadata.key: pod.metadata.uid for pod in self.world.pods if not pod.spec.node_name}
-
-    @cached_property
-    def current(self) -> Snapshot:
-        """Nodes there and on their way."""
-        upcoming = {group: count for group, count in self.upcoming.items() if group in self.templates}
-        found = cluster.snapshot(
-            self._nodes(upcoming),
-            self.placed,
-            surroundings=self.world.surroundings,
-            upcoming=[(self.templates[group], count) for group, count in upcoming.items()],
-        )
-        self.unread.update(found.refused)
-        return found
-
-    def _nodes(self, upcoming: Mapping[str, int]) -> list[tuple[Node, NodeState]]:
-        """Those there are; one that has not started and that nothing upcoming stands for counts towards limits, too."""
-        stood_for = Counter(upcoming)
-        found = []
-        for node in self.world.nodes:
-            name = node.metadata.name
-            state, group = self.assessed.node_states[name], self.cloud.observed.group_of_node.get(name, "")
-            if state is NodeState.NOT_STARTED:
-                stood_for[group] -= 1
-                state = state if stood_for[group] >= 0 else NodeState.UNREADY
-            found.append((node, state))
-        return found
-
-    @property
-    def priced(self) -> Snapshot:
-        """The same, with nodes that cost what their group's template does: a cloud is not asked about each of them."""
-        found = self.current
-        group_of_node = self.cloud.observed.group_of_node
-        templates = {node: self.templates.get(group) for node, group in group_of_node.items()}
-        return replace(found, nodes=tuple(_costing_as(node, templates.get(node.name)) for node in found.nodes))
-
-    def states(self) -> list[GroupState]:
-        """Every group there is, the reasons of those that are not to grow with them."""
-        state = self.assessed.state
-        corrected = {act.group for act in self.assessed.corrections if act.mode is Mode.ENFORCE}
-        found = []
-        for group, status in state.groups.items():
-            barred = self.problems.get(group, "")
-            if status.mode is Mode.OBSERVE:
-                barred = OBSERVED
-            elif group in corrected:
-                barred = CORRECTED
-            elif status.untold:
-                barred = UNTOLD
-            found.append(
-                GroupState(
-                    status.group,
-                    self.templates.get(group),
-                    healthy=status.healthy,
-                    backed_off=status.backoff is not None and status.backoff.holds(self.world.now),
-                    zero_or_max=bool(status.options.zero_or_max_node_scaling),
-                    barred=barred,
-                )
-            )
-        return found + [GroupState(Group(group, 0, 0, 0), None, barred=why) for group, why in state.refused.items()]
-
-    def candidates(self, classes: Sequence[PendingClass]) -> list[GroupState]:
-        """The groups that could be created for these pods."""
-        rules = self.config.autoprovisioning
-        if not classes or self.config.mode is Mode.OBSERVE:
-            return []
-        machines = {}
-        types = _or_none(self.cloud.machine_types) or ()
-        for name in sorted(rules.machine_types.difference(types)):
-            self.unread[f"machine type {name}"] = InvalidInput(
-                source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
-            )
-        for name in types:
-            plain = self._theoretical(GroupSpec(name, rules.prefix))
-            if plain is not None and plain.template is not None:
-                machines[name] = plain.template
-        found = (self._theoretical(spec) for spec in candidates.specs(classes, machines, rules))
-        return [each for each in found if each is not None]
-
-    @property
-    def new_groups(self) -> int:
-        """How many groups may still be created; those of others and those nobody can judge are groups, too."""
-        observed = self.cloud.observed
-        others = (Group(each, 0, 0, 0) for each in (*observed.foreign, *observed.refused))
-        return candidates.groups_left(
-            (*(each.group for each in observed.groups.values()), *others), self.config.autoprovisioning
-        )
-
-    def _theoretical(self, spec: GroupSpec) -> GroupState | None:
-        """None for what cannot be made."""
-        try:
-            made = candidates.state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
-        except (Refused, Unsupported, InvalidAnswer, InvalidInput):
-            return None
-        backed_off = books.backoff_of(self.assessed.books, made.id, self.world.now) is not None
-        template = None if made.template is None else self.offering(made.template)
-        return replace(made, template=template, backed_off=backed_off)
-
-    def _provided(self, group: str) -> Node | None:
-        try:
-            return self.cloud.template(group)
-        except ProviderError as error:
-            self.problems[group] = str(error)
-            return None
 
 
 def _decided(made: Round, waits: Waiting, outlook: Outlook, settings: Settings, chance: random.Random) -> Round:
@@ -559,35 +293,3 @@ def _priorities(world: World, config: Config, memory: Memory) -> tuple[Prioritie
     except InvalidInput as refused:
         return memory.priorities, {source: refused}
     return memory.priorities, {}
-
-
-def _or_none(ask: Callable[[], T]) -> T | None:
-    """None where the cloud does not offer it."""
-    try:
-        return ask()
-    except Unsupported:
-        return None
-
-
-def _nothing(_: Node) -> Amounts:
-    return {}
-
-
-def _costing_as(node: NodeFacts, template: NodeTemplate | None) -> NodeFacts:
-    if template is None:
-        return node
-    like = template.node
-    return replace(node, capacity=like.capacity, labels=like.labels, annotations=like.annotations)
-
-
-def _as_node(facts: NodeFacts) -> Node:
-    """In wire form, for who decides what a Node offers."""
-
-    def quantities(amounts: Amounts) -> dict[str, str | int | float]:
-        return {name: quantity.format_milli(amount) if name == CPU else str(amount) for name, amount in amounts.items()}
-
-    return Node(
-        metadata=ObjectMeta(name=facts.name, labels=dict(facts.labels), annotations=dict(facts.annotations)),
-        spec=NodeSpec(taints=facts.taints),
-        status=NodeStatus(capacity=quantities(facts.capacity), allocatable=quantities(facts.allocatable)),
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import books, groups, planning
+from manager.autoscaler import books, groups, outlook, planning
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import (
@@ -30,7 +30,8 @@ from manager.autoscaler.decisions import Increase
 from manager.autoscaler.expander import priority
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import Memory, Planned
+from manager.autoscaler.outlook import Memory
+from manager.autoscaler.planning import Planned
 from manager.autoscaler.pricing.model import Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import What
@@ -162,7 +163,7 @@ def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again
     under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 5, 900)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
     assert acts(found) == []
-    assert reasons(found) == {"a": planning.UNTOLD}
+    assert reasons(found) == {"a": outlook.UNTOLD}
     beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
     assert acts(beside) == []
     later = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 61, 900)
@@ -182,7 +183,7 @@ def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
     assert acts(found) == [(What.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": planning.OBSERVED}
+    assert reasons(found) == {"a": outlook.OBSERVED}
 
 
 def test_acts_carry_the_mode_of_their_group() -> None:
@@ -254,7 +255,7 @@ def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING, error))
     found = planned(cloud, config("a", "b"), pods=(pod("p"),))
     assert acts(found) == [(What.DELETE_NODES, "a", 0), (What.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": planning.CORRECTED}
+    assert reasons(found) == {"a": outlook.CORRECTED}
 
 
 def test_a_group_that_failed_is_backed_off() -> None:
