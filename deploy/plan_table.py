@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from deploy import rendering
-from manager.autoscaler.answers import (
+from manager.autoscaler.reclaim import RECLAIMED
+from manager.autoscaler.scale_up import PRICE
+from manager.autoscaler.schemas import (
     ComparisonRow,
     Groups,
     OptionRow,
@@ -12,8 +14,6 @@ from manager.autoscaler.answers import (
     Plan,
     UnplacedRow,
 )
-from manager.autoscaler.reclaim import RECLAIMED
-from manager.autoscaler.scale_up import PRICE
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
 

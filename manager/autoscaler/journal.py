@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from manager.autoscaler import answers
-from manager.autoscaler.answers import Plan
 from manager.autoscaler.rounds import Round
+from manager.autoscaler.schemas import Plan
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
 from manager.autoscaler import answers, config, podfacts
-from manager.autoscaler.answers import Decisions, Groups, Plan
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
 from manager.autoscaler.journal import Journal
 from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.rounds import Round
+from manager.autoscaler.schemas import Decisions, Groups, Plan
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web, yaml_file
 from shared.api.core import Condition, Pod, PodStatus

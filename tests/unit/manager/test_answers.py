@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from manager.autoscaler import answers
-from manager.autoscaler.answers import Decisions, Groups, Plan
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.schemas import Decisions, Groups, Plan
 from shared.api.core import Taint
 from shared.quantity import Amounts
 from tests.support import schemas

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from manager.autoscaler import answers
-from manager.autoscaler.answers import Plan
 from manager.autoscaler.journal import Journal
 from manager.autoscaler.rounds import Round
+from manager.autoscaler.schemas import Plan
 from manager.autoscaler.state import Happening, Incident
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
