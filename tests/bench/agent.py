@@ -501,6 +501,7 @@ def process() -> Iterator[Row]:
                 naive = cpu_seconds(naive_reader(layout, uids), rounds=2, repeats=3)
                 starts = [cpu_to_ready(server.url, layout.parent, directory) for _ in range(STARTS)]
                 with running(_AGENT, server.url, TOKEN, "bench", layout.parent, directory, listen) as agent:
+                    eventually(lambda: answers(f"{url}/readyz"), 20, 0.1)
                     eventually(lambda: f"pods_measured {PODS}.0" in httpx.get(f"{url}/metrics").text, 20, 1.0)
                     time.sleep(WARM_UP_SECONDS)
                     swept_before = swept(url)
