@@ -92,7 +92,7 @@ class FaultProxy:
         try:
             await answering
         except (Disconnect, httpx.TransportError, asyncio.CancelledError):
-            scope["state"]["transport"].abort()  # it would stay open for as long as the other side says no goodbye
+            scope["state"]["transport"].close()
         await gone
 
     async def _answer(
