@@ -66,8 +66,14 @@ def cloud(tmp_path: Path) -> Path:
 
 
 def state(client: Client) -> object:
-    """Everything that a plan could have changed."""
-    return [client.list(resource).items for resource in (NODES, PODS, CONFIGMAPS, EVENTS)]
+    """Everything that a plan could have changed, and that no controller of a real cluster sees to meanwhile."""
+    nodes, pods, config_maps, events = (client.list(each).items for each in (NODES, PODS, CONFIGMAPS, EVENTS))
+    return (
+        [(each["metadata"]["name"], each["metadata"].get("labels"), each["status"]["allocatable"]) for each in nodes],
+        pods,
+        [(each["metadata"]["namespace"], each["metadata"]["name"], each.get("data")) for each in config_maps],
+        [each for each in events if each["source"].get("component") != "node-controller"],
+    )
 
 
 def changes(answer: Any) -> dict[str, tuple[int, int]]:
