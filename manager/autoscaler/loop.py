@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler import assessment, execution, metrics, planning, scale_up, status
 from manager.autoscaler import books as bookkeeping
 from manager.autoscaler.announcer import Announcer
+from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper, taken_over
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.config import Config
 from manager.autoscaler.decisions import Creation, Decision, Increase
 from manager.autoscaler.journal import Journal
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 BOOKS = "headroom-autoscaler-books"
 KEY = "books"
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
-NOT_LEADING = "another replica leads"
 
 MOST_NAMED = 3  # of many, in an error
 PAUSE_SECONDS = 0.5  # between two rounds at least
@@ -106,7 +106,7 @@ class Autoscaler:
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
         self._memory = Memory(config)
-        self._books = _Bookkeeper(KeptText(client, place.namespace, BOOKS, KEY), self._may_write)
+        self._books = Bookkeeper(KeptText(client, place.namespace, BOOKS, KEY), self._may_write)
         self._number = 0
         self._again_seconds: float | None = None
         self._turned_at = clock.monotonic()
@@ -238,7 +238,7 @@ class Autoscaler:
             observed = self._guard.observe([NodeRef.of(node) for node in world.nodes])
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
-        known = remembered if remembered is not None else _taken_over(observed, self._config, now)
+        known = remembered if remembered is not None else taken_over(observed, self._config, now)
         with self._cloud_lock:
             planned = planning.plan(
                 world,
@@ -404,67 +404,6 @@ class Autoscaler:
             self._clock.wait(stop, min(left, _POLL_SECONDS))
 
 
-class Deposed(HeadroomError):
-    """Somebody else leads now."""
-
-
-class _Bookkeeper:
-    """The books in the cluster. What could not be written is kept in mind, as long as nobody else writes."""
-
-    def __init__(self, kept: KeptText, may_write: Callable[[], bool]) -> None:
-        self._kept = kept
-        self._may_write = may_write
-        self._books: Books | None = None
-        self._version: str | None = None
-        self._written: Books | None = None
-
-    @property
-    def known(self) -> Books:
-        """What was read or written last."""
-        return self._books or Books()
-
-    def forget(self) -> None:
-        """Somebody else leads, and writes."""
-        self._books = self._version = self._written = None
-
-    def read(self, now: float) -> Books | None:
-        """What is known; None where nothing ever was, or nothing that can be read."""
-        text, version = self._kept.read()
-        if version == self._version and self._books is not None:
-            return self._books
-        self._version, self._written = version, None
-        if text is not None:
-            try:
-                self._books = self._written = bookkeeping.decode(text, self._kept.source, now)
-            except InvalidInput as error:
-                logger.error("the books are passed by: %s", error)
-        return self._books
-
-    def write(self, books: Books) -> None:
-        """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
-        self._books = books
-        if books == self._written:
-            return
-        if not self._may_write():
-            raise Deposed(NOT_LEADING)
-        self._version = self._kept.write(bookkeeping.encode(books))
-        self._written = books
-
-
 def _is_asked(act: Act, groups: Container[str]) -> bool:
     """Whether it is one of those that were to be done, and not advice on the same group."""
     return act.mode is Mode.ENFORCE and act.group in groups
-
-
-def _taken_over(observed: Observed, config: Config, now: float) -> Books:
-    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
-    there: dict[str, int] = {}
-    for name in observed.group_of_node.values():
-        there[name] = there.get(name, 0) + 1
-    books = Books()
-    for name, seen in observed.groups.items():
-        group = seen.group
-        if there.get(name, 0) < group.target_size:
-            missing = Increase(name, there.get(name, 0), group.target_size, group.max_size)
-            books = bookkeeping.requested(books, missing, now, config.start.provision_seconds)
-    return books

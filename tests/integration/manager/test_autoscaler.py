@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import books, config, loop, status
+from manager.autoscaler import bookkeeper, books, config, loop, status
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.expander import priority
@@ -429,7 +429,7 @@ def test_of_two_managers_one_buys(town: Town) -> None:
     for manager in managers:
         later_rounds(manager)
     assert town.targets() == {"web": 2}
-    assert sorted(latest(manager)["held"] for manager in managers) == ["", loop.NOT_LEADING]
+    assert sorted(latest(manager)["held"] for manager in managers) == ["", bookkeeper.NOT_LEADING]
 
 
 class Alone:
@@ -500,7 +500,7 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
         return needs_a_node(alone)
 
     alone.meanwhile = lose
-    eventually(lambda: alone.round().held == loop.NOT_LEADING, PATIENCE_SECONDS)
+    eventually(lambda: alone.round().held == bookkeeper.NOT_LEADING, PATIENCE_SECONDS)
     with pytest.raises(NotFound):
         town.kept()
     alone.leads, alone.meanwhile = True, lambda: None
@@ -519,7 +519,7 @@ def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -
     assert alone.asked().decision is not None
     alone.leads = False
     alone.round()
-    with pytest.raises(Unavailable, match=loop.NOT_LEADING):
+    with pytest.raises(Unavailable, match=bookkeeper.NOT_LEADING):
         alone.asked()
 
 

@@ -1,0 +1,77 @@
+"""The autoscaler's books in the cluster: read by whoever leads, and written before anything is asked for."""
+
+import logging
+from collections.abc import Callable
+
+from manager.autoscaler import books as bookkeeping
+from manager.autoscaler.books import Books
+from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.config import Config
+from manager.autoscaler.decisions import Increase
+from manager.autoscaler.keeping import KeptText
+from shared.errors import HeadroomError, InvalidInput
+
+logger = logging.getLogger(__name__)
+
+NOT_LEADING = "another replica leads"
+
+
+class Deposed(HeadroomError):
+    """Somebody else leads now."""
+
+
+class Bookkeeper:
+    """The books in the cluster. What could not be written is kept in mind, as long as nobody else writes."""
+
+    def __init__(self, kept: KeptText, may_write: Callable[[], bool]) -> None:
+        self._kept = kept
+        self._may_write = may_write
+        self._books: Books | None = None
+        self._version: str | None = None
+        self._written: Books | None = None
+
+    @property
+    def known(self) -> Books:
+        """What was read or written last."""
+        return self._books or Books()
+
+    def forget(self) -> None:
+        """Somebody else leads, and writes."""
+        self._books = self._version = self._written = None
+
+    def read(self, now: float) -> Books | None:
+        """What is known; None where nothing ever was, or nothing that can be read."""
+        text, version = self._kept.read()
+        if version == self._version and self._books is not None:
+            return self._books
+        self._version, self._written = version, None
+        if text is not None:
+            try:
+                self._books = self._written = bookkeeping.decode(text, self._kept.source, now)
+            except InvalidInput as error:
+                logger.error("the books are passed by: %s", error)
+        return self._books
+
+    def write(self, books: Books) -> None:
+        """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
+        self._books = books
+        if books == self._written:
+            return
+        if not self._may_write():
+            raise Deposed(NOT_LEADING)
+        self._version = self._kept.write(bookkeeping.encode(books))
+        self._written = books
+
+
+def taken_over(observed: Observed, config: Config, now: float) -> Books:
+    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
+    there: dict[str, int] = {}
+    for name in observed.group_of_node.values():
+        there[name] = there.get(name, 0) + 1
+    books = Books()
+    for name, seen in observed.groups.items():
+        group = seen.group
+        if there.get(name, 0) < group.target_size:
+            missing = Increase(name, there.get(name, 0), group.target_size, group.max_size)
+            books = bookkeeping.requested(books, missing, now, config.start.provision_seconds)
+    return books
