@@ -75,4 +75,4 @@ def add_kind(client: Client, resource: Resource, kind: str, field: str = "spec")
             return False
         return True
 
-    eventually(served, 30.0)
+    eventually(served)

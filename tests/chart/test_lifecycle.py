@@ -114,7 +114,7 @@ def node(release: Release, real: RealApiServer, tmp_path: Path) -> Iterator[str]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"PATH": path})
     try:
-        eventually(lambda: _is_ready(release.client, NODE), 30.0)
+        eventually(lambda: _is_ready(release.client, NODE))
         yield NODE
     finally:
         process.send_signal(signal.SIGTERM)
@@ -318,7 +318,7 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", *namespace)
     eventually(lambda: _predicted(client.list(NODEMETRICS).items), 60.0, 0.5)
     eventually(lambda: int(client.get(NODES, node)["status"]["allocatable"].get(names.MID_MEMORY, "0")) > 0, 60.0, 0.5)
-    checkpoint = eventually(lambda: [path for path in state.rglob("*") if path.is_file()], 30.0)[0]
+    checkpoint = eventually(lambda: [path for path in state.rglob("*") if path.is_file()])[0]
     assert (checkpoint.stat().st_uid, checkpoint.stat().st_gid) == (65532, 65532)
 
     release.kubectl.must("delete", "pod", "idle", "--now")

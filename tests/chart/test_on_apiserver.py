@@ -522,4 +522,4 @@ class TestNodeIsolation:
                 return True
             return False
 
-        eventually(is_refused, 30.0)
+        eventually(is_refused)

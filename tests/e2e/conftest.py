@@ -26,7 +26,7 @@ from tests.support import eventually
 from tests.support.apiserver import REAL
 
 UP = (sys.executable, "-m", "deploy.cli", "up")
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 class RunningCluster:

@@ -39,7 +39,7 @@ def test_a_pod_of_class_mid_is_admitted_as_one_and_placed_on_what_is_lent(cluste
 
     eventually(runs, PLACED_SECONDS, 0.2)
     kubectl.delete_pod("admitted")
-    eventually(lambda: cluster.pod("admitted") is None, 15)
+    eventually(lambda: cluster.pod("admitted") is None)
 
 
 def test_a_configuration_that_means_nothing_does_not_come_in(cluster: RunningCluster) -> None:

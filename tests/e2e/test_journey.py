@@ -48,7 +48,7 @@ def running(cluster: RunningCluster, name: str) -> dict[str, Any]:
         pod = cluster.pod(name)
         return pod if pod and pod.get("status", {}).get("phase") == "Running" else None
 
-    found = eventually(look, 20)
+    found = eventually(look)
     assert found is not None
     return found
 
@@ -116,7 +116,7 @@ def test_mid_rises_with_an_idle_pod_and_falls_as_it_burns_cpu(
     assert reported["podUsage"]["resources"]["cpu"] != "0"
 
     kubectl.delete_pod("burner")
-    eventually(lambda: cluster.pod("burner") is None, 15)
+    eventually(lambda: cluster.pod("burner") is None)
     assert pids_of(uid) == []
 
 
@@ -172,9 +172,9 @@ def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: R
     cluster.kill(cluster.api_server if part == "API server" else part)
 
     killed_at = time.time()
-    eventually(cluster.serves, 20, 0.1)
-    eventually(lambda: cluster.nodes() and cluster.agent("node").get("cpu_milli") is not None, 20, 0.2)
-    eventually(lambda: _reported_after(cluster, killed_at), 30, 0.5)
+    eventually(cluster.serves)
+    eventually(lambda: cluster.nodes() and cluster.agent("node").get("cpu_milli") is not None)
+    eventually(lambda: _reported_after(cluster, killed_at))
     after = cluster.pod("steady")
     assert after is not None
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
@@ -197,8 +197,8 @@ def test_a_deleted_node_takes_its_nodemetric_along(cluster: RunningCluster, kube
             return True
         return False
 
-    eventually(gone, 20, 0.2)
-    eventually(lambda: "sim-1" not in cluster.nodes(), 10, 0.2)
+    eventually(gone)
+    eventually(lambda: "sim-1" not in cluster.nodes())
 
 
 def _reported_after(cluster: RunningCluster, instant: float) -> bool:

@@ -30,8 +30,8 @@ def place_a_pod(cluster: RunningCluster) -> None:
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked-about"}, "spec": spec}
     eventually(lambda: cluster.nodes() and cluster.pod("steady"), 60, 0.2)
     cluster.client.create(PODS, body, "default")
-    eventually(lambda: (cluster.pod("asked-about") or {}).get("spec", {}).get("nodeName"), 30, 0.2)
-    eventually(lambda: answered(cluster), 5, 0.2)
+    eventually(lambda: (cluster.pod("asked-about") or {}).get("spec", {}).get("nodeName"))
+    eventually(lambda: answered(cluster))
     cluster.client.delete(PODS, "asked-about", "default")
 
 

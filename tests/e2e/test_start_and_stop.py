@@ -31,7 +31,7 @@ def pods_run(cluster: RunningCluster) -> dict[str, str]:
         running = [pod for pod in found if pod and pod.get("status", {}).get("phase") == "Running"]
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running} if len(running) == 3 else {}
 
-    return eventually(look, 30, 0.2)
+    return eventually(look)
 
 
 def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
@@ -42,7 +42,7 @@ def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
     assert len(processes_of(tmp_path)) >= 6
 
     first.stop(signal.SIGKILL)
-    eventually(lambda: not processes_of(tmp_path), 15)
+    eventually(lambda: not processes_of(tmp_path))
 
     second = start(tmp_path, "--nodes", "0")
     assert pods_run(second) == pods

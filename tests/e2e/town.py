@@ -26,7 +26,7 @@ from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, write_kubeconfig
 
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 120.0
 BASE = {"name": "main", "machine_type": "n1-standard-2", "size": 1}
 
 

@@ -208,7 +208,7 @@ def test_a_half_runs_as_the_images_user_is_healthy_and_changes_nothing_in_it(ima
             image.command(*arguments), cwd="/", env=image.environment, stdout=errors, stderr=errors
         )
     try:
-        port = eventually(lambda: _port(process, log), 30)
+        port = eventually(lambda: _port(process, log))
         answer = httpx.get(f"http://127.0.0.1:{port}/healthz")
         assert answer.status_code == 200, answer.text
         if AS_ROOT:

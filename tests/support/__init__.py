@@ -7,11 +7,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], timeout_seconds: float = 10.0, interval_seconds: float = 0.02) -> T:
-    """The first true value of `condition`, asked again and again until the deadline; AssertionError after it."""
-    deadline = time.monotonic() + timeout_seconds
+def eventually(condition: Callable[[], T], timeout_seconds: float = 60.0, interval_seconds: float = 0.02) -> T:
+    """The first true value of `condition`, asked again and again until the deadline; AssertionError after it.
+
+    What takes long is asked for less often, so that asking does not slow it down.
+    """
+    begun = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() >= deadline:
+        elapsed = time.monotonic() - begun
+        if elapsed >= timeout_seconds:
             raise AssertionError(f"not so within {timeout_seconds:g} s; last seen: {value!r}")
-        time.sleep(interval_seconds)
+        time.sleep(max(interval_seconds, min(0.2, elapsed / 20)))
     return value

@@ -28,7 +28,7 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric()
     agent = node.agent()
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250, 15, 0.1)
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
     status = node.status
     assert status.node_metric is not None
     assert status.node_metric.system_usage is not None
@@ -44,60 +44,60 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
 
 def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.agent(reporting_interval_seconds=1.0)
-    eventually(lambda: "NodeMetric does not exist yet" in caplog.text, 15)
+    eventually(lambda: "NodeMetric does not exist yet" in caplog.text)
     time.sleep(2.5)  # two more chances to say it again
     waited = [record for record in caplog.records if "does not exist yet" in record.message]
     assert len([record for record in waited if getattr(record, "node", "") == node.name]) == 1
     node.add_node_metric()
-    eventually(lambda: node.status.update_time, 15, 0.1)
+    eventually(lambda: node.status.update_time)
 
 
 def test_a_cold_pod_lends_nothing_until_its_history_is_long_enough(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric(coldStartPeriodSeconds=3600)
     node.agent()
-    eventually(lambda: node.condition("ModelReady").startswith("True"), 15, 0.1)
+    eventually(lambda: node.condition("ModelReady").startswith("True"))
     assert node.reclaimable_cpu_milli() == 0
     peak = node.status.prod_peak_metric
     assert peak is not None
     assert peak.resource is not None
     assert peak.resource.amount.cpu_milli == 2750  # what is used, and the whole request beside it
     node.set_policy(coldStartPeriodSeconds=0)
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250, 10, 0.1)
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
 def test_a_bad_policy_is_shown_and_the_last_good_one_stays(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric(reclaimRatioPercent=50)
     node.agent()
-    eventually(lambda: node.reclaimable_cpu_milli() == 250, 15, 0.1)
+    eventually(lambda: node.reclaimable_cpu_milli() == 250)
     node.set_policy(predictor="crystal-ball", reclaimRatioPercent=100)
-    eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy", 10, 0.1)
+    eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy")
     assert node.reclaimable_cpu_milli() == 250
     node.set_policy(predictor=None)
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250, 10, 0.1)
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
     assert node.condition("PolicyAccepted") == "True/Applied"
 
 
 def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     node.add_node_metric()
     node.agent()
-    eventually(lambda: node.condition("PolicyAccepted") == "True/Applied", 15, 0.1)
+    eventually(lambda: node.condition("PolicyAccepted") == "True/Applied")
     interval = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 2**31}}}
     node.client.patch(NODEMETRICS, node.name, interval)
-    eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy", 10, 0.1)
+    eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy")
 
 
 def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node, server: ApiServer) -> None:
     node.add_node_metric()
     agent = node.agent()
-    eventually(lambda: node.status.update_time, 15, 0.1)
+    eventually(lambda: node.status.update_time)
     path = f"nodemetrics/{node.name}/status"
     busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retryAfter=4, times=1)
     server.fault(busy)
-    eventually(lambda: "report_failures_total 1.0" in get(agent, "metrics").text, 5, 0.05)
+    eventually(lambda: "report_failures_total 1.0" in get(agent, "metrics").text)
     turned_away, sent = time.monotonic(), get(agent, "api/v1/report").json()["time"]
-    eventually(lambda: get(agent, "api/v1/report").json()["time"] != sent, 15, 0.05)
+    eventually(lambda: get(agent, "api/v1/report").json()["time"] != sent)
     assert time.monotonic() - turned_away > 3.5
 
 
@@ -107,12 +107,12 @@ def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(node: Node
 def test_a_report_that_is_refused_goes_out_again(node: Node, server: ApiServer, status: int, reason: str) -> None:
     node.add_node_metric()
     agent = node.agent()
-    eventually(lambda: node.status.update_time, 15, 0.1)
+    eventually(lambda: node.status.update_time)
     path = f"nodemetrics/{node.name}/status"
     server.fault(rule("status", path, method="PATCH", status=status, reason=reason, times=2))
-    eventually(lambda: "report_failures_total 2.0" in get(agent, "metrics").text, 15, 0.05)
+    eventually(lambda: "report_failures_total 2.0" in get(agent, "metrics").text)
     failed = time.time()
-    eventually(lambda: durations.instant(node.status.update_time or "") >= int(failed), 15, 0.1)
+    eventually(lambda: durations.instant(node.status.update_time or "") >= int(failed))
 
 
 def test_the_api_server_keeps_every_field_of_a_report(node: Node) -> None:
@@ -129,7 +129,7 @@ def test_the_api_server_keeps_every_field_of_a_report(node: Node) -> None:
         found = report.node_metric and report.node_metric.aggregated_node_usages
         return {one.duration: one.usage or {} for one in found or ()}
 
-    eventually(lambda: "4s" in windows_of(stored()) and windows_of(stored())["4s"]["p95"].resources, 15, 0.1)
+    eventually(lambda: "4s" in windows_of(stored()) and windows_of(stored())["4s"]["p95"].resources)
     windows = windows_of(stored())
     assert windows["4s"]["p95"].amount.cpu_milli == 750
     assert not any(one.resources for one in windows["1h0m0s"].values())
@@ -145,21 +145,21 @@ def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_com
     node.add_pod("web")
     node.add_node_metric()
     agent = node.agent()
-    eventually(lambda: node.status.update_time, 15, 0.1)
+    eventually(lambda: node.status.update_time)
     server.kill(signal.SIGKILL)
     samples = get(agent, "api/v1/prediction").json()["samples"]
     eventually(lambda: get(agent, "api/v1/prediction").json()["samples"] >= samples + 2)
     assert get(agent, "healthz").status_code == 200
     server.start()
     back = time.time()
-    eventually(lambda: durations.instant(node.status.update_time or "") >= int(back), 30, 0.1)
+    eventually(lambda: durations.instant(node.status.update_time or "") >= int(back))
 
 
 def test_a_restarted_agent_goes_on_with_what_it_knew(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric()
     agent = node.agent()
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250, 15, 0.1)
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
     samples = get(agent, "api/v1/prediction").json()["samples"]
     agent.close()
     # The second life trains nothing within this test: only the restored history can outlast a cold start.
@@ -176,9 +176,9 @@ def test_a_deleted_pod_leaves_report_and_request(node: Node) -> None:
     node.add_pod("api")
     node.add_node_metric()
     node.agent()
-    eventually(lambda: len(node.status.pods_metric or ()) == 2, 15, 0.1)
+    eventually(lambda: len(node.status.pods_metric or ()) == 2)
     node.client.delete(PODS, f"{node.name}-api", "default", grace_period_seconds=0)
-    eventually(lambda: len(node.status.pods_metric or ()) == 1, 10, 0.1)
+    eventually(lambda: len(node.status.pods_metric or ()) == 1)
 
 
 def daemon(node: Node, server: ApiServer) -> list[str]:
@@ -200,7 +200,7 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
         assert process.stderr is not None
         any("listening" in line for line in process.stderr)
         try:
-            eventually(lambda: checkpoints(node), 15, 0.1)
+            eventually(lambda: checkpoints(node))
         finally:
             os.kill(process.pid, signal.SIGTERM)
         process.communicate(timeout=10)
@@ -234,10 +234,10 @@ def test_the_daemon_ends_in_time_with_its_checkpoint_while_the_api_server_hangs_
                 found = re.search(rf"^{re.escape(metric)} (.+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
                 return float(found[1]) if found else 0.0
 
-            eventually(lambda: shown(sent), 15, 0.1)
-            before = eventually(lambda: checkpoints(node), 15, 0.1)
+            eventually(lambda: shown(sent))
+            before = eventually(lambda: checkpoints(node))
             steps = shown(STEPS)
-            eventually(lambda: shown(STEPS) > steps, 15, 0.1)  # which is worth another checkpoint
+            eventually(lambda: shown(STEPS) > steps)  # which is worth another checkpoint
             assert httpx.get(f"{url}/readyz").json()["informers"] is (method == "PATCH")
         finally:
             os.kill(process.pid, signal.SIGTERM)

@@ -192,8 +192,8 @@ def test_examples_and_answers_are_what_the_description_promises(node: Node) -> N
     """Each way: nothing is missing, and nothing is there that is not described."""
     node.add_node_metric()
     agent, fetch, uid = measured(node)
-    eventually(lambda: get(agent, "api/v1/report").status_code == 200, 15)
-    eventually(lambda: get(agent, f"api/v1/histograms/{uid}").status_code == 200, 15)
+    eventually(lambda: get(agent, "api/v1/report").status_code == 200)
+    eventually(lambda: get(agent, f"api/v1/histograms/{uid}").status_code == 200)
     asked = {
         "getNode": "node",
         "listPods": "pods",

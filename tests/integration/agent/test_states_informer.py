@@ -55,9 +55,9 @@ def test_a_thousand_pods_that_come_and_go_leave_nothing_behind(server: ApiServer
         """Memory in use afterwards, in bytes."""
         names = [f"{node}-{wave}-{number}" for number in range(WAVE)]
         list(pool.map(lambda name: client.create(PODS, pod(node, name), "default"), names))
-        eventually(lambda: len(states.pods()) == WAVE, 30)
+        eventually(lambda: len(states.pods()) == WAVE)
         list(pool.map(lambda name: client.delete(PODS, name, "default", grace_period_seconds=0), names))
-        eventually(lambda: not states.pods(), 30)
+        eventually(lambda: not states.pods())
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -59,7 +59,7 @@ def read(reader: PodCgroups, watched: Sequence[Pod]) -> Mapping[str, Usage]:
 
 def agrees_with_the_process(sample: Callable[[], Mapping[str, Usage]], pid: int) -> None:
     """Over two seconds; the clock tick of procfs is a hundredth of one, so 10 % is far above what it hides."""
-    eventually(lambda: UID in sample() or None, 10)
+    eventually(lambda: UID in sample() or None)
     began, before = time.monotonic(), cpu_seconds(pid)
     sample()
     time.sleep(2.0)
@@ -90,7 +90,7 @@ def test_memory_held_is_memory_used(machine: Machine) -> None:
         usage = read(reader, [pod(UID).pod]).get(UID)
         return usage is not None and 64 * MEBIBYTE < usage.memory_bytes < 96 * MEBIBYTE
 
-    eventually(settled, 10, interval_seconds=0.1)
+    eventually(settled, interval_seconds=0.1)
     reader.close()
 
 
@@ -102,7 +102,7 @@ def test_memory_held_by_a_process_tree_is_memory_used(environment_group: PodGrou
         usage = reader.sample([pod(UID).pod], CPU_COUNT).pods.get(UID)
         return usage is not None and 64 * MEBIBYTE < usage.memory_bytes < 96 * MEBIBYTE
 
-    eventually(settled, 10, interval_seconds=0.1)
+    eventually(settled, interval_seconds=0.1)
 
 
 @pytest.mark.parametrize("descriptors", [None, 0], ids=["files kept open", "no descriptors to spare"])
@@ -168,7 +168,7 @@ def test_a_container_is_measured_below_its_pod(machine: Machine) -> None:
             return False
         return 64 * MEBIBYTE < usage.memory_bytes <= sample.pods[UID].memory_bytes + MEBIBYTE
 
-    eventually(settled, 15, interval_seconds=0.1)
+    eventually(settled, interval_seconds=0.1)
     assert process.poll() is None
     source.close()
 
@@ -185,7 +185,7 @@ def test_a_host_application_is_measured_by_its_path(machine: Machine) -> None:
         sample = source.sample([])
         return sample is not None and sample.host_applications.get("daemon", Usage(0, 0)).cpu_cores > 0.1
 
-    eventually(burning, 10, interval_seconds=0.5)
+    eventually(burning, interval_seconds=0.5)
     source.close()
 
 

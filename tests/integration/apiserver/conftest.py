@@ -78,9 +78,12 @@ def api(server: ApiServer, connect: Connect) -> Api:
 
 
 @pytest.fixture
-def namespace(server: ApiServer) -> str:
-    """The path of a namespace of the test's own."""
-    return f"/api/v1/namespaces/{server.add_namespace()}"
+def namespace(server: ApiServer, api: Api) -> Iterator[str]:
+    """The path of a namespace of the test's own. No controller makes pods in it once the test is over."""
+    name = server.add_namespace()
+    yield f"/api/v1/namespaces/{name}"
+    for kind in ("deployments", "replicasets", "statefulsets"):
+        api.ok("DELETE", f"/apis/apps/v1/namespaces/{name}/{kind}?propagationPolicy=Background")
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_a_namespace_takes_its_content_along(api: Api, namespace: str) -> None:
     eventually(lambda: "deletionTimestamp" in api.ok("GET", f"{namespace}/pods/bound")["metadata"])
     api.ok("GET", f"{namespace}/configmaps/a")  # what a pod that is still with its kubelet may be using stays
     api.ok("DELETE", f"{namespace}/pods/bound", {"gracePeriodSeconds": 0})
-    eventually(lambda: api.gone(namespace), 30)
+    eventually(lambda: api.gone(namespace))
     assert api.gone(f"{namespace}/configmaps/a")
 
 

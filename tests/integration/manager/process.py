@@ -11,7 +11,7 @@ import httpx
 from tests.support import eventually
 from tests.support.apiserver import ROOT
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 class ManagerProcess:

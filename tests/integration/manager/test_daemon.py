@@ -33,7 +33,7 @@ def test_the_process_works_until_sigterm_and_gives_its_lease_up(
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], cwd=ROOT, stderr=output)
     try:
-        eventually(lambda: cluster.has_metric("n1"), 20)
+        eventually(lambda: cluster.has_metric("n1"))
         started = next(
             line for line in map(json.loads, log.read_text().splitlines()) if line["msg"] == "manager started"
         )

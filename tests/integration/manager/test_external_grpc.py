@@ -76,7 +76,7 @@ class Server:
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.support.grpc_cloud", str(self.folder)]
         process = self._process = subprocess.Popen(command, cwd=ROOT)
-        eventually(lambda: process.poll() is not None or (self.folder / "port").exists(), 30)
+        eventually(lambda: process.poll() is not None or (self.folder / "port").exists())
         assert process.poll() is None
 
     def provider(self, **settings: Any) -> ExternalGrpcProvider:

@@ -43,7 +43,7 @@ def test_dropped_watches_lose_no_report(server: ApiServer, cluster: Cluster, sta
         cluster.report("n1", at=time.time(), cpu=f"{next(amounts)}m")
         return server.faults_left() == 0
 
-    eventually(all_have_struck, 30)
+    eventually(all_have_struck)
     cluster.report("n1", at=time.time(), cpu="500m")
     eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
     assert restarts(manager, "unreachable") + restarts(manager, "ended") >= 16
@@ -63,10 +63,10 @@ def test_a_storm_of_lost_positions_is_outlasted(
     assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["name"] == "n1"
     cluster.wait_for_metric("n1")
     cluster.report("n1", at=time.time())
-    eventually(lambda: cluster.mid("n1") == OFFERED, 30)
+    eventually(lambda: cluster.mid("n1") == OFFERED)
     eventually(lambda: server.faults_left() == 0, 60)
     cluster.report("n1", at=time.time(), cpu="500m")
-    eventually(lambda: cluster.mid("n1") == Resources(500, GIB), 30)
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
 
 
 def test_when_every_second_patch_is_a_conflict_all_is_written_in_the_end(
@@ -114,7 +114,7 @@ def test_a_server_that_comes_back_without_its_history_is_listed_again(
     server.compact()
     server.heal()
     eventually(lambda: cluster.mid("stays") == Resources(500, GIB), 40)
-    eventually(lambda: not cluster.has_metric("goes"), 20)
+    eventually(lambda: not cluster.has_metric("goes"))
     assert fetch(manager, "/api/v1/nodes/goes").status_code == 404
     assert restarts(manager, "gone") >= 1
 
@@ -157,7 +157,7 @@ def test_a_write_that_takes_its_time_keeps_nobody_else_waiting(
     eventually(lambda: cluster.mid("quick") == OFFERED)
     eventually(lambda: fetch(manager, "/api/v1/nodes/slow").json()["resources"]["cpu"]["result"] == 500)
     assert cluster.mid("slow") is None, "it is still on its way"
-    eventually(lambda: cluster.mid("slow") == Resources(500, GIB), 20)
+    eventually(lambda: cluster.mid("slow") == Resources(500, GIB))
 
 
 def resources(cpu: str, memory: str) -> dict[str, object]:
@@ -259,7 +259,7 @@ def test_reports_as_large_as_the_server_takes_them_do_not_stay_in_memory(
             for name in nodes:
                 status = {"updateTime": durations.timestamp(time.time() + round_), "podsMetric": pods}
                 cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
-            eventually(lambda: "no node runs more than" in manager.get(f"/api/v1/nodes/{nodes[-1]}").text, 30)
+            eventually(lambda: "no node runs more than" in manager.get(f"/api/v1/nodes/{nodes[-1]}").text)
 
         burden(0)
         before = manager.resident_bytes()

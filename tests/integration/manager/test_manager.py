@@ -199,7 +199,7 @@ def test_the_manager_outlives_the_api_server(server: ApiServer, cluster: Cluster
     server.start()
     assert cluster.mid("n1") == OFFERED
     cluster.report("n1", at=time.time(), cpu="500m")
-    eventually(lambda: cluster.mid("n1") == Resources(500, GIB), 20)
+    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
     cluster.add_node("n2")
     eventually(lambda: cluster.has_metric("n2"))
 

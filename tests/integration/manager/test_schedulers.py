@@ -32,7 +32,7 @@ from tests.support.apiserver import REAL, ROOT, ApiServer
 
 GIB = 1 << 30
 SAMPLE = ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml"
-SETTLED_SECONDS = 30.0
+SETTLED_SECONDS = 90.0
 
 
 class Pods:
@@ -155,8 +155,8 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
     cluster: Cluster, manager: Manager, pods: Pods
 ) -> None:
     # Pods that other tests left on nodes of theirs would count in kube-scheduler's own scores, so these names are new.
-    add_node(cluster, "busy", used="1", peak="4")
-    add_node(cluster, "calm", used="1", peak="1")
+    add_node(cluster, "busy", used="500m", peak="4")
+    add_node(cluster, "calm", used="500m", peak="500m")
     for name in ("busy", "calm"):  # until the scheduler has seen both offers
         pods.create(f"on-{name}", cpu_milli=1, node=name)
         assert eventually(functools.partial(pods.node_of, f"on-{name}"), SETTLED_SECONDS) == name

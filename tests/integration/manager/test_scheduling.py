@@ -66,7 +66,7 @@ def test_a_thousand_nodes_are_filtered_and_scored_by_name(
         )
         use(cluster, name, "3" if name.endswith("7") else "1")
     manager = start_manager(dry_run=True, load_aware_args=str(args))
-    eventually(lambda: fetch(manager, "/readyz").status_code == 200, 30)
+    eventually(lambda: fetch(manager, "/readyz").status_code == 200)
 
     answer = ask(manager, "filter", [*many, "unknown"], PLAIN_POD)
     assert answer["NodeNames"] == [*(name for name in many if not name.endswith("7")), "unknown"]

@@ -132,7 +132,7 @@ def test_nodes_are_what_the_template_said_and_carry_kwoks_annotations(cloud: Clo
     guard = cloud.start()
     guard.observe()
     template = guard.template("web")
-    (node,) = eventually(lambda: cloud.nodes, 30)
+    (node,) = eventually(lambda: cloud.nodes)
     assert node.status.capacity == template.status.capacity
     assert node.status.allocatable == template.status.allocatable
     labels = {**(node.metadata.labels or {}), "kubernetes.io/hostname": "template-web"}
@@ -161,16 +161,16 @@ def test_nodes_boot_then_get_ready_and_beat(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"ready_seconds": 3600})
     guard.observe()
     guard.increase("web", 1)
-    (node,) = eventually(lambda: cloud.nodes, 30)
+    (node,) = eventually(lambda: cloud.nodes)
     assert not fake_nodes.is_ready(node)
     assert fake_nodes.NOT_READY in (node.spec.taints or ())
-    eventually(observes(guard, ["Creating", "Running"]), 30)
+    eventually(observes(guard, ["Creating", "Running"]))
     cloud.offer(GROUP | {"ready_seconds": 1})
     guard.observe()
     guard.increase("web", 1)
-    ready = eventually(lambda: [each for each in cloud.nodes if fake_nodes.is_ready(each) and not each.spec.taints], 30)
+    ready = eventually(lambda: [each for each in cloud.nodes if fake_nodes.is_ready(each) and not each.spec.taints])
     assert node.metadata.name not in [each.metadata.name for each in ready]
-    eventually(lambda: _lease_holder(cloud.client, node.metadata.name) == node.metadata.name, 30)
+    eventually(lambda: _lease_holder(cloud.client, node.metadata.name) == node.metadata.name)
 
 
 def _lease_holder(client: Client, node: str) -> str:
@@ -183,7 +183,7 @@ def _lease_holder(client: Client, node: str) -> str:
 def test_deleted_nodes_go_slowly_and_the_target_falls_at_once(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"size": 3, "delete_seconds": 3600})
     guard = cloud.start()
-    eventually(observes(guard, ["Running"] * 3), 30)
+    eventually(observes(guard, ["Running"] * 3))
     slow, quick, _ = refs(cloud.nodes)
     guard.delete_nodes("web", [slow])
     observed = guard.observe()
@@ -192,7 +192,7 @@ def test_deleted_nodes_go_slowly_and_the_target_falls_at_once(cloud: Cloud) -> N
     cloud.offer(GROUP)
     guard.observe()
     guard.delete_nodes("web", [quick])
-    eventually(observes(guard, ["Deleting", "Running"]), 30)
+    eventually(observes(guard, ["Deleting", "Running"]))
     assert guard.observed.groups["web"].group.target_size == 1
     left = {node.metadata.name for node in cloud.nodes}
     assert slow.name in left
@@ -206,13 +206,13 @@ def test_a_stockout_shows_as_failed_instances_which_can_be_given_up(cloud: Cloud
     guard = cloud.start()
     guard.observe()
     guard.increase("web", 3)
-    eventually(observes(guard, ["Creating", "Creating", "Running", "Running"]), 30)
+    eventually(observes(guard, ["Creating", "Creating", "Running", "Running"]))
     failed = [each for each in guard.observed.groups["web"].instances if each.error]
     assert [(each.error.kind, each.error.code) for each in failed if each.error] == [
         (ErrorClass.OUT_OF_RESOURCES, "RESOURCE_POOL_EXHAUSTED")
     ] * 2
     guard.delete_nodes("web", [NodeRef("", each.provider_id) for each in failed])
-    eventually(observes(guard, ["Running", "Running"]), 30)
+    eventually(observes(guard, ["Running", "Running"]))
     assert guard.observed.groups["web"].group.target_size == 2
 
 
@@ -221,13 +221,13 @@ def test_what_is_never_made_can_be_taken_back_and_nothing_else(cloud: Cloud) -> 
     guard = cloud.start()
     guard.observe()
     guard.increase("web", 3)
-    eventually(observes(guard, ["Running"]), 30)
+    eventually(observes(guard, ["Running"]))
     assert guard.observed.groups["web"].group.target_size == 3
     with pytest.raises(Refused, match="below its 1 instances"):
         guard.decrease_target("web", 3)
     guard.decrease_target("web", 2)
     assert guard.observe().groups["web"].group.target_size == 1
-    eventually(lambda: cloud.is_ready(1), 30)
+    eventually(lambda: cloud.is_ready(1))
 
 
 def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
@@ -239,14 +239,14 @@ def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
     assert not cloud.nodes
     guard = cloud.start()
     assert guard.observe().groups["web"].group.target_size == 2
-    eventually(lambda: cloud.is_ready(2), 30)
-    eventually(observes(guard, ["Running", "Running"]), 30)
+    eventually(lambda: cloud.is_ready(2))
+    eventually(observes(guard, ["Running", "Running"]))
 
 
 def test_without_books_the_nodes_are_recounted(cloud: Cloud, cluster: Cluster) -> None:
     cloud.offer(GROUP | {"size": 2})
     cloud.start().observe()
-    eventually(lambda: cloud.is_ready(2), 30)
+    eventually(lambda: cloud.is_ready(2))
     cloud.stop()
     cloud.client.delete(CONFIGMAPS, ledger.CONFIG_MAP, cluster.namespace)
     observed = cloud.start().observe()
@@ -258,9 +258,9 @@ def test_a_node_that_somebody_deletes_is_not_owed_any_more(cloud: Cloud) -> None
     cloud.offer(GROUP | {"size": 2})
     guard = cloud.start()
     guard.observe()
-    eventually(observes(guard, ["Running", "Running"]), 30)
+    eventually(observes(guard, ["Running", "Running"]))
     cloud.client.delete(NODES, cloud.nodes[0].metadata.name)
-    eventually(observes(guard, ["Running"]), 30)
+    eventually(observes(guard, ["Running"]))
     assert guard.observed.groups["web"].group.target_size == 1
 
 
@@ -280,7 +280,7 @@ def test_a_group_made_on_demand_is_one_in_each_zone_until_it_is_empty_and_delete
     assert {created.main.id, extra.id} <= observed.groups.keys()
     assert theory.id not in observed.groups
     guard.increase(created.main.id, 1)
-    eventually(lambda: cloud.is_ready(1), 30)
+    eventually(lambda: cloud.is_ready(1))
     (node,) = cloud.nodes
     assert node.status.capacity == theory.template.status.capacity
     assert (node.metadata.labels or {})["team"] == "batch"
@@ -288,10 +288,10 @@ def test_a_group_made_on_demand_is_one_in_each_zone_until_it_is_empty_and_delete
         guard.delete_group(created.main.id)
     cloud.stop()
     guard = cloud.start()
-    eventually(lambda: states(guard.observe(), created.main.id) == ["Running"], 30)
+    eventually(lambda: states(guard.observe(), created.main.id) == ["Running"])
     assert guard.observed.groups[created.main.id].group.autoprovisioned
     guard.delete_nodes(created.main.id, refs(cloud.nodes))
-    eventually(lambda: states(guard.observe(), created.main.id) == [], 30)
+    eventually(lambda: states(guard.observe(), created.main.id) == [])
     guard.delete_group(created.main.id)
     assert created.main.id not in guard.observe().groups
 
@@ -301,7 +301,7 @@ def test_a_machine_whose_node_the_api_does_not_take_has_failed(cloud: Cloud) -> 
     guard = cloud.start()
     guard.observe()
     guard.increase("web", 1)
-    failed = eventually(lambda: [each for each in guard.observe().groups["web"].instances if each.error], 30)
+    failed = eventually(lambda: [each for each in guard.observe().groups["web"].instances if each.error])
     assert [(each.error.kind, each.error.code) for each in failed if each.error] == [(ErrorClass.OTHER, "INVALID")]
     assert "not a label" in str(failed[0].error)
 
@@ -316,9 +316,9 @@ def test_a_node_of_the_same_name_that_is_somebody_elses_stays(cloud: Cloud, clus
     name = machine.provider_id.removeprefix("kwok:")
     cluster.add_node(name)
     guard = cloud.start()
-    failed = eventually(lambda: [each for each in guard.observe().groups["web"].instances if each.error], 30)
+    failed = eventually(lambda: [each for each in guard.observe().groups["web"].instances if each.error])
     guard.delete_nodes("web", [NodeRef(name, each.provider_id) for each in failed])
-    eventually(observes(guard, []), 30)
+    eventually(observes(guard, []))
     assert cluster.client.get(NODES, name, into=Node).status.capacity == {"cpu": "4", "memory": "8Gi"}
 
 
@@ -329,7 +329,7 @@ def test_groups_that_are_not_ours_are_seen_and_left_alone(cloud: Cloud) -> None:
     assert observed.foreign == {"main"}
     with pytest.raises(Refused, match="not ours"):
         guard.increase("main", 1)
-    eventually(lambda: len(cloud.nodes) == 1, 30)
+    eventually(lambda: len(cloud.nodes) == 1)
     assert guard.observe(refs(cloud.nodes)).group_of_node == {}
 
 
@@ -358,7 +358,7 @@ def test_refusals_outages_and_hangs_leave_the_books_right(cloud: Cloud) -> None:
     cloud.offer(GROUP)
     guard.observe()
     guard.increase("web", 1)
-    eventually(observes(guard, ["Running"]), 30)
+    eventually(observes(guard, ["Running"]))
 
 
 def test_two_managers_keep_the_same_books(cloud: Cloud) -> None:
@@ -370,4 +370,4 @@ def test_two_managers_keep_the_same_books(cloud: Cloud) -> None:
     second.increase("web", 3)
     eventually(observes(first, ["Running"] * 5), 60)
     assert first.observed.groups["web"].group.target_size == 5
-    eventually(lambda: cloud.is_ready(5), 30)
+    eventually(lambda: cloud.is_ready(5))
