@@ -174,6 +174,7 @@ def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
     yield begin
     for running in started:
         running.stop()
+        print(running.errors.read_text()[-20_000:])  # what a failed test is explained by
 
 
 @pytest.fixture(scope="session")
