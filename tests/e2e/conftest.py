@@ -37,6 +37,8 @@ class RunningCluster:
         self.directory = directory
         self.errors = directory / "up.stderr"
         directory.mkdir(exist_ok=True)
+        self.kubeconfig = directory / "state" / "kubeconfig"
+        self.kubeconfig.unlink(missing_ok=True)  # that of the last time leads to where nobody listens any more
         ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -45,7 +47,6 @@ class RunningCluster:
                 stderr=errors,
                 env=os.environ | {"XDG_RUNTIME_DIR": str(directory)},
             )
-        self.kubeconfig = directory / "state" / "kubeconfig"
         self.node = host_name()
         self.agent_url = self._announced("agent").removesuffix("/docs")
         self.manager_url = self._announced("manager").rstrip("/")
