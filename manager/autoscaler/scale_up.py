@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from manager.autoscaler import balance, estimator, groups, mix, options, problem, reclaim
-from manager.autoscaler.balance import GroupSize
+from manager.autoscaler import estimator, groups, mix, options, problem, reclaim
 from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import NodeFacts, NodeTemplate, Snapshot
@@ -40,6 +39,7 @@ from manager.autoscaler.packing import Packing
 from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from manager.autoscaler.problem import Problem
+from manager.autoscaler.shares import Shares, distributed, granted, to_min_sizes
 from shared.quantity import Amounts
 
 PRICE = "price"
@@ -107,7 +107,7 @@ def decide(situation: Situation, settings: Settings, chance: random.Random) -> D
     room = headroom(situation, settings)
     decision = _Round(situation, settings, chance, room).decision()
     if settings.enforces_min_size and decision.outcome is not Outcome.GROW:
-        increases, caps, remaining = to_min_sizes(situation.groups, settings, room)
+        increases, caps, remaining = to_min_sizes(situation.groups, settings.ownership, settings.usage, room)
         return replace(decision, increases=increases, caps=(*decision.caps, *caps), remaining=remaining)
     return decision
 
@@ -134,25 +134,6 @@ def settled(situation: Situation, classes: Sequence[PendingClass], templates: Se
     return Settled(asked, left, before)
 
 
-def to_min_sizes(
-    states: Sequence[GroupState], settings: Settings, room: Headroom
-) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
-    """What brings groups that are below their minimum up to it, as far as the cluster's limits allow."""
-    increases: list[Increase] = []
-    caps: list[Cap] = []
-    for state in sorted(states, key=lambda each: each.id):
-        missing = state.group.min_size - state.group.target_size
-        if missing <= 0 or not state.exists:
-            continue
-        if groups.skip_reason(state, room, settings.usage, settings.ownership):
-            continue
-        found = _granted(state, min(missing, state.room), room, settings.usage, caps)
-        if found and (not state.zero_or_max or found == state.room):
-            increases.append(_increase(state, found))
-            room = groups.taken(state, room, settings.usage, found)
-    return tuple(increases), tuple(caps), room
-
-
 def after_creation(
     decision: Decision,
     creation: Creation,
@@ -167,7 +148,7 @@ def after_creation(
     made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
     states = [GroupState(group, templates.get(group.id)) for group in made_groups]
     caps: list[Cap] = []
-    increases, remaining = _distributed(states, creation.nodes, creation.headroom, settings, caps)
+    increases, remaining = distributed(states, creation.nodes, creation.headroom, settings.usage, caps)
 
     def why_not(position: int) -> Reasons:
         known = decision.why_not(position)
@@ -281,7 +262,7 @@ class _Round:
         of_group = {each.state.id: each for each in estimated}
         main = of_group[chosen.group]
         caps: list[Cap] = []
-        allowed = _granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
+        allowed = granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
         shares = self._shared({chosen.group: allowed}, of_group)
         caps += shares.caps
         grown = shares.node_count
@@ -319,9 +300,7 @@ class _Round:
             remaining=shares.remaining,
         )
 
-    def _shared(
-        self, nodes: Mapping[str, int], of_group: Mapping[str, Estimated], *, balances: bool = True
-    ) -> "_Shares":
+    def _shared(self, nodes: Mapping[str, int], of_group: Mapping[str, Estimated], *, balances: bool = True) -> Shares:
         """So many nodes of each group, over it and those like it where that `balances`."""
         increases: list[Increase] = []
         caps: list[Cap] = []
@@ -329,10 +308,10 @@ class _Round:
         for group, count in nodes.items():
             each = of_group[group]
             others = [other for other in each.similar if balances and other.id not in taken]
-            more, remaining = _distributed([each.state, *others], count, remaining, self.settings, caps)
+            more, remaining = distributed([each.state, *others], count, remaining, self.settings.usage, caps)
             taken |= {increase.group for increase in more}
             increases += more
-        return _Shares(increases, remaining, caps)
+        return Shares(increases, remaining, caps)
 
     def _room_of(self, main: Estimated) -> int:
         return sum(each.room for each in (main.state, *main.similar))
@@ -343,8 +322,8 @@ class _Round:
         left: Packing,
         estimated: Sequence[Estimated],
         main: Estimated,
-        shares: "_Shares",
-    ) -> "tuple[Comparison | None, _Shares | None]":
+        shares: Shares,
+    ) -> "tuple[Comparison | None, Shares | None]":
         """The single group's cost beside that of several, None without prices; and the shares of the latter where they
         are to take the place of the single group's.
         """
@@ -389,23 +368,6 @@ class _Round:
                 several = replace(several, nodes=spread.nodes, cost=spread_cost)
                 return Comparison(single, several, minimum, uses_several=True), spread
         return Comparison(single, several, minimum), None
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """What each group gets of what was decided on, and what that leaves."""
-
-    increases: list[Increase]
-    remaining: Headroom
-    caps: list[Cap]
-
-    @property
-    def nodes(self) -> dict[str, int]:
-        return {each.group: each.nodes for each in sorted(self.increases, key=lambda each: each.group)}
-
-    @property
-    def node_count(self) -> int:
-        return sum(each.nodes for each in self.increases)
 
 
 @dataclass(frozen=True)
@@ -460,42 +422,6 @@ def _prices(model: PricingModel, asked: Problem, estimated: Sequence[Estimated])
         except Unpriced:
             continue
     return Prices(nodes, pods)
-
-
-def _granted(state: GroupState, wanted: int, room: Headroom, usage: Usage, caps: list[Cap]) -> int:
-    """How many of so many nodes of a group the cluster's limits allow; notes what they take off."""
-    found = groups.allowance(state, room, usage, wanted)
-    caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
-    return found.nodes
-
-
-def _distributed(
-    states: Sequence[GroupState], count: int, room: Headroom, settings: Settings, caps: list[Cap]
-) -> tuple[list[Increase], Headroom]:
-    """So many nodes over the first group and those like it, levelled; then each is cut to what quotas leave, smallest
-    first, and what is cut goes to no other.
-    """
-    usage = settings.usage
-    open_states = {
-        state.id: state
-        for number, state in enumerate(states)
-        if state.template is not None and (number == 0 or groups.allowance(state, room, usage, 1).nodes == 1)
-    }
-    sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
-    grown = balance.balanced(sizes, count)
-    increases: list[Increase] = []
-    for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
-        state = open_states[group]
-        allowed = _granted(state, grown[group] - state.group.target_size, room, usage, caps)
-        if allowed:
-            room = groups.taken(state, room, usage, allowed)
-            increases.append(_increase(state, allowed))
-    return sorted(increases, key=lambda each: each.group), room
-
-
-def _increase(state: GroupState, nodes: int) -> Increase:
-    group = state.group
-    return Increase(group.id, group.target_size, group.target_size + nodes, group.max_size)
 
 
 def _left(demands: Sequence[Demand], triggered: Mapping[int, int], estimated: Sequence[Estimated]) -> tuple[Left, ...]:
