@@ -10,6 +10,7 @@ from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from shared.api.core import Node
 from shared.kube.resources import NODES, PODS
 from tests.e2e.conftest import RunningCluster
+from tests.e2e.town import own_taints
 from tests.support import eventually
 
 BOUGHT_SECONDS = 180.0
@@ -48,9 +49,7 @@ def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start,
     assert set(on.values()) == set(nodes), "each node that was bought is used"
     apart = nodes[on["report-0"]]
     assert (apart.metadata.labels or {})["dedicated"] == "analytics"
-    # What says that the node is not ready is taken back bit by bit, the last of it maybe after the pod has come.
-    own = [taint for taint in apart.spec.taints or () if not taint.key.startswith("node.kubernetes.io/")]
-    assert [(taint.key, taint.value) for taint in own] == [("dedicated", "analytics")]
+    assert [(taint.key, taint.value) for taint in own_taints(apart)] == [("dedicated", "analytics")]
     assert (apart.metadata.annotation(fake_nodes.ANNOTATION_GROUP) or "").startswith("nodeautoprovisioning-")
     # They are in the table, and watched like any others.
     eventually(lambda: nodes.keys() <= {name for name, row in cluster.nodes().items() if row["used"]})

@@ -15,7 +15,7 @@ from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
 from shared import names
-from shared.api.core import Node
+from shared.api.core import Node, Taint
 from shared.clock import SystemClock
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
@@ -28,6 +28,13 @@ from tests.support.apiserver import ApiServer, write_kubeconfig
 
 BOUND_SECONDS = 120.0
 BASE = {"name": "main", "machine_type": "n1-standard-2", "size": 1}
+
+
+def own_taints(node: Node) -> list[Taint]:
+    """Without what says that the node is not ready: that is taken back bit by bit, the last of it maybe after the
+    first pod has come.
+    """
+    return [taint for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/")]
 
 
 class Town:
