@@ -1,4 +1,4 @@
-"""`headroom plan`: which groups would grow, by how many nodes, at what cost, and why; nothing is done.
+"""`headroom plan`: which groups would grow, at what cost and why, and why every node is still here; nothing is done.
 
 It is the manager's own round (`manager.autoscaler.planning`), on a live cluster or on what kubectl printed. Files are
 planned as of the newest instant that stands in them. Without a cloud, groups are what the labels of nodes say.
@@ -18,7 +18,7 @@ from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_sources, plan_table, rendering
 from deploy.plan_sources import Seen
-from manager.autoscaler import answers, config, planning
+from manager.autoscaler import answers, config, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -34,7 +34,10 @@ from manager.autoscaler.expander import chain
 from manager.autoscaler.outlook import Cloud
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.rounds import Round
+from manager.autoscaler.scale_down.underway import Underway
+from manager.autoscaler.scale_down.verdict import Memory
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.world import World
 from manager.lending import Lending
 from manager.settings import ManagerSettings
@@ -63,6 +66,9 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
     output: Annotated[
         str, Meta(pattern="^(table|json|yaml)$", description="table, json or yaml", extra={"short": "-o"})
     ] = "table"
+    all_nodes: Annotated[
+        bool, Meta(description="list every node and why it is still here, in place of counting them by reason")
+    ] = False
     group_label: Annotated[
         str, Meta(description="label whose value is a node's group; empty: those that clouds and installers write")
     ] = ""
@@ -75,14 +81,15 @@ def main(argv: Sequence[str]) -> str:
     settings = settings_module.load(
         PlanSettings,
         program=PROGRAM,
-        description="Shows which node groups would grow for the pods that wait, at what cost, and why. Does nothing.",
+        description="Shows which node groups would grow for the pods that wait, at what cost, and why every node is "
+        "still here. Does nothing.",
         argv=argv,
         environment=os.environ,
     )
     made, notes = plan(settings)
     answer = answers.plan(made)
     if settings.output == "table":
-        return plan_table.render(answer, answers.groups(made), notes)
+        return plan_table.render(answer, answers.groups(made), notes, all_nodes=settings.all_nodes)
     for note in notes:
         print(f"{PROGRAM}: {note}", file=sys.stderr)
     return rendering.structured(answer, settings.output)
@@ -190,10 +197,29 @@ def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config) -> Round:
     offered_by = None
     if seen.node_side is not None:
         lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(world.now))
-        world, offered_by = replace(world, expected=lending.expected(world.nodes)), lending.offered_by
-    return planning.plan(
-        world, cloud, seen.books, chosen, chance=random.Random(CHANCE), offered_by=offered_by, dry_run=True
+        world = replace(world, expected=lending.expected(world.nodes), peaks=lending.peaks(world.nodes))
+        offered_by = lending.offered_by
+    made = planning.plan(
+        world,
+        cloud,
+        seen.books,
+        chosen,
+        chance=random.Random(CHANCE),
+        offered_by=offered_by,
+        underway=Underway(Memory(_unneeded_since(world.nodes))),
+        dry_run=True,
     ).round
+    return replace(made, scans=scanning.looked(chosen, world, cloud.observed))
+
+
+def _unneeded_since(nodes: Iterable[Node]) -> dict[str, float]:
+    """By node, in Unix seconds, as far as their marks tell: whoever is asked has not watched them."""
+    found = {}
+    for node in nodes:
+        for taint in node.spec.taints or ():
+            if taint.key == TAINT_DELETION_CANDIDATE and taint.value.isascii() and taint.value.isdigit():
+                found[node.metadata.name] = float(taint.value)
+    return found
 
 
 def _with_id(node: Node) -> Node:

@@ -20,6 +20,9 @@ from manager.autoscaler.books import Books
 from manager.autoscaler.expander import priority
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.scale_down import residents
+from manager.autoscaler.scale_down.drain import Controller
+from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.world import World
 from shared import names
 from shared.api.core import (
@@ -33,18 +36,23 @@ from shared.api.core import (
     Pod,
 )
 from shared.api.nodemetric import NodeMetric
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
+    JOBS,
     NAMESPACES,
     NODEMETRICS,
     NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
+    PODDISRUPTIONBUDGETS,
     PODS,
+    REPLICASETS,
+    STATEFULSETS,
 )
 
 _KINDS: dict[str, type[msgspec.Struct]] = {
@@ -56,6 +64,10 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "ConfigMap": ConfigMap,
     "NodeMetric": NodeMetric,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+    "Job": Job,
+    "PodDisruptionBudget": PodDisruptionBudget,
 }
 _READY = Condition(type="Ready", status="True")
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
@@ -91,6 +103,11 @@ def from_files(files: Sequence[Path]) -> Seen:
             tuple(dump.of(DaemonSet)),
             _surroundings(dump.of(Namespace), dump.of(PersistentVolumeClaim) or None, dump.of(PersistentVolume)),
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
+            controllers=_named_too(
+                pods,
+                _controllers(dump.of(DaemonSet), dump.of(ReplicaSet), dump.of(StatefulSet), dump.of(Job)),
+            ),
+            budgets=tuple(dump.of(PodDisruptionBudget)),
         ),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, config_maps.get(names.CONFIG_MAP), now),
         unused=dump.unused,
@@ -105,6 +122,7 @@ def from_cluster(kubeconfig: str, namespace: str) -> Seen:
     text, _ = kept.read()
     now = time.time()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items
+    daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
     metrics, config_map = list[NodeMetric](), None
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
@@ -115,13 +133,20 @@ def from_cluster(kubeconfig: str, namespace: str) -> Seen:
             now,
             tuple(nodes),
             tuple(pods),
-            tuple(client.list(DAEMONSETS, into=DaemonSet).items),
+            tuple(daemon_sets),
             _surroundings(
                 client.list(NAMESPACES, into=Namespace).items,
                 client.list(PERSISTENTVOLUMECLAIMS, into=PersistentVolumeClaim).items,
                 client.list(PERSISTENTVOLUMES, into=PersistentVolume).items,
             ),
             priorities=KeptText(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
+            controllers=_controllers(
+                daemon_sets,
+                client.list(REPLICASETS, into=ReplicaSet).items,
+                client.list(STATEFULSETS, into=StatefulSet).items,
+                client.list(JOBS, into=Job).items,
+            ),
+            budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
         ),
         books=Books() if text is None else books.decode(text, kept.source, now),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
@@ -138,6 +163,33 @@ def _node_side(
 ) -> NodeSide | None:
     """None where somebody has not said all of it: what nobody reports is not to look as if it were taken away."""
     return NodeSide(nodes, metrics, pods, config_map, now) if metrics and config_map is not None else None
+
+
+def _controllers(
+    daemon_sets: Iterable[DaemonSet],
+    replica_sets: Iterable[ReplicaSet],
+    stateful_sets: Iterable[StatefulSet],
+    jobs: Iterable[Job],
+) -> Controllers:
+    found = (
+        *map(residents.daemon_set, daemon_sets),
+        *map(residents.replica_set, replica_sets),
+        *map(residents.stateful_set, stateful_sets),
+        *map(residents.job, jobs),
+    )
+    return {each.key: each for each in found}
+
+
+def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
+    """With all that pods name of a kind that the files have none of: nobody has asked for those."""
+    kinds = {each.kind for each in known.values()}
+    named = (
+        Controller(owner.kind, owner.name, namespace=pod.metadata.namespace)
+        for pod in pods
+        for owner in pod.metadata.owner_references or ()
+        if owner.kind not in kinds
+    )
+    return {**{each.key: each for each in named}, **known}
 
 
 def _surroundings(

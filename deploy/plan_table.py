@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from deploy import rendering
+from deploy import plan_nodes, rendering
 from manager.autoscaler.reclaim import RECLAIMED
 from manager.autoscaler.scale_up import PRICE
 from manager.autoscaler.schemas import (
     ComparisonRow,
+    DecisionRow,
     Groups,
     OptionRow,
     PendingRow,
@@ -17,9 +18,7 @@ from manager.autoscaler.schemas import (
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
 
-MOST_NAMES = 3  # of pods or groups on one line
 MOST_ROWS = 20
-_UNKNOWN = "-"
 _UNTOLD = ("pods", "ephemeral-storage")
 _HEADER = (
     *("", "GROUP", "MACHINE", "NODES", "PODS"),
@@ -32,8 +31,8 @@ size that suits this cluster{preferred}; SUPPRESSED is the same, nearer to 1 the
 counts against groups that do not exist yet. RANK = SUPPRESSED x (C+X)/(T+X) x NEW."""
 
 
-def render(plan: Plan, groups: Groups, notes: Sequence[str] = ()) -> str:
-    """The whole answer."""
+def render(plan: Plan, groups: Groups, notes: Sequence[str] = (), *, all_nodes: bool = False) -> str:
+    """The whole answer; nodes are counted by why they stay, or listed one by one."""
     blocks = [
         [*_cluster(plan, groups), *_demand(plan)],
         _decided(plan),
@@ -43,6 +42,7 @@ def render(plan: Plan, groups: Groups, notes: Sequence[str] = ()) -> str:
         _not_considered(plan),
         _unplaced(plan),
         _aside(plan),
+        *plan_nodes.blocks(plan, all_nodes=all_nodes),
         [f"Note: {note}." for note in notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -52,7 +52,8 @@ def _cluster(plan: Plan, groups: Groups) -> list[str]:
     cost = plan.cost_per_hour
     nodes = groups.nodes
     there = nodes.ready + nodes.unready + nodes.not_started + nodes.being_deleted
-    lines = [f"Cluster  {_count(there, 'node')} in {_count(len(groups.groups), 'group')}, as of {plan.time}"]
+    there_in = f"{rendering.count(there, 'node')} in {rendering.count(len(groups.groups), 'group')}"
+    lines = [f"Cluster  {there_in}, as of {plan.time}"]
     if cost.total:
         shares = [f"{_dollars(cost.idle)} of it idle"]
         if cost.reclaimed:
@@ -61,7 +62,7 @@ def _cluster(plan: Plan, groups: Groups) -> list[str]:
             shares.append(f"{_dollars(cost.avoided)} saved by pods that use those")
         lines.append(f"Cost     {_dollars(cost.total)}/h, {', '.join(shares)}")
     if cost.total and cost.unpriced:
-        lines.append(f"         {_count(cost.unpriced, 'node')} without a price are not in it")
+        lines.append(f"         {rendering.count(cost.unpriced, 'node')} without a price are not in it")
     return lines
 
 
@@ -76,7 +77,9 @@ def _demand(plan: Plan) -> list[str]:
         (sum(row.triggered for row in rows), "get a new node"),
         (sum(row.unplaced for row in rows), "get none"),
     ]
-    return [f"Pending  {_count(total, 'pod')}: " + ", ".join(f"{count} {what}" for count, what in parts if count)]
+    return [
+        f"Pending  {rendering.count(total, 'pod')}: " + ", ".join(f"{count} {what}" for count, what in parts if count)
+    ]
 
 
 def _decided(plan: Plan) -> list[str]:
@@ -89,11 +92,8 @@ def _decided(plan: Plan) -> list[str]:
         (
             f"  {row.what}" + ("" if row.mode == "enforce" else f" ({row.mode} only)"),
             row.group,
-            str(row.from_size),
-            str(row.to_size),
-            str(row.max_size) if row.max_size else _UNKNOWN,
-            _change(row.cost_per_hour),
-            f"{row.reason}; {row.error}" if row.error else row.reason,
+            *_changes(row),
+            _why(row),
         )
         for row in plan.decisions
     ]
@@ -101,7 +101,20 @@ def _decided(plan: Plan) -> list[str]:
         [("", "GROUP", "NODES NOW", "THEN", "AT MOST", "$/H", "WHY"), *rows], numbers={2, 3, 4, 5}
     )
     added = plan.cost_per_hour.added
-    return [outcome + (f", {_change(added)} $/h:" if added else ":"), *lines]
+    return [outcome + (f", {rendering.change(added)} $/h:" if added else ":"), *lines]
+
+
+def _changes(of: DecisionRow) -> tuple[str, str, str, str]:
+    """Size now, then and at most, and the cost; nothing where the group stays as large as it is."""
+    if not of.nodes:
+        return (rendering.UNKNOWN,) * 4
+    most = str(of.max_size) if of.max_size else rendering.UNKNOWN
+    return str(of.from_size), str(of.to_size), most, rendering.change(of.cost_per_hour)
+
+
+def _why(of: DecisionRow) -> str:
+    about = f"{of.reason}: {rendering.names(of.node_names)}" if of.node_names else of.reason
+    return f"{about}; {of.error}" if of.error else about
 
 
 def _options(plan: Plan) -> list[str]:
@@ -132,16 +145,16 @@ def _option_rows(options: Sequence[OptionRow], taken: Collection[str]) -> list[s
 
 
 def _option(of: OptionRow) -> tuple[str, ...]:
-    machine = of.machine_type or _UNKNOWN
+    machine = of.machine_type or rendering.UNKNOWN
     size = f"{machine} ({_amounts({name: amount for name, amount in of.machine.items() if name not in RECLAIMED})})"
     group = of.group if of.exists else f"{of.group} (new)"
     rank = of.rank
     terms = ("", "", "", "", "", "", "", of.problem if of.problem != "there are no prices" else "")
     if rank is not None:
         terms = (
-            _price(rank.nodes_price),
-            _price(rank.pods_price),
-            _price(rank.stabilization_price),
+            rendering.price(rank.nodes_price),
+            rendering.price(rank.pods_price),
+            rendering.price(rank.stabilization_price),
             _number(rank.stabilized_ratio),
             _number(rank.unfitness),
             _number(rank.suppressed_unfitness),
@@ -157,7 +170,7 @@ def _dropped(options: Iterable[OptionRow]) -> list[str]:
     for each in options:
         if each.dropped_by and each.dropped_by != PRICE:
             found.setdefault(each.dropped_by, []).append(each.group)
-    return [f"Dropped by {expander}: {_names(groups)}" for expander, groups in found.items()]
+    return [f"Dropped by {expander}: {rendering.names(groups)}" for expander, groups in found.items()]
 
 
 def _compared(of: ComparisonRow | None) -> list[str]:
@@ -169,14 +182,14 @@ def _compared(of: ComparisonRow | None) -> list[str]:
         lines.append(f"  several groups {_placement(of.several)}{taken if of.uses_several else ''}")
     if of.minimum is not None:
         lines.append(
-            f"  perfect fit    {_price(of.minimum)} $/h, the theoretical minimum at the prices of cpu and memory"
+            f"  perfect fit    {rendering.price(of.minimum)} $/h, the theoretical minimum at prices of cpu and memory"
         )
     return ["The same pods on:", *lines]
 
 
 def _placement(of: PlacementRow) -> str:
     nodes = " + ".join(f"{count} x {group}" for group, count in of.nodes.items())
-    return f"{_price(of.cost_per_hour)} $/h, {nodes}"
+    return f"{rendering.price(of.cost_per_hour)} $/h, {nodes}"
 
 
 def _further(plan: Plan) -> list[str]:
@@ -191,7 +204,7 @@ def _further(plan: Plan) -> list[str]:
 
 
 def _not_considered(plan: Plan) -> list[str]:
-    lines = [f"  {_names(row.groups)}: {row.reason}" for row in plan.skipped]
+    lines = [f"  {rendering.names(row.groups)}: {row.reason}" for row in plan.skipped]
     lines += [f"  {row.group} gets {row.allowed} of {row.wanted} nodes: {row.limit}" for row in plan.caps]
     return ["Groups that may not grow, or not as much:", *lines] if lines else []
 
@@ -201,13 +214,13 @@ def _unplaced(plan: Plan) -> list[str]:
         return []
     lines = []
     for row in plan.unplaced[:MOST_ROWS]:
-        lines.append(f"  {_names(row.pods)}{_asks(row, plan.pending)}")
+        lines.append(f"  {rendering.names(row.pods)}{_asks(row, plan.pending)}")
         if row.awaiting:
             lines.append("    a group could take it in a later round")
-        lines += [f"    {_names(each.groups)}: {', '.join(each.reasons)}" for each in row.reasons]
+        lines += [f"    {rendering.names(each.groups)}: {', '.join(each.reasons)}" for each in row.reasons]
     more = sum(row.count for row in plan.unplaced[MOST_ROWS:])
     if more:
-        lines.append(f"  and {_count(more, 'pod')} of other kinds (all of them: -o json)")
+        lines.append(f"  and {rendering.count(more, 'pod')} of other kinds (all of them: -o json)")
     return ["Pods that get no node now:", *lines]
 
 
@@ -218,14 +231,9 @@ def _asks(of: UnplacedRow, pending: Sequence[PendingRow]) -> str:
 
 
 def _aside(plan: Plan) -> list[str]:
-    lines = [f"  {_names(row.pods)}: {row.reason}" for row in plan.aside]
+    lines = [f"  {rendering.names(row.pods)}: {row.reason}" for row in plan.aside]
     lines += [f"  {row.object}: {row.problem}" for row in plan.unread]
     return ["Not looked at:", *lines] if lines else []
-
-
-def _names(listed: Sequence[str]) -> str:
-    more = len(listed) - MOST_NAMES
-    return ", ".join(listed[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _amounts(of: Mapping[str, int]) -> str:
@@ -244,21 +252,9 @@ def _amounts(of: Mapping[str, int]) -> str:
     return ", ".join(found)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _dollars(value: float) -> str:
     return f"{value:.2f} $" if value >= 0.01 or not value else f"{value:.4f} $"
 
 
-def _price(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.4f}"
-
-
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.3f}"
-
-
-def _change(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:+.4f}"

@@ -5,6 +5,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 import yaml
 
+MOST_NAMES = 3  # of pods, nodes or groups on one line
+UNKNOWN = "-"
+
 
 def structured(answer: object, style: str) -> str:
     """The answer as "json" or "yaml"."""
@@ -24,3 +27,21 @@ def aligned(lines: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> 
         ).rstrip()
         for line in lines
     ]
+
+
+def names(listed: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(listed) - MOST_NAMES
+    return ", ".join(listed[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def price(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def change(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:+.4f}"

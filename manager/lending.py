@@ -4,19 +4,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from manager.configuration import Configuration
+from manager.node_peaks import NodePeaks
 from manager.noderesource import explain
 from manager.noderesource.explain import Decision, Known
 from manager.noderesource.report import Report
 from manager.settings import ManagerSettings
 from shared import durations, quantity
+from shared.api.colocation import DEFAULTS
 from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetricSpec
 from shared.clock import Clock
-from shared.names import TIER_RESOURCES, Tier
+from shared.names import TIER_RESOURCES, PriorityClass, Tier
 from shared.quantity import Amounts, QuantityError, Resources
 
 # So many reporting intervals after its creation a node has said what it can lend, or never will.
 _FIRST_REPORTS = 3.0
+# A prediction of which less has been learned says nothing; as the load-aware scheduling has it by default.
+TRUSTED_PERCENT = 50
 
 
 class NodeSide(Protocol):
@@ -72,6 +76,29 @@ class Lending:
         )
         return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
 
+    def peaks(self, nodes: Iterable[Node]) -> Mapping[str, NodePeaks] | None:
+        """What is predicted of these nodes, as far as there is a fresh report of enough confidence. None where no node
+        reports at all.
+        """
+        found: dict[str, NodePeaks] = {}
+        is_any = False
+        for node in nodes:
+            report = self._caches.report(node.metadata.name)
+            if report is None or (report.update_time is None and report.problem is None):
+                continue
+            is_any = True
+            if report.peak is not None and self._is_trusted(report, node):
+                found[node.metadata.name] = NodePeaks(report.peak, _of_mid(report))
+        return found if is_any else None
+
+    def _is_trusted(self, report: Report, node: Node) -> bool:
+        if report.update_time is None or report.update_time < node.metadata.created_at:
+            return False
+        strategy = self._caches.configuration.strategy(node)
+        seconds = (strategy.strategy if strategy is not None else DEFAULTS).degrade_seconds
+        stale = explain.why_stale(report.update_time, degrade_seconds=seconds, now=self._clock.now())
+        return stale is None and report.confidence_percent >= TRUSTED_PERCENT
+
     def _change(self, node: Node) -> dict[str, int]:
         decision = self._decision(node.metadata.name)
         if decision is None or decision.hold:
@@ -94,6 +121,10 @@ class Lending:
             return False
         age = self._clock.now() - node.metadata.created_at
         return age < _FIRST_REPORTS * strategy.strategy.metric_report_interval_seconds
+
+
+def _of_mid(report: Report) -> Resources:
+    return quantity.total([each.usage for each in report.pods.values() if each.priority_class == PriorityClass.MID])
 
 
 def _amounts(decision: Decision, tiers: Iterable[Tier]) -> dict[str, int]:

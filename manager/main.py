@@ -202,6 +202,7 @@ class Manager:
             is_leader=self.is_leader,
             expected=lending.expected,
             offered_by=lending.offered_by,
+            peaks=lending.peaks,
         )
 
     def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
 
-EXTRAS = ("grpc",)  # one image serves all, those who buy nodes over gRPC too
+EXTRAS = ("grpc", "aws")  # one image serves all, those who buy nodes too
 
 _PINNED = re.compile(r"([a-z0-9][a-z0-9-]*)==\S+(?: ; [^\\]+)? \\$")
 _HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?$")

@@ -12,6 +12,7 @@ from manager.autoscaler.cloudprovider.simulated.config import SimulatedCloud
 SAMPLE = Path(__file__).parent / "cloud.yaml"
 NONE = "none"
 SCAN_INTERVAL = "5s"
+IDLE = "2m"  # after which nodes that are not needed go again: nobody looks on for long
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def _flags(file: Path, offered: SimulatedCloud) -> tuple[str, ...]:
     return (
         *("--cloud-provider", simulated.NAME, "--cloud-config", str(file)),
         *("--scan-interval", SCAN_INTERVAL),
+        *("--scale-down-unneeded-time", IDLE, "--scale-down-delay-after-add", IDLE),
         *(("--nodes", groups) if groups else ()),
         *(("--node-autoprovisioning", "true") if offered.autoprovisioning is not None else ()),
     )

@@ -37,16 +37,20 @@ class Announcer:
         self._may_write = may_write
         self._max_nodes_total = max_nodes_total
         self._before: Status | None = None
+        self._told: Round | None = None
 
     def announce(self, made: Round, uids: Mapping[str, str] | None = None) -> None:
         """A round is over. `uids` are those of pods by "namespace/name"."""
         self._journal.note(made)
         if not self._may_write():
-            self._before = None
+            self._before = self._told = None
             return
         if self._recorder is not None:
-            for told in telling.events(made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total):
+            for told in telling.events(
+                made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
+            ):
                 self._recorder.event(*told)
+            self._told = made
         self._write(made)
 
     def _write(self, made: Round) -> None:

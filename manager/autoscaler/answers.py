@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from manager.autoscaler import answers_nodes
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.decisions import Considered, Decision, Left, Outcome
 from manager.autoscaler.decisions import Plan as Placement
@@ -98,16 +99,25 @@ def plan(of: Round) -> Plan:
         preferred_cpu_milli=decision.preferred_cpu_milli,
         incidents=[_incident(each) for each in of.incidents],
         unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.unread.items())],
+        scale_down=answers_nodes.scale_down(of),
+        leaving=answers_nodes.leaving(of.leaving),
+        scans=answers_nodes.scans(of.scans),
     )
 
 
+def past(of: Plan) -> Plan:
+    """As it is remembered: nodes that nothing was to become of are counted alone."""
+    return replace(of, scale_down=answers_nodes.short(of.scale_down))
+
+
 def brief(of: Plan) -> Plan:
-    """The same with no more than the first names of many pods; how many there are stays said."""
+    """The same with no more than the first names of many pods and nodes; how many there are stays said."""
     return replace(
         of,
         pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
         unplaced=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.unplaced],
         aside=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.aside],
+        scale_down=answers_nodes.brief(of.scale_down),
     )
 
 
@@ -161,21 +171,32 @@ def _readiness(of: Readiness) -> ReadinessRow:
 
 
 def _acts(of: Round) -> list[DecisionRow]:
-    prices: dict[str, float] = {}
+    prices = {
+        group.id: price
+        for group in of.state.groups.values()
+        if (price := next((of.cost.by_node[node] for node in group.nodes if node in of.cost.by_node), None)) is not None
+    }
     of_new: set[float | None] = set()
     for decision in (of.decision, *of.further):
         prices |= _node_prices(decision)
         of_new |= _prices_of_new_groups(decision)
     # A group that was created since has another name than its option; what it costs is certain where all cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
-    return [_act(act, prices.get(act.group, new)) for act in of.acts]
+    return [_act(act, prices.get(act.group, new), of.cost) for act in of.acts]
 
 
-def _act(act: Act, node_price: float | None) -> DecisionRow:
+def _act(act: Act, node_price: float | None, cost: Cost) -> DecisionRow:
     nodes = act.to_size - act.from_size
     if act.what is What.CREATE_GROUP and act.done:
         nodes = 0  # they come by its increase
-    grows = act.what in (What.INCREASE, What.CREATE_GROUP)
+    changes: float | None = 0.0
+    if nodes and act.what in (What.INCREASE, What.CREATE_GROUP):
+        changes = None if node_price is None else node_price * nodes
+    elif nodes < 0 and act.what in (What.REMOVE_NODES, What.DELETE_NODES):
+        unregistered = 0.0 if act.what is What.DELETE_NODES else None  # those are in no sum
+        saved = [cost.by_node.get(node, unregistered) for node in act.nodes]
+        known = [price for price in saved if price is not None]
+        changes = -sum(known) if len(known) == len(saved) else None
     return DecisionRow(
         what=act.what.value,
         group=act.group,
@@ -185,7 +206,7 @@ def _act(act: Act, node_price: float | None) -> DecisionRow:
         max_size=act.max_size,
         nodes=nodes,
         node_names=list(act.nodes),
-        cost_per_hour=(None if node_price is None else node_price * nodes) if grows and nodes else 0.0,
+        cost_per_hour=changes,
         reason=act.reason,
         done=act.done,
         error=act.error,

@@ -119,6 +119,15 @@ def without_nodes(books: Books, group: str, nodes: int) -> Books:
     return msgspec.structs.replace(books, requests=requests)
 
 
+def shrunk(books: Books, group: str, nodes: int) -> Books:
+    """So many other nodes of a group have gone: what is under way leads to a lower target."""
+    request = books.requests.get(group)
+    if request is None:
+        return books
+    lower = replace(request, to_size=max(0, request.to_size - nodes))
+    return msgspec.structs.replace(books, requests={**books.requests, group: lower})
+
+
 def backed_off(books: Books, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Books:
     """The group has failed, or could not be created (then its id as yet).
 

@@ -22,10 +22,19 @@ from manager.autoscaler.options import EstimateRules, TimeLimits
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import GIB, FirstPriced, PricingModel
+from manager.autoscaler.scale_down.rules import (
+    Actuation,
+    Delays,
+    DrainRules,
+    GroupRules,
+    Parallelism,
+    ScaleDownRules,
+)
 from manager.autoscaler.scale_up import Settings
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.similar import IGNORED_LABELS, Likeness
 from manager.autoscaler.templates import TaintRules
+from manager.autoscaler.utilization import rules as utilization
 from manager.autoscaler.waiting import PendingRules
 from shared.errors import InvalidInput
 
@@ -51,8 +60,9 @@ class StartTimes:
 class Config:
     """`scale_up` is how one decision is made, but for what is found out in each round: prices, priorities, GPU label.
 
-    `mode` is the most that any group may have, `group_modes` what the groups of the file have. `prices` is what
-    `--prices` says, or a file's model.
+    `mode` is the most that any group may have, `group_modes` what the groups of the file have where pods are pending.
+    `groups` are all of the file, `scanned` the rules of those that scale by how full they are. `prices` is what
+    `--prices` says, or a file's model. `minds_peaks`: nodes go only if the others hold what is predicted, too.
     """
 
     provider: str = ""
@@ -60,6 +70,7 @@ class Config:
     mode: Mode = Mode.ENFORCE
     group_modes: Mapping[str, Mode] = field(default_factory=dict)
     groups: tuple[NodeGroup, ...] = ()
+    scanned: tuple[utilization.Rules, ...] = ()
     autoprovisioning: AutoprovisioningRules = field(default_factory=AutoprovisioningRules)
     pending: PendingRules = field(default_factory=PendingRules)
     taints: TaintRules = field(default_factory=TaintRules)
@@ -69,6 +80,10 @@ class Config:
     health: HealthLimits = field(default_factory=HealthLimits)
     backoff: BackoffTimes = field(default_factory=BackoffTimes)
     deletes_below_min: bool = False
+    scales_down: bool = True
+    scale_down: ScaleDownRules = field(default_factory=ScaleDownRules)
+    minds_peaks: bool = True
+    actuation: Actuation = field(default_factory=Actuation)
     scales_from_zero: bool = True
     salvo_seconds: float | None = None
     parallel: bool = False
@@ -85,8 +100,22 @@ class Config:
         return PRIORITY in self.scale_up.expanders
 
     def mode_of(self, group: str) -> Mode:
-        """How far to go with a group: its own mode, but never beyond that of all."""
-        return min(self.mode, self.group_modes.get(group, self.mode), key=_ORDER.index)
+        """How far to go with a group for the sake of pending pods: its own mode, but never beyond that of all.
+
+        One that only scales by how full it is, is only observed.
+        """
+        return self._capped(self.group_modes.get(group, self.mode))
+
+    def answers_pending_pods(self, group: str) -> bool:
+        """Whether pods that find no place may have it grow."""
+        return all(each.takes_pending_pods for each in self.groups if each.cloud_provider_group_name == group)
+
+    def scan_mode_of(self, group: NodeGroup) -> Mode:
+        """How far a group goes that scales by how full it is."""
+        return self._capped(group.effective_mode)
+
+    def _capped(self, mode: Mode) -> Mode:
+        return min(self.mode, mode, key=_ORDER.index)
 
     def pricing(self, provided: Provided) -> PricingModel | None:
         """The model to price by; `provided` asks for the cloud's own, where that is wanted."""
@@ -109,9 +138,8 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     groups = _groups(settings)
     listed = _listed(settings, groups)
     if not listed and not settings.node_autoprovisioning:
-        of_file = f", no group of {settings.node_groups} has the policy pending-pods" if settings.node_groups else ""
         logger.warning(
-            "no group is listed%s, and none may be created: see --nodes and --node-autoprovisioning", of_file
+            "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
     preset = ranking.PRESETS[settings.expander_preset]
     return Config(
@@ -127,8 +155,12 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             uses_mix=settings.least_cost_mix,
         ),
         mode=Mode(settings.autoscaling_mode),
-        group_modes={each.cloud_provider_group_name: each.effective_mode for each in groups},
+        group_modes={
+            each.cloud_provider_group_name: each.effective_mode if each.takes_pending_pods else Mode.OBSERVE
+            for each in groups
+        },
         groups=groups,
+        scanned=_scanned(settings, groups),
         autoprovisioning=AutoprovisioningRules(
             enabled=settings.node_autoprovisioning,
             prefix=settings.autoprovisioning_prefix,
@@ -152,6 +184,10 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         health=HealthLimits(settings.ok_total_unready_count, settings.max_total_unready_percentage),
         backoff=_backoff(settings),
         deletes_below_min=settings.force_delete_unregistered_nodes,
+        scales_down=settings.scale_down_enabled,
+        scale_down=_scale_down(settings),
+        minds_peaks=settings.scale_down_peaks,
+        actuation=_actuation(settings),
         scales_from_zero=settings.scale_up_from_zero,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
@@ -163,11 +199,21 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
 def _groups(settings: AutoscalerSettings) -> tuple[NodeGroup, ...]:
     if not settings.node_groups:
         return ()
-    found = node_groups.load(Path(settings.node_groups), provider=settings.cloud_provider)
-    return tuple(each for each in found if each.takes_pending_pods)
+    return node_groups.load(Path(settings.node_groups), provider=settings.cloud_provider)
+
+
+def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple[utilization.Rules, ...]:
+    """The rules of the groups that scale by how full they are, all of which have what these need."""
+    is_dry = Mode(settings.autoscaling_mode) is not Mode.ENFORCE
+    return tuple(
+        utilization.checked(each, dry=is_dry, source=settings.node_groups) for each in groups if each.is_scanned
+    )
 
 
 def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[str, SizeBounds | None]:
+    """All that are ours. The bounds of a group that only scales by how full it is are for the scan to keep, as
+    Escalator does: to the cloud its own hold.
+    """
     listed: dict[str, SizeBounds | None] = {**ownership.parse_nodes(settings.nodes)}
     for each in groups:
         group = each.cloud_provider_group_name
@@ -175,7 +221,7 @@ def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[s
             source = f"{settings.node_groups}: group {each.name}"
             problem = f"listed by {ownership.FLAG}, too"
             raise InvalidInput(source=source, field="cloud_provider_group_name", value=group, problem=problem)
-        listed[group] = each.bounds
+        listed[group] = each.bounds if each.takes_pending_pods else None
     return listed
 
 
@@ -190,6 +236,50 @@ def _bounds(settings: AutoscalerSettings) -> dict[str, Bounds]:
             raise InvalidInput(source=FLAGS, field="gpu-total", value=text, problem="one type twice")
         bounds[kind] = found
     return {resource: each for resource, each in bounds.items() if each != Bounds()}
+
+
+def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
+    return ScaleDownRules(
+        group=GroupRules(
+            utilization_threshold=settings.scale_down_utilization_threshold,
+            gpu_utilization_threshold=settings.scale_down_gpu_utilization_threshold,
+            unneeded_seconds=settings.scale_down_unneeded_time_seconds,
+            unready_seconds=settings.scale_down_unready_time_seconds,
+            ignores_daemons=settings.ignore_daemonsets_utilization,
+        ),
+        drain=DrainRules(
+            min_replica_count=settings.min_replica_count,
+            skips_system_pods=settings.skip_nodes_with_system_pods,
+            skips_local_storage=settings.skip_nodes_with_local_storage,
+            skips_custom_controllers=settings.skip_nodes_with_custom_controller_pods,
+            system_pod_seconds=settings.blocking_system_pod_distruption_timeout_seconds,
+        ),
+        delays=Delays(
+            after_add_seconds=settings.scale_down_delay_after_add_seconds,
+            after_delete_seconds=settings.scale_down_delay_after_delete_seconds,
+            after_failure_seconds=settings.scale_down_delay_after_failure_seconds,
+            local=settings.scale_down_delay_type_local,
+        ),
+        parallelism=Parallelism(settings.max_scale_down_parallelism, settings.max_drain_parallelism),
+        bounds=_bounds(settings),
+        unready_enabled=settings.scale_down_unready_enabled,
+        ignores_mirror_pods=settings.ignore_mirror_pods_utilization,
+        recheck_seconds=settings.unremovable_node_recheck_timeout_seconds,
+        soft_taints_at_once=settings.max_bulk_soft_taint_count,
+        peak_margin_percent=settings.scale_down_peak_margin_percent,
+    )
+
+
+def _actuation(settings: AutoscalerSettings) -> Actuation:
+    return Actuation(
+        delay_seconds=settings.node_delete_delay_after_taint_seconds,
+        cordons=settings.cordon_node_before_terminating,
+        most_grace_seconds=settings.max_graceful_termination_sec,
+        eviction_seconds=settings.max_pod_eviction_time_seconds,
+        hold_seconds=settings.node_deletion_delay_timeout_seconds,
+        gather_seconds=settings.node_deletion_batcher_interval_seconds,
+        soft_taint_seconds=settings.max_bulk_soft_taint_time_seconds,
+    )
 
 
 def _range(total: str, text: str, name: str, low: int | None, high: int | None) -> Bounds:

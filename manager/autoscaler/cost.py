@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 class Cost:
     """In the price model's currency per hour.
 
-    `by_group` has nodes of no group under the empty name. `idle` is the share of nodes that no pod requests,
-    `reclaimed` what is on offer as Mid and Batch, `avoided` what pods hold of that, which would have been bought
-    otherwise. `unpriced` are the nodes without a price: none of these sums has them in it.
+    `by_node` has the nodes that have a price, `by_group` nodes of no group under the empty name. `idle` is the share of
+    nodes that no pod requests, `reclaimed` what is on offer as Mid and Batch, `avoided` what pods hold of that, which
+    would have been bought otherwise. `unpriced` are the nodes without a price: none of these sums has them in it.
     """
 
     total: float = 0.0
@@ -31,6 +31,7 @@ class Cost:
     reclaimed: float = 0.0
     avoided: float = 0.0
     unpriced: tuple[str, ...] = ()
+    by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
@@ -42,6 +43,7 @@ def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel
     prices = np.full(len(snapshot.nodes), np.nan)
     unpriced: list[str] = []
     by_group: dict[str, float] = {}
+    by_node: dict[str, float] = {}
     for row, node in enumerate(snapshot.nodes):
         if node.state is NodeState.UPCOMING:
             continue
@@ -52,7 +54,7 @@ def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel
         if price is None:
             unpriced.append(node.name)
             continue
-        prices[row] = price
+        prices[row] = by_node[node.name] = price
         group = group_of_node.get(node.name, "")
         by_group[group] = by_group.get(group, 0.0) + price
     counted = ~np.isnan(prices)
@@ -72,6 +74,7 @@ def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel
         ),
         avoided=float((worth[snapshot.placed_kind] * snapshot.placed_count)[held].sum()),
         unpriced=tuple(unpriced),
+        by_node=by_node,
     )
 
 

@@ -4,13 +4,14 @@ import logging
 import sys
 import threading
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from manager.autoscaler import answers
-from manager.autoscaler.rounds import Round
+from manager.autoscaler import answers, staying
+from manager.autoscaler.rounds import Act, Round
 from manager.autoscaler.schemas import Plan
 from shared.errors import InvalidInput
 
@@ -72,16 +73,19 @@ class Journal:
         return [each.brief if brief else msgspec.json.decode(each.line, type=Plan) for each in reversed(noted)]
 
     def note(self, of: Round) -> None:
-        """A round is over."""
+        """A round is over. What the last scan of a group said stands with it, too."""
         with self._lock:
+            if self._latest is not None:
+                of = replace(of, scans=staying.latest_scans(of, self._latest.scans))
             self._latest = of
             ended, before = _end(of), self._ended
             self._ended = ended
-        if not of.incidents and ended == before and not any(act.done for act in of.acts):
+        ways_ended = any(each.stage.is_over for each in of.leaving)
+        if not (of.incidents or ways_ended or ended != before or any(act.done for act in _acts(of))):
             return
         plan = answers.plan(of)
         self._answer = of, plan
-        line = msgspec.json.encode(plan)
+        line = msgspec.json.encode(answers.past(plan))
         with self._lock:
             self._noted.append(_Noted(line, answers.brief(plan)))
             while len(self._noted) > 1 and sum(len(each.line) for each in self._noted) > self._most_bytes:
@@ -107,5 +111,12 @@ def _end(of: Round) -> object:
     """How a round ended, as far as a next one that ends alike is no news."""
     decision = of.decision
     if decision is None:
-        return of.held, of.acts
-    return of.acts, decision.outcome, decision.skipped, tuple((len(each.pods), each.awaiting) for each in decision.left)
+        return of.held, _acts(of)
+    left = tuple((len(each.pods), each.awaiting) for each in decision.left)
+    going = () if of.scale_down is None else tuple(each.node for each in of.scale_down.removals)
+    return _acts(of), decision.outcome, decision.skipped, left, going
+
+
+def _acts(of: Round) -> tuple[Act, ...]:
+    """Without marks that nothing comes of yet."""
+    return tuple(act for act in of.acts if not staying.is_soft(act))

@@ -12,27 +12,32 @@ from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import assessment, execution, metrics, planning, scale_up, status
+from manager.autoscaler import assessment, metrics, planning, scale_up, scanning, status
 from manager.autoscaler import books as bookkeeping
 from manager.autoscaler.announcer import Announcer
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper, taken_over
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.config import Config
 from manager.autoscaler.decisions import Creation, Decision, Increase
+from manager.autoscaler.growth import Growth
 from manager.autoscaler.journal import Journal
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.metrics import Metrics, Theirs
+from manager.autoscaler.metrics_escalator import Named
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.outlook import Memory, OfferedBy
 from manager.autoscaler.planning import Planned
 from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scan_work import Hands
+from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.shrinkage import Shrinkage
 from manager.autoscaler.state import ClusterState
-from manager.autoscaler.watching import Expected, Watching
+from manager.autoscaler.watching import Expected, Peaks, Watching
 from shared.api.core import Pod
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
@@ -76,9 +81,10 @@ class Autoscaler:
         is_leader: Callable[[], bool],
         expected: Expected,
         offered_by: OfferedBy,
+        peaks: Peaks,
         chance: random.Random | None = None,
     ) -> None:
-        """`expected` and `offered_by` are the node side's word on Mid and Batch, see `World` and `planning.plan`.
+        """`expected`, `offered_by` and `peaks` are the node side's word, see `World` and `planning.plan`.
 
         Raises InvalidInput for a cloud that cannot be.
         """
@@ -95,18 +101,40 @@ class Autoscaler:
             client,
             place.namespace,
             expected=expected,
+            peaks=peaks,
             pending=self._woken.set,
             reads_priorities=config.uses_priorities,
+            reads_controllers=config.scales_down,
         )
         named = settings.cloud_provider, settings.cloud_config
+        by_id = {each.cloud_provider_group_name: each for each in config.groups}
+        ours = build.Ours(
+            config.ownership.listed,
+            enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
+            fleets={name: each.aws for name, each in by_id.items()},
+        )
         if place.dry_run:
-            provider = build.read_only(*named, client=client, namespace=place.namespace, clock=clock)
+            provider = build.read_only(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
         else:
-            provider = build.build(*named, client=client, namespace=place.namespace, clock=clock, loops=loops)
+            provider = build.build(
+                *named, client=client, namespace=place.namespace, clock=clock, loops=loops, ours=ours
+            )
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
+        self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
+        self._shrinkage = Shrinkage(
+            client,
+            config,
+            self._watching,
+            self._guard,
+            self._cloud_lock,
+            clock=clock,
+            may_write=self._may_write,
+        )
         self._memory = Memory(config)
         self._books = Bookkeeper(KeptText(client, place.namespace, BOOKS, KEY), self._may_write)
+        self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
+        self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
         self._number = 0
         self._again_seconds: float | None = None
         self._turned_at = clock.monotonic()
@@ -121,7 +149,15 @@ class Autoscaler:
             settings.node_autoprovisioning,
             settings.emit_per_nodegroup_metrics,
         )
-        self._metrics = Metrics(registry, theirs if settings.cluster_autoscaler_metrics else None)
+        escalators = Named(
+            settings.cloud_provider,
+            {each.group.name: each.group.cloud_provider_group_name for each in config.scanned},
+        )
+        self._metrics = Metrics(
+            registry,
+            theirs if settings.cluster_autoscaler_metrics else None,
+            escalators if settings.escalator_metrics else None,
+        )
         self._announcer = Announcer(
             self.journal,
             recorder,
@@ -147,19 +183,24 @@ class Autoscaler:
             raise Unavailable(self._guard.name, "", NOT_LEADING)
         world = self._watching.world(self._clock.now())
         with self._cloud_lock:
-            return planning.plan(
-                replace(world, pods=(*world.pods, *more)),
+            world = replace(world, pods=(*world.pods, *more))
+            made = planning.plan(
+                world,
                 self._guard,
                 self._books.known,
                 config,
                 chance=self._chance,
                 offered_by=self._offered_by,
+                underway=self._shrinkage.underway,
                 dry_run=True,
             ).round
+            return replace(made, scans=scanning.looked(config, world, self._guard.observed))
 
     def start(self) -> None:
         """Works from now on, in threads of its own."""
         self._watching.start(self._loops)
+        if not self._place.dry_run:
+            self._shrinkage.start(self._loops)
         self._loops.start("autoscaler", self.run)
 
     def close(self) -> None:
@@ -201,9 +242,12 @@ class Autoscaler:
         now, begun = self._clock.now(), self._clock.monotonic()
         planned: Planned | None = None
         led, self._leads = self._leads, self._is_leader()
+        leaving = self._shrinkage.begin(now)
         try:
             if not self._leads:
                 self._books.forget()
+                self._scans.forget()
+                self._shrinkage.forget()
                 self._state = ClusterState()
                 made = self._held(now, NOT_LEADING)
             elif missing := self._watching.unsynced():
@@ -213,6 +257,7 @@ class Autoscaler:
             else:
                 planned = self._planned(now)
                 made = planned.round if self._place.dry_run else self._carried_out(planned)
+                made = self._scanned(made, planned)
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
             made = self._held(now, str(error))
@@ -220,6 +265,9 @@ class Autoscaler:
             logger.exception("the round broke down")
             made = self._held(now, f"the round broke down: {error!r}")
         self._state = made.state
+        if made.held:
+            made = replace(made, leaving=leaving)
+        self._shrinkage.remember(made)
         if self._leads or led:
             self._metrics.note(made, () if planned is None else planned.outlook.current.nodes)
             self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
@@ -232,10 +280,13 @@ class Autoscaler:
 
     def _planned(self, now: float) -> Planned:
         remembered = self._books.read(now)
+        if remembered is not None:
+            remembered = self._shrinkage.put_right(remembered)
         world = self._watching.world(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
             observed = self._guard.observe([NodeRef.of(node) for node in world.nodes])
+            self._shrinkage.observed(observed)
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
         known = remembered if remembered is not None else taken_over(observed, self._config, now)
@@ -249,6 +300,8 @@ class Autoscaler:
                 chance=self._chance,
                 memory=self._memory,
                 offered_by=self._offered_by,
+                underway=self._shrinkage.underway,
+                begins=self._shrinkage.begins,
                 dry_run=self._place.dry_run,
             )
         self._metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
@@ -271,6 +324,8 @@ class Autoscaler:
         increased, kept = self._increased(decisions, kept, made.time)
         done += increased
         done += [self._group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
+        self._shrinkage.note(done)
+        done += self._shrinkage.done(planned)
         try:
             self._books.write(kept)
         except HeadroomError as error:
@@ -281,6 +336,21 @@ class Autoscaler:
             further=tuple(decisions[1:]),
             acts=tuple(done),
         )
+
+    def _scanned(self, made: Round, planned: Planned) -> Round:
+        """The round with what became of groups that scale by how full they are, where that is due."""
+        if not self._scans.due_in(made.time):
+            requests = self._books.known.requests
+            found = self._scans.scan(
+                planned.outlook.world,
+                self._hands,
+                made.time,
+                upcoming={name: requests[name].nodes for name in requests},
+            )
+            made = replace(made, scans=found.decisions, acts=(*made.acts, *found.acts))
+        due = self._scans.due_in(made.time)
+        self._again_seconds = due if self._again_seconds is None else min(self._again_seconds, due)
+        return made
 
     def _corrected(self, act: Act) -> Act:
         if act.what is What.DELETE_NODES:
@@ -319,7 +389,7 @@ class Autoscaler:
         return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def _increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:
-        """All increases, noted first and put right in the books afterwards."""
+        """What is to be raised, and what became of it."""
         acts = planning.increases(decisions, self._config)
         wanted = [
             Increase(act.group, act.from_size, act.to_size, act.max_size)
@@ -328,41 +398,13 @@ class Autoscaler:
         ]
         if not wanted:
             return acts, kept
-        noted = kept
-        for each in wanted:
-            noted = bookkeeping.requested(noted, each, now, self._provision_seconds(each.group))
-        try:
-            self._books.write(noted)
-        except HeadroomError as error:
-            logger.error("no scale-up, as it could not be noted first: %s", error)
-            groups = {each.group for each in wanted}
-            return [replace(act, error=str(error)) if _is_asked(act, groups) else act for act in acts], kept
-        kept = noted
-        results = execution.carry_out(wanted, self._increase, parallel=self._config.parallel)
-        errors = {each.increase.group: each.error for each in results}
-        for each in wanted:
-            failure = errors.get(each.group)
-            if each.group not in errors:
-                kept = bookkeeping.withdrawn(kept, each)
-            elif failure is not None:
-                in_doubt = isinstance(failure, Unavailable | InvalidAnswer)
-                times = self._config.backoff
-                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=in_doubt)
-                logger.error("scale-up failed: %s", failure, extra={"group": each.group})
-            else:
-                logger.info("scale-up: %s", each, extra={"group": each.group})
+        errors, kept = self._growth.ask(wanted, kept, now)
         return [
             replace(act, done=errors[act.group] is None, error=str(errors[act.group] or ""))
             if _is_asked(act, errors)
             else act
             for act in acts
         ], kept
-
-    def _increase(self, group: str, delta: int) -> None:
-        with self._cloud_lock:
-            if not self._may_write():
-                raise Refused(self._guard.name, group, NOT_LEADING)
-            self._guard.increase(group, delta)
 
     def _done(self, act: Act, work: Callable[[], object]) -> Act:
         """The act, tried if it may be."""
@@ -380,11 +422,6 @@ class Autoscaler:
     def _backed_off(self, kept: Books, act: Act, now: float) -> Books:
         code = bookkeeping.CLOUD_PROVIDER_ERROR
         return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=code)
-
-    def _provision_seconds(self, group: str) -> float:
-        seen = self._guard.observed.groups.get(group)
-        own = None if seen is None else seen.options.max_node_provision_seconds
-        return self._config.start.provision_seconds if own is None else own
 
     def _may_write(self) -> bool:
         return not self._place.dry_run and self._is_leader()

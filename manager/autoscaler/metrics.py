@@ -1,6 +1,7 @@
 """What the autoscaler sees, decides and does (all under `headroom_autoscaler_`).
 
-`theirs` are Cluster Autoscaler's own names for what it has, too, for dashboards and alerts that exist already.
+`theirs` are Cluster Autoscaler's own names for what it has, too, and `escalators` Escalator's, for dashboards and
+alerts that exist already.
 """
 
 from collections import Counter as Tally
@@ -11,20 +12,23 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler import assessment, limits
+from manager.autoscaler import assessment, limits, metrics_nodes, staying
 from manager.autoscaler.cluster import NodeFacts
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.health import Readiness
 from manager.autoscaler.limits import CPU, MEMORY, Bounds
+from manager.autoscaler.metrics_escalator import Escalators, Named
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
 from manager.autoscaler.state import GroupStatus, Happening, Incident
+from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.waiting import NOT_JUDGED
 
 OURS = "headroom_autoscaler"
 THEIRS = "cluster_autoscaler"
 
-MAIN, SCALE_UP = "main", "scaleUp"  # functions that others may be named beside
+MAIN, SCALE_UP, SCALE_DOWN = "main", "scaleUp", "scaleDown"  # functions that others may be named beside
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 _STATES: Mapping[str, Callable[[Readiness], int]] = {
@@ -51,7 +55,10 @@ class Theirs:
 class Metrics:
     """Counts rounds as they are over; the last one is what the gauges show. For the thread that makes the rounds."""
 
-    def __init__(self, registry: CollectorRegistry, theirs: Theirs | None = None) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, theirs: Theirs | None = None, escalators: Named | None = None
+    ) -> None:
+        """`theirs` and `escalators` are what names of others tell of, None where those are not served."""
         self._ours = _Ours(registry)
         self._theirs: _TheirCounters | None = None
         self._last = _Last()
@@ -59,6 +66,9 @@ class Metrics:
         if theirs is not None:
             self._theirs = _TheirCounters(registry)
             registry.register(_TheirGauges(lambda: self._last, theirs, self._theirs))
+        self._escalators: Escalators | None = None
+        if escalators is not None:
+            self._escalators = Escalators(registry, escalators, lambda: (self._last.made, self._last.scans))
 
     def note(self, made: Round, nodes: Sequence[NodeFacts] = ()) -> None:
         """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up).
@@ -70,14 +80,22 @@ class Metrics:
         active = {MAIN: made.time}
         if any(act.done and act.what in (What.INCREASE, What.CREATE_GROUP) for act in made.acts):
             active[SCALE_UP] = made.time
+        if any(act.done and act.what is What.REMOVE_NODES for act in made.acts):
+            active[SCALE_DOWN] = made.time
         usage: Tally[str] = Tally()
         if self._theirs is not None:
             for node in nodes:
                 usage.update(limits.usage_of(node.capacity))
-        self._last = _Last(made, {**self._last.active, **active}, usage)
+        last = self._last
+        decided = made.scale_down
+        if decided is None and made.state.groups:  # none goes in a round that has groups grow, and all stays known
+            decided = last.scale_down
+        self._last = _Last(made, {**last.active, **active}, usage, decided, staying.latest_scans(made, last.scans))
         self._ours.note(made)
         if self._theirs is not None:
             self._theirs.note(made)
+        if self._escalators is not None:
+            self._escalators.note(made)
 
     def took(self, function: str, seconds: float) -> None:
         """What one step of a round took."""
@@ -91,6 +109,8 @@ class _Last:
     made: Round | None = None
     active: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
+    scale_down: ScaleDown | None = None
+    scans: tuple[Scan, ...] = ()
 
 
 class _Ours:
@@ -111,8 +131,10 @@ class _Ours:
         self._created = counter("groups_created", "Groups that were created")
         self._deleted = counter("groups_deleted", "Groups that were deleted")
         self._failures = counter("failures", "Nodes that failed to come, by reason", "reason")
+        self._nodes = metrics_nodes.Ours(OURS, registry)
 
     def note(self, made: Round) -> None:
+        self._nodes.note(made)
         self._rounds.labels("held" if made.held else "decided").inc()
         for decision in (made.decision, *made.further):
             if decision is not None:
@@ -164,6 +186,7 @@ class _Gauges(Collector):
         yield _pending(made)
         yield from _cluster(made)
         yield from _groups(made)
+        yield from metrics_nodes.ours(_family, made, last.scale_down, last.scans)
 
 
 def _costs(made: Round) -> Iterator[Metric]:
@@ -258,10 +281,12 @@ class _TheirCounters:
         self._created = counter("created_node_groups", "Number of node groups created", "group_type")
         self._deleted = counter("deleted_node_groups", "Number of node groups deleted", "group_type")
         # These two are counters whose names do not end as such, which this library's own cannot be.
-        self.skipped: Tally[str] = Tally()
+        self.skipped: Tally[tuple[str, str]] = Tally()
         self.removed = 0
+        self._nodes = metrics_nodes.Theirs(THEIRS, registry)
 
     def note(self, made: Round) -> None:
+        self._nodes.note(made)
         for act in made.acts:
             if act.error:
                 self._errors.labels("cloudProviderError").inc()
@@ -286,7 +311,9 @@ class _TheirCounters:
                 self._failed_nodes.labels(incident.error.code).inc(incident.nodes)
         for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
             if made.decision is not None and any(_exceeds(each.reason, resource) for each in made.decision.skipped):
-                self.skipped[reason] += 1
+                self.skipped["up", reason] += 1
+            if resource in metrics_nodes.below_limits(made):
+                self.skipped["down", reason] += 1
 
 
 class _TheirGauges(Collector):
@@ -340,11 +367,12 @@ class _TheirGauges(Collector):
         skipped = _their_family(
             "skipped_scale_events_count", "Count of scaling events skipped for a limit", "direction", "reason"
         )
-        for reason, count in sorted(self._counters.skipped.items()):
-            skipped.add_metric(["up", reason], count)
+        for (direction, reason), count in sorted(self._counters.skipped.items()):
+            skipped.add_metric([direction, reason], count)
         yield skipped
         removed = "Number of unregistered nodes removed by CA"
         yield _their("old_unregistered_nodes_removed_count", removed, self._counters.removed)
+        yield from metrics_nodes.theirs(_their_family, made, last.scale_down)
         if configured.per_group:
             yield from _their_groups(state.groups)
 

@@ -18,6 +18,8 @@ node_groups:
 
 Escalator's further keys have Escalator's meaning. Keys that nobody knows are passed by with a warning, as Escalator's
 own samples carry some that have died. Scale-up for pending pods is about the groups whose policy says so.
+In a group of policy both, min_nodes and max_nodes take the place of the cloud's bounds for either way to grow; nodes
+leave it by the rules of utilization alone.
 
 What `utilization` needs of a group is judged by `problems`, in Escalator's words.
 """
@@ -131,6 +133,11 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     def takes_pending_pods(self) -> bool:
         """Whether scale-up is about it."""
         return self.policy is not Policy.UTILIZATION
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether it scales by how full its nodes are."""
+        return self.policy is not Policy.PENDING_PODS
 
     @property
     def bounds(self) -> SizeBounds | None:
@@ -324,7 +331,7 @@ def _refusals(groups: tuple[NodeGroup, ...], file: str, provider: str) -> Iterat
                 yield refused(field, "a number of nodes is not negative")
         if group.bounds is not None and group.min_nodes > group.max_nodes:
             yield refused("min_nodes", f"above max_nodes {group.max_nodes}")
-        if group.provider and group.provider != provider and group.takes_pending_pods:
+        if group.provider and group.provider != provider:
             yield refused("provider", f"the cloud provider is {provider}")
 
 

@@ -15,6 +15,7 @@ from manager.autoscaler import (
     podclasses,
     salvo,
     scale_up,
+    shrinking,
     templates,
     waiting,
 )
@@ -33,6 +34,7 @@ from manager.autoscaler.options import TimeLimits
 from manager.autoscaler.outlook import Cloud, Memory, OfferedBy, Outlook, nothing, or_none
 from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_up import Settings, Situation
 from manager.autoscaler.waiting import Waiting
 from manager.autoscaler.world import World
@@ -49,7 +51,8 @@ EMPTY = "created here, and empty"
 class Planned:
     """A round of which nothing is done yet, with what doing it takes. `books` are to be kept before anything is done.
 
-    `again_seconds` is when the next round is due, where that is known better than by the scan interval.
+    `again_seconds` is when the next round is due, where that is known better than by the scan interval. `abandoned`
+    are nodes whose marks are to be taken off, as nobody deletes them.
     """
 
     round: Round
@@ -57,6 +60,7 @@ class Planned:
     settings: Settings
     outlook: Outlook
     again_seconds: float | None = None
+    abandoned: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -73,10 +77,15 @@ def plan(
     chance: random.Random,
     memory: Memory | None = None,
     offered_by: OfferedBy | None = None,
+    underway: Underway | None = None,
+    begins: bool = False,
     dry_run: bool = False,
 ) -> Planned:
-    """`offered_by` is asked what Mid and Batch a new, empty Node will offer. Raises ProviderError."""
-    memory = memory or Memory(config)
+    """`offered_by` is asked what Mid and Batch a new, empty Node will offer. It `begins` with who leads from now on.
+
+    Raises ProviderError.
+    """
+    memory, underway = memory or Memory(config), underway or Underway()
     gpus = or_none(cloud.gpus) or Gpus()
     startup = (*templates.STARTUP_TAINT_PREFIXES, *sorted(config.taints.startup))
     node_rules = StateRules(world.now, config.start.startup_seconds, startup, gpus.label, GPU_RESOURCES)
@@ -113,16 +122,28 @@ def plan(
         acts=assessed.corrections,
         incidents=assessed.incidents,
         dry_run=dry_run,
+        leaving=underway.leaving,
     )
     if not held:
-        made = _decided(made, waits, outlook, settings, chance)
+        made = _decided(made, waits, outlook, settings, chance, underway)
     made = replace(made, unread={**made.unread, **outlook.unread})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    return Planned(made, assessed.books, settings, outlook, again)
+    abandoned = shrinking.abandoned(outlook, underway, begins=begins)
+    return Planned(made, assessed.books, settings, outlook, again, abandoned)
 
 
-def _decided(made: Round, waits: Waiting, outlook: Outlook, settings: Settings, chance: random.Random) -> Round:
-    """The round with its decision, or all of a salvo, and what is to be done about them."""
+def _decided(
+    made: Round,
+    waits: Waiting,
+    outlook: Outlook,
+    settings: Settings,
+    chance: random.Random,
+    underway: Underway,
+) -> Round:
+    """The round with its decision, or all of a salvo, and what is to be done about them.
+
+    A round in which pods have groups grow takes no node away.
+    """
     world, observed = outlook.world, outlook.cloud.observed
     classified = podclasses.classify(waits.pods, world.surroundings)
     groups_of = observed.group_of_node
@@ -142,13 +163,22 @@ def _decided(made: Round, waits: Waiting, outlook: Outlook, settings: Settings, 
     decisions = _followed(situation, outlook, settings, chance)
     acts = [*made.acts, *_creations(decisions, outlook.config), *increases(decisions, outlook.config)]
     acts += _deletions(outlook, {act.group for act in acts})
+    scale_down = None
+    if outlook.config.scales_down and not any(_is_growth(decision) for decision in decisions):
+        scale_down = shrinking.decide(outlook, situation, underway, settings.estimates.gpu_label)
+        acts += shrinking.acts(scale_down, outlook)
     return replace(
         made,
+        scale_down=scale_down,
         decision=decisions[0],
         further=tuple(decisions[1:]),
         acts=tuple(acts),
         unread={**made.unread, **classified.refused},
     )
+
+
+def _is_growth(decision: Decision) -> bool:
+    return decision.outcome is Outcome.GROW and not decision.advice
 
 
 def _followed(situation: Situation, outlook: Outlook, settings: Settings, chance: random.Random) -> list[Decision]:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.decisions import Decision
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.scale_down import verdict
+from manager.autoscaler.scale_down.leaving import Leaving
 from manager.autoscaler.state import ClusterState, Incident
+from manager.autoscaler.utilization import decisions as utilization
 from shared.errors import InvalidInput
 
 
@@ -22,11 +25,15 @@ class What(enum.StrEnum):
     DELETE_NODES = "delete nodes"
     CREATE_GROUP = "create group"
     DELETE_GROUP = "delete group"
+    REMOVE_NODES = "remove nodes"  # registered ones that the cluster can do without, drained first where need be
+    TAINT = "taint"
+    UNTAINT = "untaint"
 
 
 @dataclass(frozen=True)
 class Act:
-    """One thing to do, and what became of it. `nodes` are those to delete, by provider id; sizes are targets.
+    """One thing to do, and what became of it. Sizes are targets. `nodes` are those it is about: machines to delete by
+    provider id, registered Nodes by name. A removal is done when it has begun; how it goes on is in `Round.leaving`.
 
     It was not tried where `done` is False and `error` is empty: its group's mode, a dry run, or an error before it.
     """
@@ -49,6 +56,8 @@ class Round:
 
     `held` says why nothing was decided, and is empty when something was. `aside` are pending pods that the round is not
     about, each with the reason; `unread` objects that could not be read. `incidents` happened since the round before.
+    `scale_down` has a verdict on every node, None where none was looked at; `leaving` are nodes on their way out, and
+    those whose way ended since the round before; `scans` what was decided about groups by how full they are.
     """
 
     number: int
@@ -63,3 +72,6 @@ class Round:
     dry_run: bool = False
     further: tuple[Decision, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    scale_down: verdict.Decision | None = None
+    leaving: tuple[Leaving, ...] = ()
+    scans: tuple[utilization.Decision, ...] = ()

@@ -11,18 +11,19 @@ from fastapi.concurrency import run_in_threadpool
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import answers, config, podfacts
+from manager.autoscaler import answers, answers_nodes, config, podfacts
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
 from manager.autoscaler.journal import Journal
 from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.schemas import Decisions, Groups, Plan
+from manager.autoscaler.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web, yaml_file
 from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared
-from shared.errors import MAX_SHOWN_VALUE, InvalidInput
+from shared.errors import MAX_SHOWN_VALUE, InvalidInput, shown
 
 MAX_BODY_BYTES = 8 << 20
 MOST_PODS = 100_000  # of one question
@@ -106,6 +107,24 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         if latest is not None and brief:
             latest = answers.brief(latest)
         return _json(Decisions(latest, journal.rounds(limit, brief=brief)))
+
+    @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
+    def nodes() -> Response:
+        return _json(answers_nodes.nodes(journal.plan()))
+
+    @routes.get(
+        "/autoscaler/nodes/{name}",
+        summary="Why one node is still here, and where its pods would go",
+        response_model=NodeLeft,
+        responses={404: {"description": "There is no word on such a node"}},
+    )
+    def node(name: str) -> Response:
+        latest = journal.latest
+        found = None if latest is None else answers_nodes.node(latest, name)
+        if found is None:
+            why = f": {latest.held}" if latest is not None and latest.held else ""
+            raise HTTPException(404, f"there is no word on Node {shown(name)}{why}")
+        return _json(found)
 
     @routes.post(
         "/plan",

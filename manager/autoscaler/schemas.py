@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from manager.autoscaler.schemas_nodes import LeavingRow, ScaleDownRow, ScanRow
+
 
 @dataclass(frozen=True)
 class DecisionRow:
     """One thing to do with a group. `nodes` says by how many its target changes, `node_names` which go.
 
-    `cost_per_hour` is what its new nodes add (null: unknown). With `done` false and no `error` it was not tried: a dry
-    run, or the mode of its group.
+    `cost_per_hour` is what its new nodes add, or with a minus what those cost that go (null: unknown). With `done`
+    false and no `error` it was not tried: a dry run, or the mode of its group.
     """
 
     what: str
@@ -212,7 +214,7 @@ class CostRow:
     the sums, and `unpriced_nodes` names the first of them.
 
     `idle` is the share of nodes that no pod requests, `reclaimed` what is on offer as Mid and Batch, `avoided` what
-    pods hold of that. `added` is what the decisions add (null: one of them has no price).
+    pods hold of that. `added` is what the decisions add, less what they save (null: one of them has no price).
     """
 
     total: float
@@ -232,7 +234,9 @@ class Plan:
     `options` stand in the order of their ranks, the best first. `outcome` says how it ended; `held` why nothing was
     decided, and is empty when something was. With `advice` the decision would have groups grow that are only
     recommended: nothing of it is done, and `further` is what is done without them. `preferred_cpu_milli` is the size of
-    machine that suits the cluster best, `incidents` have happened since the round before.
+    machine that suits the cluster best, `incidents` have happened since the round before. `scale_down` says why every
+    node is still here (null: there is no word on any), `leaving` are nodes on their way out, and `scans` say of groups
+    that scale by utilization how full they are.
     """
 
     round: int
@@ -255,12 +259,15 @@ class Plan:
     preferred_cpu_milli: int | None
     incidents: list[IncidentRow]
     unread: list[UnreadRow]
+    scale_down: ScaleDownRow | None
+    leaving: list[LeavingRow]
+    scans: list[ScanRow]
 
 
 @dataclass(frozen=True)
 class Decisions:
     """`latest` is the last round (null: there was none yet), `rounds` those that did or changed something, the newest
-    first. Where only what is brief was wanted, lists of pods are cut, and `count` says how many there are.
+    first. Where only what is brief was wanted, lists of pods and nodes are cut, and `count` says how many there are.
     """
 
     latest: Plan | None

@@ -18,9 +18,9 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Without a `cloud_provider` there is no autoscaler, and nothing else here means anything."""
 
     cloud_provider: Annotated[
-        str, Meta(description="where nodes come from: simulated, externalgrpc; empty: there is no autoscaler")
+        str, Meta(description="where nodes come from: simulated, externalgrpc, aws; empty: there is no autoscaler")
     ] = ""
-    cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration")] = ""
+    cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration; aws needs none")] = ""
     cloud_provider_timeout_seconds: Annotated[
         float, Meta(gt=0, le=_MOST_SECONDS, description="how long one question to the cloud may take")
     ] = 30.0
@@ -105,6 +105,14 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     frequent_loops_enabled: Annotated[
         bool, Meta(description="begin a round at once when a pod turns unschedulable, and after one that did something")
     ] = True
+    utilization_scan_interval_seconds: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=_MOST_SECONDS,
+            description="between two scans of the groups that scale by how full their nodes are",
+        ),
+    ] = 60.0
     scale_up_from_zero: Annotated[bool, Meta(description="act also while no node is ready")] = True
     new_pod_scale_up_delay_seconds: Annotated[
         float, Meta(ge=0, description="how old a pod has to be to count; its annotation may ask for more")
@@ -171,6 +179,87 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         float, Meta(gt=0, description="after the last failure, when a group begins anew")
     ] = 10800.0
 
+    scale_down_enabled: Annotated[bool, Meta(description="take away nodes that the cluster can do without")] = True
+    scale_down_unready_enabled: Annotated[bool, Meta(description="also those that are unready")] = True
+    scale_down_delay_after_add_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="no node goes for so long after nodes were added")
+    ] = 600.0
+    scale_down_delay_after_delete_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="no node goes for so long after nodes were deleted")
+    ] = 0.0
+    scale_down_delay_after_failure_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="no node goes for so long after a deletion failed")
+    ] = 180.0
+    scale_down_delay_type_local: Annotated[
+        bool, Meta(description="these delays hold for the one group in which it happened")
+    ] = False
+    scale_down_unneeded_time_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="how long a node has to be unneeded before it goes")
+    ] = 600.0
+    scale_down_unready_time_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="the same of an unready one")
+    ] = 1200.0
+    scale_down_utilization_threshold: Annotated[
+        float, Meta(ge=0, le=1, description="share of cpu or memory requested, above which a node is needed")
+    ] = 0.5
+    scale_down_gpu_utilization_threshold: Annotated[
+        float, Meta(ge=0, le=1, description="share of GPUs requested, above which a node that has some is needed")
+    ] = 0.5
+    ignore_daemonsets_utilization: Annotated[bool, Meta(description="leave DaemonSets' pods out of it")] = False
+    ignore_mirror_pods_utilization: Annotated[bool, Meta(description="leave mirror pods out of it")] = False
+    scale_down_peaks: Annotated[
+        bool,
+        Meta(
+            description="a node goes only if the others hold what is predicted of its pods, too; without a NodeMetric "
+            "in the cluster, peaks do not count"
+        ),
+    ] = True
+    scale_down_peak_margin_percent: Annotated[
+        int, Meta(ge=0, le=100, description="of a node that is kept free above its predicted peak")
+    ] = 10
+    max_scale_down_parallelism: Annotated[int, Meta(ge=0, description="nodes on their way out at one time")] = 10
+    max_drain_parallelism: Annotated[int, Meta(ge=0, description="those of them with pods to evict")] = 1
+    unremovable_node_recheck_timeout_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="after which a node that could not go is tried again")
+    ] = 300.0
+    skip_nodes_with_system_pods: Annotated[
+        bool, Meta(description="keep nodes with pods of kube-system that no disruption budget is about")
+    ] = True
+    blocking_system_pod_distruption_timeout_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="age after which such a pod keeps its node no more")
+    ] = 3600.0
+    skip_nodes_with_local_storage: Annotated[
+        bool, Meta(description="keep nodes with pods that have volumes on their disk")
+    ] = True
+    skip_nodes_with_custom_controller_pods: Annotated[
+        bool, Meta(description="keep nodes with pods of controllers other than Kubernetes' own")
+    ] = True
+    min_replica_count: Annotated[
+        int, Meta(ge=0, description="keep nodes with pods of a ReplicaSet of fewer replicas")
+    ] = 0
+    node_delete_delay_after_taint_seconds: Annotated[
+        float, Meta(ge=0, le=600, description="between marking a node and draining it, for the scheduler to see")
+    ] = 5.0
+    cordon_node_before_terminating: Annotated[bool, Meta(description="cordon a node that goes, too")] = True
+    max_graceful_termination_sec: Annotated[
+        int, Meta(ge=0, le=86_400, description="seconds that an evicted pod is given at most")
+    ] = 600
+    max_pod_eviction_time_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="how long an eviction that is refused is tried again")
+    ] = 120.0
+    node_deletion_delay_timeout_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="how long a node may ask by annotations to be kept")
+    ] = 120.0
+    node_deletion_batcher_interval_seconds: Annotated[
+        float, Meta(ge=0, le=600, description="how long nodes of a group are gathered to be deleted together")
+    ] = 0.0
+    max_bulk_soft_taint_count: Annotated[
+        int, Meta(ge=0, description="nodes marked as likely to go, or no longer, in one round at most; 0: never")
+    ] = 10
+    max_bulk_soft_taint_time_seconds: Annotated[
+        float, Meta(ge=0, le=600, description="how long that may take in one round")
+    ] = 3.0
+
     write_status_configmap: Annotated[bool, Meta(description="keep the status ConfigMap")] = True
     status_config_map_name: Annotated[str, Meta(min_length=1, description="name of the status ConfigMap")] = (
         "cluster-autoscaler-status"
@@ -179,5 +268,8 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         bool, Meta(description="serve Cluster Autoscaler's metrics, too, under their own names")
     ] = False
     emit_per_nodegroup_metrics: Annotated[bool, Meta(description="those of each group among them")] = False
+    escalator_metrics: Annotated[
+        bool, Meta(description="serve Escalator's metrics of groups that scale by how full they are, under its names")
+    ] = False
     decisions_kept: Annotated[int, Meta(ge=1, description="how many past decisions are kept to be asked for")] = 100
     decisions_log: Annotated[str, Meta(description="file for a JSON line of each decision; -: standard output")] = ""

@@ -4,6 +4,7 @@ It also says since when each part is as it is. Whoever starts anew reads that fr
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable
 from typing import TypedDict
 
@@ -25,7 +26,7 @@ CUT = "<truncated>"
 INITIALIZING, RUNNING = "Initializing", "Running"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 IN_PROGRESS, NO_ACTIVITY, BACKOFF = "InProgress", "NoActivity", "Backoff"
-NO_CANDIDATES = "NoCandidates"
+NO_CANDIDATES, CANDIDATES = "NoCandidates", "CandidatesPresent"
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -112,6 +113,8 @@ def of(made: Round, before: Status | None = None) -> Status:
     known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
     wide = before.cluster_wide if before is not None else None
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
+    unneeded = () if made.scale_down is None else made.scale_down.unneeded
+    candidates = Counter(made.scale_down.verdicts[node].group for node in unneeded) if made.scale_down else Counter()
     return Status(
         go_time(made.time),
         RUNNING,
@@ -122,9 +125,11 @@ def of(made: Round, before: Status | None = None) -> Status:
                 **_since(HEALTHY if state.healthy else UNHEALTHY, wide.health if wide else None, probed),
             ),
             ScaleUp(**_since(IN_PROGRESS if growing else NO_ACTIVITY, wide.scale_up if wide else None, probed)),
-            ScaleDown(**_since(NO_CANDIDATES, wide.scale_down if wide else None, probed)),
+            _shrinking(candidates.total(), wide.scale_down if wide else None, probed),
         ),
-        node_groups=tuple(_entry(state.groups[name], known.get(name), probed) for name in sorted(state.groups)),
+        node_groups=tuple(
+            _entry(state.groups[name], candidates[name], known.get(name), probed) for name in sorted(state.groups)
+        ),
     )
 
 
@@ -187,7 +192,11 @@ def _counts(found: Readiness) -> NodeCounts:
     return NodeCounts(registered, found.long_unregistered, found.unregistered)
 
 
-def _entry(group: GroupStatus, before: GroupEntry | None, probed: str) -> GroupEntry:
+def _shrinking(candidates: int, before: Part | None, probed: str) -> ScaleDown:
+    return ScaleDown(candidates=candidates, **_since(CANDIDATES if candidates else NO_CANDIDATES, before, probed))
+
+
+def _entry(group: GroupStatus, candidates: int, before: GroupEntry | None, probed: str) -> GroupEntry:
     backoff = group.backoff
     if group.request is not None or group.upcoming:
         growing = IN_PROGRESS
@@ -206,5 +215,5 @@ def _entry(group: GroupStatus, before: GroupEntry | None, probed: str) -> GroupE
             **_since(HEALTHY if group.healthy else UNHEALTHY, before.health if before else None, probed),
         ),
         ScaleUp(backoff_info=info, **_since(growing, before.scale_up if before else None, probed)),
-        ScaleDown(**_since(NO_CANDIDATES, before.scale_down if before else None, probed)),
+        _shrinking(candidates, before.scale_down if before else None, probed),
     )

@@ -1,6 +1,7 @@
 """What Kubernetes Events tell of a round, in Cluster Autoscaler's words where it has any.
 
-Those about pods stand on the pods, all others on the status ConfigMap. A dry run tells nothing.
+Those about pods stand on the pods, those about a node that goes on the node, all others on the status ConfigMap. A dry
+run tells nothing.
 """
 
 import itertools
@@ -8,17 +9,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from manager.autoscaler import assessment
+from manager.autoscaler import assessment, telling_nodes
 from manager.autoscaler.decisions import Decision, Outcome
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.state import Happening, Incident
+from manager.autoscaler.telling_nodes import Said
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
 RECOMMENDED = "RecommendedScaleUp"  # ours: a group that is only advised on would have grown
+RECOMMENDED_DOWN = "RecommendedScaleDown"  # ours: the same of nodes that would go
 RECOMMENDED_CLEANUP = "RecommendedCleanup"  # ours: the same of what would have been put right
 
 MOST_TOLD = 200  # pods by reason and round; a recorder lets no more through, and tells the others in later rounds
@@ -34,9 +37,16 @@ class Told(NamedTuple):
 
 
 def events(
-    made: Round, status: ObjectRef, *, uids: Mapping[str, str] | None = None, max_nodes_total: int = 0
+    made: Round,
+    status: ObjectRef,
+    *,
+    uids: Mapping[str, str] | None = None,
+    max_nodes_total: int = 0,
+    before: Round | None = None,
 ) -> list[Told]:
-    """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name"."""
+    """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name";
+    `before` is the round that was told last.
+    """
     if made.dry_run:
         return []
     told = [Told(status, *each) for each in _of_cluster(made, max_nodes_total)]
@@ -45,13 +55,18 @@ def events(
             Told(_pod(key, uids or {}), NORMAL, reason, message)
             for key, reason, message in _of_pods(made, made.decision)
         ]
+    for going, stage in telling_nodes.changed(made.leaving, before.leaving if before is not None else ()):
+        told += [Told(status, *each) for each in telling_nodes.on_status(going)]
+        node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
+        told += [Told(node, *each) for each in telling_nodes.on_node(going, stage)]
+        told += [
+            Told(_pod(key, {}), NORMAL, reason, message)
+            for key, reason, message in itertools.islice(telling_nodes.on_pods(going), MOST_TOLD)
+        ]
     return told
 
 
-_Said = tuple[Literal["Normal", "Warning"], str, str]
-
-
-def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[_Said]:
+def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[Said]:
     if not made.state.healthy:
         yield WARNING, "ClusterUnhealthy", f"Cluster is unhealthy: {made.held}" if made.held else "Cluster is unhealthy"
     for incident in made.incidents:
@@ -59,16 +74,24 @@ def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[_Said]:
     for act in made.acts:
         if act.done or act.error:
             yield from _of_act(act)
+            yield from telling_nodes.of_act(act, made)
         elif act.mode is Mode.RECOMMEND:
-            yield NORMAL, RECOMMENDED if act.what in _GROWING else RECOMMENDED_CLEANUP, _advice(act)
+            is_scanned = telling_nodes.is_scanned(act, made)
+            reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(act.what, RECOMMENDED_CLEANUP)
+            for text in (*_advice(act), *telling_nodes.advice(act, made)):
+                yield NORMAL, reason, text
     if made.decision is not None and made.decision.outcome is Outcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
 
 _GROWING = frozenset({What.INCREASE, What.CREATE_GROUP})
+_RECOMMENDED = {
+    **dict.fromkeys((*_GROWING, What.UNTAINT), RECOMMENDED),
+    **dict.fromkeys((What.REMOVE_NODES, What.TAINT), RECOMMENDED_DOWN),
+}
 
 
-def _of_incident(incident: Incident) -> Iterator[_Said]:
+def _of_incident(incident: Incident) -> Iterator[Said]:
     group = incident.group
     match incident.what:
         case Happening.TIMED_OUT:
@@ -80,7 +103,7 @@ def _of_incident(incident: Incident) -> Iterator[_Said]:
             yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
 
 
-def _of_act(act: Act) -> Iterator[_Said]:
+def _of_act(act: Act) -> Iterator[Said]:
     group, error = act.group, act.error
     sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
     match act.what:
@@ -118,19 +141,19 @@ def _of_act(act: Act) -> Iterator[_Said]:
             yield WARNING, "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize", failed
 
 
-def _advice(act: Act) -> str:
+def _advice(act: Act) -> Iterator[str]:
     match act.what:
         case What.INCREASE:
             sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
-            return f"Scale-up: group {act.group} size would be set to {sizes}"
+            yield f"Scale-up: group {act.group} size would be set to {sizes}"
         case What.CREATE_GROUP:
-            return f"NodeAutoprovisioning: node group {act.group} would be created"
+            yield f"NodeAutoprovisioning: node group {act.group} would be created"
         case What.DELETE_GROUP:
-            return f"NodeAutoprovisioning: node group {act.group} would be removed"
+            yield f"NodeAutoprovisioning: node group {act.group} would be removed"
         case What.DECREASE_TARGET:
-            return f"group {act.group} size would be set to {act.to_size} instead of {act.from_size}: {act.reason}"
+            yield f"group {act.group} size would be set to {act.to_size} instead of {act.from_size}: {act.reason}"
         case What.DELETE_NODES:
-            return f"nodes {', '.join(act.nodes)} of group {act.group} would be removed: {act.reason}"
+            yield f"nodes {', '.join(act.nodes)} of group {act.group} would be removed: {act.reason}"
 
 
 def _of_pods(made: Round, decision: Decision) -> Iterator[tuple[str, str, str]]:

@@ -1,6 +1,6 @@
 """What of the cluster decisions are made from, kept current by informers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,7 +8,11 @@ from msgspec.structs import replace
 from manager.autoscaler import waiting
 from manager.autoscaler.expander import priority
 from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.scale_down import residents
+from manager.autoscaler.scale_down.drain import Controller
+from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.world import World
+from manager.node_peaks import NodePeaks
 from shared.api.core import (
     ConfigMap,
     DaemonSet,
@@ -19,28 +23,35 @@ from shared.api.core import (
     Pod,
     PodStatus,
 )
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from shared.kube.client import Client
 from shared.kube.informer import Change, Informer, Kept
 from shared.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
+    JOBS,
     NAMESPACES,
     NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
+    PODDISRUPTIONBUDGETS,
     PODS,
+    REPLICASETS,
+    STATEFULSETS,
 )
 from shared.quantity import Amounts
 from shared.telemetry import Loops
 
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
+Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
 
 class Watching:
     """Safe to read from any thread, once everything is synced.
 
-    `expected` says what these nodes will put on offer beside what they do, `pending` is called when a pod has turned
-    unschedulable. The priority expander's ConfigMap is only followed with `reads_priorities`.
+    `expected` says what these nodes will put on offer beside what they do, `peaks` what they are predicted to need;
+    `pending` is called when a pod has turned unschedulable. The priority expander's ConfigMap is only followed with
+    `reads_priorities`, what decides whether pods may be evicted only with `reads_controllers`.
     """
 
     def __init__(
@@ -49,10 +60,13 @@ class Watching:
         namespace: str,
         *,
         expected: Expected,
+        peaks: Peaks,
         pending: Callable[[], None],
         reads_priorities: bool = False,
+        reads_controllers: bool = False,
     ) -> None:
         self._expected = expected
+        self._peaks = peaks
         self._pending = pending
         self._nodes = Informer(client, NODES, Node)
         self._pods = Informer(client, PODS, Kept(Pod, _slim), on_change=self._pod)
@@ -74,6 +88,17 @@ class Watching:
             name = f"metadata.name={priority.CONFIG_MAP}"
             self._priorities = Informer(client, CONFIGMAPS, ConfigMap, namespace=namespace, field_selector=name)
             self._informers["configmaps"] = self._priorities
+        self._budgets: Informer[PodDisruptionBudget] | None = None
+        self._controllers: list[Informer[Controller]] = []
+        if reads_controllers:
+            self._budgets = self._informers["poddisruptionbudgets"] = Informer(
+                client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
+            )
+            replica_sets = Informer(client, REPLICASETS, Kept(ReplicaSet, residents.replica_set))
+            stateful_sets = Informer(client, STATEFULSETS, Kept(StatefulSet, residents.stateful_set))
+            jobs = Informer(client, JOBS, Kept(Job, residents.job))
+            self._controllers = [replica_sets, stateful_sets, jobs]
+            self._informers |= {"replicasets": replica_sets, "statefulsets": stateful_sets, "jobs": jobs}
 
     def start(self, loops: Loops) -> None:
         """Follows the cluster until the loops end."""
@@ -113,7 +138,32 @@ class Watching:
             ),
             expected=self._expected(nodes),
             priorities=self._prioritised(),
+            controllers=self.controllers(),
+            budgets=self.budgets(),
+            peaks=self._peaks(nodes),
         )
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pods_on(self, nodes: Container[str]) -> dict[str, list[Pod]]:
+        """The pods of these nodes, by node."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self._pods.values():
+            if pod.spec.node_name in nodes:
+                found.setdefault(pod.spec.node_name, []).append(pod)
+        return found
+
+    def controllers(self) -> Controllers | None:
+        """Who makes pods again, as far as that is followed."""
+        if not self._controllers:
+            return None
+        followed = (each for informer in self._controllers for each in informer.values())
+        daemon_sets = map(residents.daemon_set, self._daemon_sets.values())
+        return {each.key: each for each in (*followed, *daemon_sets)}
+
+    def budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        return () if self._budgets is None else tuple(self._budgets.values())
 
     def _prioritised(self) -> str | None:
         found = None if self._priorities is None else self._priorities.get(self._priorities_key)

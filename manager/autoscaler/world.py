@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.scale_down.residents import Controllers
+from manager.node_peaks import NodePeaks
 from shared.api.core import DaemonSet, Node, Pod
+from shared.api.workloads import PodDisruptionBudget
 from shared.quantity import Amounts
 
 
@@ -15,6 +18,9 @@ class World:
     `stable_since` says, by node, when its readiness last changed, where that is not what the node itself says;
     `expected` what its next report will put on offer, Mid and Batch, beside what it offers already; `priorities` is the
     text of the priority expander's ConfigMap, None without.
+
+    `controllers` are those there are, and None where nobody looked, so that all count as there; `peaks` is by node, of
+    those of which something can be predicted, and None where nothing reports at all.
     """
 
     now: float
@@ -25,3 +31,6 @@ class World:
     stable_since: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, Amounts] = field(default_factory=dict)
     priorities: str | None = None
+    controllers: Controllers | None = None
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    peaks: Mapping[str, NodePeaks] | None = None

@@ -6,6 +6,7 @@ const MAX_OPTIONS = 30;
 const MAX_HISTORY = 12;
 const MAX_NAMES = 3;
 const MAX_REASONS = 12;
+const SOFT = new Set(["likely to go", "needed again"]); // reasons of marks that nothing comes of yet
 
 const dollars = value => value === null ? "unknown"
   : `$${value.toFixed(Math.abs(value) < 1 ? 4 : 2).replace(/(\.\d\d+?)0+$/, "$1")}`;
@@ -148,6 +149,71 @@ const drawOptions = (plan, isLatest) => {
   ].join("; ") + ".";
 };
 
+const share = value => value === null ? "" : `${trimmed(100 * value, 1)} %`;
+const percent = value => value === null ? "unknown" : `${trimmed(value, 1)} %`;
+
+const drawLeaving = rows => drawTable("leaving", [
+  ["On its way out", "wide", row => row.node],
+  ["Group", "", row => row.group],
+  ["Why", "", row => row.kind],
+  ["Stage", "", row => row.error ? element("span", "bad-text", row.stage) : row.stage],
+  ["Since", "", row => moment(row.since)],
+  ["Waits for", "reasons", row => row.error || listed(row.waits_for)],
+], rows);
+
+const couldGo = row => ["goes", "unneeded"].includes(row.standing);
+
+const drawStaying = of => {
+  const none = { goes: 0, unneeded: 0, cooldown: "", savable_per_hour: null, stay: [], nodes: [] };
+  const found = of || none;
+  const count = found.goes + found.unneeded;
+  const rows = found.nodes.filter(couldGo);
+  const first = rows.length < count ? `; the first ${rows.length}` : "";
+  const saved = found.savable_per_hour ? `, ${dollars(found.savable_per_hour)}/h` : "";
+  byId("staying-title").textContent = `Nodes that could go: ${count || "none"}${count ? `, ${found.goes || "none"} of them now${saved}${first}` : ""}`;
+  byId("cooldown").textContent = found.cooldown && `Nothing is deleted for now: ${found.cooldown}.`;
+  drawTable("could-go", [
+    ["Node", "wide", row => tagged(row.node, row.standing === "goes" && "goes now")],
+    ["Group", "", row => row.group],
+    ["Requested", "number", row => share(row.utilization)],
+    ["Pods", "number", row => String(row.pods)],
+    ["Cost/h", "number", row => row.cost_per_hour === null ? "" : dollars(row.cost_per_hour)],
+    ["Unneeded since", "", row => row.unneeded_since ? moment(row.unneeded_since) : ""],
+    ["Why", "reasons", row => because(row)],
+  ], rows, row => row.standing === "goes" ? "chosen" : "");
+  drawTable("staying", [
+    ["Stays because", "", row => row.reason || row.standing],
+    ["Nodes", "number", row => String(row.count)],
+    ["", "wide", row => listed(row.nodes, row.count)],
+    ["For example", "reasons", row => row.detail],
+  ], found.stay.filter(row => row.standing !== "unneeded"));
+};
+
+const toBeDone = row => [
+  ...[["tainted, not ready", row.unhealthy], ["tainted", row.taint], ["untainted", row.untaint], ["drained", row.drained],
+    ["deleted", row.deleted]].filter(([, nodes]) => nodes.length).map(([what, nodes]) => `${listed(nodes)} ${row.dry ? "would be " : ""}${what}`),
+  ...(row.increase ? [`${counted(row.increase, "node")} more ${row.dry ? "would be " : ""}asked for`] : []),
+  ...row.refusals,
+].join("; ");
+
+const drawScans = rows => {
+  byId("scans-title").hidden = !rows.length;
+  drawTable("scans", [
+    ["Group", "", row => tagged(row.group, row.dry && "dry", row.locked && "waits for nodes", row.breaker_open && "asks for no more")],
+    ["Cpu", "number", row => row.from_zero ? "no nodes" : percent(row.cpu_percent)],
+    ["Memory", "number", row => row.from_zero ? "no nodes" : percent(row.memory_percent)],
+    ["Shrinks below", "number", row => `${row.thresholds.lower} %, ${row.thresholds.upper} %`],
+    ["Grows above", "number", row => `${row.thresholds.scale_up} %`],
+    ["Untainted", "number", row => String(row.untainted)],
+    ["Tainted", "number", row => String(row.tainted + row.force_tainted)],
+    ["Cordoned", "number", row => String(row.cordoned)],
+    ["Delta", "number", row => row.delta > 0 ? `+${row.delta}` : String(row.delta)],
+    ["Rules", "reasons", row => row.error ? element("span", "bad-text", row.error)
+      : row.steps.map(step => step.delta ? `${step.rule} (${step.delta > 0 ? "+" : ""}${step.delta})` : step.rule).join(", ")],
+    ["Done", "reasons", row => toBeDone(row)],
+  ], rows);
+};
+
 const happened = ({ what, group, nodes, seconds, code, message }) => {
   const said = {
     "registered": `${group}: ${counted(nodes, "node")} up, all that was asked for, after ${Math.round(seconds)} s`,
@@ -161,9 +227,10 @@ const happened = ({ what, group, nodes, seconds, code, message }) => {
 
 const did = act => {
   const size = act.nodes ? ` from ${act.from_size} to ${act.to_size} nodes` : "";
-  const cost = act.cost_per_hour ? ` for ${dollars(act.cost_per_hour)}/h` : "";
+  const named = act.node_names.length ? ` (${listed(act.node_names)})` : "";
+  const cost = !act.cost_per_hour ? "" : act.cost_per_hour < 0 ? `, which saves ${dollars(-act.cost_per_hour)}/h` : ` for ${dollars(act.cost_per_hour)}/h`;
   const end = act.error ? `, which failed: ${act.error}` : act.done ? "" : act.mode === "enforce" ? " (not done)" : ` (${act.mode} only)`;
-  return `${act.what} ${act.group}${size}${cost}, ${act.reason}${end}`;
+  return `${act.what} ${act.group}${size}${named}${cost}, ${act.reason}${end}`;
 };
 
 const now = group => group &&
@@ -181,13 +248,17 @@ const drawHistory = (rounds, groups) => {
     lines.push(line);
   };
   for (const round of rounds) {
+    for (const each of round.leaving) {
+      if (each.stage === "gone") add(round.time, `${each.node} of ${each.group} is gone`);
+      if (each.stage === "failed") add(round.time, `${each.node} of ${each.group} stays: ${each.error}`, true);
+    }
     for (const each of round.incidents) add(round.time, happened(each), ["timed out", "creation failed"].includes(each.what));
-    for (const act of round.decisions) {
+    for (const act of round.decisions.filter(each => !SOFT.has(each.reason))) {
       const grew = act.done && act.what === "increase";
       add(round.time, did(act), Boolean(act.error), grew ? now(byGroup.get(act.group)) : "");
       if (grew) byGroup.delete(act.group); // what is so now is said once, at the last thing that was done
     }
-    if (!round.decisions.length && !round.incidents.length) {
+    if (!round.decisions.length && !round.incidents.length && !round.leaving.some(each => ["gone", "failed"].includes(each.stage))) {
       const without = sum(round.pending, "unplaced");
       add(round.time, round.held || `${round.outcome}${without ? `: ${counted(without, "pod")} without a node` : ""}`);
     }
@@ -230,6 +301,9 @@ const refreshAutoscaler = async () => {
     drawNotConsidered(latest || { skipped: [], caps: [], unread: [] });
     const isLatest = latest !== null && latest.options.length > 0;
     drawOptions(isLatest ? latest : rounds.find(round => round.options.length), isLatest);
+    drawLeaving(latest ? latest.leaving : []);
+    drawStaying(latest && latest.scale_down);
+    drawScans(latest ? latest.scans : []);
     drawHistory(rounds, groups.groups);
     section.hidden = false;
   } catch (error) {

@@ -126,9 +126,23 @@ const drawDetail = async (name, row) => {
     });
     cell.replaceChildren(...tiers, element("p", "written", written(answer.last_write)));
     if (answer.pending) cell.append(element("p", "written", waiting(answer.pending)));
+    const left = await whyHere(name);
+    if (left) cell.append(element("p", "written", left));
   } catch (error) {
     cell.textContent = `No explanation: ${error.message}`;
   }
+};
+
+const because = ({ reason, detail }) => detail.includes(reason) ? detail : `${reason}: ${detail}`;
+
+// Empty where this manager has no autoscaler, or no word on the node.
+const whyHere = async name => {
+  if (byId("autoscaler").hidden) return "";
+  const response = await fetch(`api/v1/autoscaler/nodes/${encodeURIComponent(name)}`, { cache: "no-store" });
+  if (!response.ok) return "";
+  const { answer, moves } = await response.json();
+  const pods = Object.entries(moves).map(([pod, node]) => `${pod} to ${node}`);
+  return `Why it is still here: ${answer.standing}. ${because(answer)}${pods.length ? `. Its pods would go: ${pods.join(", ")}` : ""}`;
 };
 
 const titled = tier => tier[0].toUpperCase() + tier.slice(1);

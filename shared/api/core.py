@@ -17,6 +17,7 @@ class Taint(Wire, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(Wire, frozen=True):

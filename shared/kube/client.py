@@ -275,7 +275,9 @@ class Client:
             options["gracePeriodSeconds"] = grace_period_seconds
         self._send(_Call("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
 
-    def evict(self, namespace: str, name: str, *, uid: str | None = None) -> None:
+    def evict(
+        self, namespace: str, name: str, *, uid: str | None = None, grace_period_seconds: int | None = None
+    ) -> None:
         """Asks for the pod to go, only for that very one if `uid` is given (else Conflict).
 
         Raises TooManyRequests at once when a disruption budget does not allow it now.
@@ -285,8 +287,13 @@ class Client:
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
+        options: dict[str, object] = {}
         if uid is not None:
-            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+            options["preconditions"] = {"uid": uid}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if options:
+            body["deleteOptions"] = options
         path = PODS.path(name, namespace, "eviction")
         self._send(_Call("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False))
 

@@ -1,7 +1,6 @@
 """Scale-up plans from cached objects to explained decisions: process CPU time, against plain packing pod by pod."""
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from manager.autoscaler.scale_up import Settings, Situation
 from manager.autoscaler.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
 from tests.bench.row import Row
+from tests.bench.timing import cpu_seconds
 
 GIB = 1 << 30
 SHAPES = 60
@@ -86,11 +86,11 @@ def _plan(
     chosen = decision.chosen
     return Row(
         figure=figure,
-        value=_cpu_seconds(decide, 3 if is_single else 2),
+        value=cpu_seconds(decide, 3 if is_single else 2),
         unit="s of CPU",
         target=target,
         baseline=BASELINE if is_single else f"{BASELINE}, one machine of each ten, a sample of pods x their share",
-        baseline_value=_cpu_seconds(lambda: [_first_fit(sample, each, most) for each in machines[::10]], 1) * share,
+        baseline_value=cpu_seconds(lambda: [_first_fit(sample, each, most) for each in machines[::10]], 1) * share,
         note=f"{decision.new_nodes} nodes, {chosen.pod_count if chosen else 0} pods in the group that was chosen",
     )
 
@@ -101,7 +101,7 @@ def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
     def row(figure: str, small: Callable[[], Decision], large: Callable[[], Decision]) -> Row:
         step = f"{GROWTH} times the smaller"
         name = f"scale-up plan, growth with {figure}"
-        return Row(name, _cpu_seconds(large, 2), "s of CPU", None, step, GROWTH * _cpu_seconds(small))
+        return Row(name, cpu_seconds(large, 2), "s of CPU", None, step, GROWTH * cpu_seconds(small))
 
     few, many, forms = _pods(10_000, SHAPES), _pods(GROWTH * 10_000, SHAPES), _pods(10_000, GROWTH * SHAPES)
     one = [_machine(32, 64)]
@@ -136,11 +136,11 @@ def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
     sample = pending[:: pods // BASELINE_FITTING]
     return Row(
         figure=f"auto-provisioning (TC9), {nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types",
-        value=_cpu_seconds(decide, 2),
+        value=cpu_seconds(decide, 2),
         unit="s of CPU",
         target=None,
         baseline="does any node there is have room, pod by pod, in plain Python, a sample of pods x their share",
-        baseline_value=_cpu_seconds(lambda: _fitting(sample, _full(nodes)), 1) * pods / BASELINE_FITTING,
+        baseline_value=cpu_seconds(lambda: _fitting(sample, _full(nodes)), 1) * pods / BASELINE_FITTING,
         note=f"{len(decision.considered)} groups considered, {decision.new_nodes} nodes in {len(decision.nodes)}",
     )
 
@@ -316,13 +316,3 @@ def _daemons() -> tuple[Daemon, ...]:
     made = {"spec": {"containers": [{"name": "agent", "resources": {"requests": requests}}]}}
     found = msgspec.convert({"metadata": {"name": "agent", "uid": "ds"}, "spec": {"template": made}}, DaemonSet)
     return templates.read_daemons([found], Surroundings())[0]
-
-
-def _cpu_seconds(work: Callable[[], object], rounds: int = 3) -> float:
-    """CPU seconds of one round, the best of several: what else the machine does only ever adds."""
-    times = []
-    for _ in range(rounds):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)

@@ -11,6 +11,7 @@ import yaml
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART
 from manager.autoscaler import node_groups
+from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.loop import BOOKS
@@ -29,6 +30,7 @@ from tests.chart.helm import CI, Helm, Manifest, containers, one, pods
 DEFAULT = CHART / "ci" / "default-values.yaml"
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
 EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
+AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
@@ -274,7 +276,10 @@ def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: 
         assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
 
-CLOUD_RESOURCES = {"daemonsets", "persistentvolumes", "persistentvolumeclaims", "events"}
+CLOUD_RESOURCES = {
+    *("daemonsets", "replicasets", "statefulsets", "jobs", "poddisruptionbudgets"),
+    *("persistentvolumes", "persistentvolumeclaims", "events", "pods/eviction"),
+}
 
 
 def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm, tmp_path: Path) -> None:
@@ -339,11 +344,28 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     objects = helm.objects("--values", EXTERNAL_CLOUD)
     rules = _rules(objects, "ClusterRole", "headroom-manager")
     assert rules.keys() >= CLOUD_RESOURCES
-    assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
+    assert rules["nodes"]["verbs"] == ["patch", "delete"]  # marks on nodes that go, and what is left of those that went
     assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list"]
     assert not [pod for pod in pods(objects).values() if "affinity" in pod["spec"]]
     assert ledger.CONFIG_MAP not in str(_rules(objects, "Role", "headroom-manager"))
     assert not [each for each in objects if each["metadata"]["name"] == "headroom-manager-heartbeats"]
+
+
+def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", AWS_CLOUD)
+    assert (settings_.cloud_provider, settings_.autoscaling_mode) == ("aws", "enforce")
+    account = one(objects, "ServiceAccount", "headroom-manager")
+    assert account["metadata"]["annotations"] == {
+        "eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/headroom"
+    }
+    data = one(objects, "ConfigMap", "headroom-cloud")["data"]
+    for name, content in data.items():
+        (tmp_path / name).write_text(content)
+    assert aws_config.load(tmp_path / "cloud.yaml").region == "eu-central-1"
+    (group,) = node_groups.load(tmp_path / "node-groups.yaml", provider="aws")
+    assert group.aws.launch_template_id == "lt-0123456789abcdef0"
+    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 80}
 
 
 def test_a_cloud_may_be_configured_by_a_config_map_of_the_users(helm: Helm, tmp_path: Path) -> None:
@@ -553,7 +575,7 @@ def test_nothing_but_hooks_of_the_cleanup_is_a_hook_and_each_cleans_up_after_its
         ("manager.loadAwareArgs.usageThresholds.gpu=1", "/manager/loadAwareArgs/usageThresholds"),
         ("manager.settings.cloudConfig=x", "cloudConfig"),
         ("manager.settings.expanderPreset=guess", "/manager/settings/expanderPreset"),
-        ("manager.autoscaler.cloudProvider=aws", "/manager/autoscaler/cloudProvider"),
+        ("manager.autoscaler.cloudProvider=azure", "/manager/autoscaler/cloudProvider"),
         ("manager.autoscaler.mode=act", "/manager/autoscaler/mode"),
         ("manager.autoscaler.groups[0].name=a", "groups"),
         ("networkPolicy.externalProvider.ports[0]=0", "/networkPolicy/externalProvider/ports/0"),

@@ -104,7 +104,7 @@ def snapshot(image: Image) -> dict[Path, tuple[int, int]]:
 
 def test_it_holds_exactly_what_headroom_needs_at_run_time(image: Image) -> None:
     installed = image.distributions
-    needed, reached = set(), {("headroom", extra) for extra in ("", "grpc")}
+    needed, reached = set(), {("headroom", extra) for extra in ("", "grpc", "aws")}
     while reached:
         name, extra = reached.pop()
         needed.add((name, extra))

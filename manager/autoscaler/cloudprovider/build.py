@@ -1,9 +1,15 @@
 """The provider that `--cloud-provider` names."""
 
 import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from manager.autoscaler.cloudprovider import externalgrpc, simulated
+from manager.autoscaler.cloudprovider import aws, externalgrpc, simulated
+from manager.autoscaler.cloudprovider.aws import config as aws_config
+from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
+from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, Wanted
+from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.contract import Provider
 from manager.autoscaler.cloudprovider.externalgrpc import config
 from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
@@ -17,7 +23,19 @@ from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.telemetry import Loops
 
-NAMES = (simulated.NAME, externalgrpc.NAME)
+NAMES = (simulated.NAME, externalgrpc.NAME, aws.NAME)
+_NEED_NO_FILE = (aws.NAME,)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What a provider may want to know of the groups that matter, all by id: which they are, which of them are to be
+    changed, and the options of AWS.
+    """
+
+    listed: Collection[str] = ()
+    enforced: Collection[str] = ()
+    fleets: Mapping[str, FleetOptions] = field(default_factory=dict)
 
 
 def build(
@@ -28,9 +46,12 @@ def build(
     namespace: str,
     clock: Clock,
     loops: Loops,
+    ours: Ours | None = None,
 ) -> Provider:
     """`loops` run what a provider does by itself. Raises InvalidInput for unknown names and bad configurations."""
     check(name, cloud_config)
+    if name == aws.NAME:
+        return _aws(cloud_config, clock, ours or Ours())
     if name == externalgrpc.NAME:
         return ExternalGrpcProvider(config.load(Path(cloud_config)), clock)
     offer, ledger = Offer(Path(cloud_config)), Ledger(client, namespace)
@@ -38,9 +59,19 @@ def build(
     return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
 
 
-def read_only(name: str, cloud_config: str, *, client: Client, namespace: str, clock: Clock) -> Provider:
+def read_only(
+    name: str,
+    cloud_config: str,
+    *,
+    client: Client,
+    namespace: str,
+    clock: Clock,
+    ours: Ours | None = None,
+) -> Provider:
     """The same cloud for whoever only asks: nothing runs here, and nothing is written. Raises InvalidInput."""
     check(name, cloud_config)
+    if name == aws.NAME:
+        return _aws(cloud_config, clock, replace(ours or Ours(), enforced=()))
     if name == externalgrpc.NAME:
         return ExternalGrpcProvider(config.load(Path(cloud_config)), clock)
     offer, ledger = Offer(Path(cloud_config)), Unwritten(Ledger(client, namespace).read)
@@ -53,5 +84,12 @@ def check(name: str, cloud_config: str) -> None:
         raise InvalidInput(
             source="--cloud-provider", field="cloudProvider", value=name, problem=f"known are {', '.join(NAMES)}"
         )
-    if not cloud_config:
+    if not cloud_config and name not in _NEED_NO_FILE:
         raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem=f"{name} needs a file")
+
+
+def _aws(cloud_config: str, clock: Clock, ours: Ours) -> AwsProvider:
+    file = aws_config.load(Path(cloud_config) if cloud_config else None)
+    session = Session(file, clock)
+    wanted = Wanted(ours.listed, file.discover, ours.fleets, ours.enforced)
+    return AwsProvider(session.ask, wanted, clock, close=session.close)

@@ -11,11 +11,11 @@ What a call is made of, where:
 | template        | ...TemplateNodeInfo           | capacity annotations               | launch template, tags         |
 | options         | ...GetOptions                 | autoscaling-options annotations    | tags                          |
 | increase        | ...IncreaseSize               | replicas + delta                   | SetDesiredCapacity; or fleet, |
-|                 |                               |                                    | all of it attached, or none   |
+|                 |                               |                                    | that joins at later refreshes |
 | decrease_target | ...DecreaseTargetSize         | replicas - delta                   | SetDesiredCapacity            |
 | delete_nodes    | ...DeleteNodes                | annotate Machines, replicas - n    | terminate with decrement,     |
 |                 |                               |                                    | one by one, until one fails   |
-| create_group    | Unsupported                   | a MachineDeployment                | a group                       |
+| create_group    | Unsupported                   | a MachineDeployment                | Unsupported                   |
 | pricing         | PricingNodePrice, ...PodPrice | none                               | none (a price file)           |
 
 Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and keeps off the groups of others.

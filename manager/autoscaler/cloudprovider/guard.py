@@ -186,6 +186,10 @@ class Guard:
         )
         self._retarget(group, -len(nodes), leaving)
 
+    def is_in_doubt(self, group: str) -> bool:
+        """Whether it has to be observed again before anything more is asked of it."""
+        return group in self._in_doubt
+
     def create_group(self, spec: GroupSpec) -> Created:
         """An empty group with the auto-provisioning prefix, which is ours from now on."""
         observed = self.observed

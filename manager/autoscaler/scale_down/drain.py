@@ -47,6 +47,12 @@ class Controller:
     name: str = ""
     exists: bool = True
     replicas: int | None = None
+    namespace: str = ""
+
+    @property
+    def key(self) -> str:
+        """ "namespace/kind/name"."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,10 @@ class Tenancy:
     def is_long_gone(self, now: float) -> bool:
         """Whether it should have ended long ago."""
         return self.deleted_at is not None and self.deleted_at + self.grace_seconds + _TERMINATION_SLACK_SECONDS < now
+
+    def needs_a_place(self, now: float) -> bool:
+        """Whether it has to be somewhere else once its node is gone."""
+        return not (self.is_mirror or self.is_daemon or self.has_ended or self.is_long_gone(now))
 
 
 class _Case(NamedTuple):

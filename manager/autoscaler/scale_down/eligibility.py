@@ -16,11 +16,9 @@ def is_ready(node: NodeFacts) -> bool:
 
 
 def objection(
-    node: NodeFacts, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules, now: float
+    node: NodeFacts, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
 ) -> Objection | None:
     """What a node has against going, its pods aside; None for one that may be unneeded."""
-    if is_being_deleted(node, rules, now):
-        return Reason.BEING_DELETED, "it is being deleted"
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
         return Reason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
     if not is_ready(node) and not rules.unready_enabled:

@@ -6,7 +6,7 @@ its pods and their new places, so that all of the unneeded nodes could go togeth
 that are being deleted already. The order in which nodes and pods are given does not matter.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler import cluster, problem
@@ -44,6 +44,7 @@ class Situation:
     `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
     `peaks` gives each node's predicted peak where these count; a node it does not tell of takes no pods, and none of
     its own move. `unreadable` says, by node, what of it or its pods could not be read. `happened_in` is by group.
+    Nodes that are `leaving` are as those that are marked; `kept` says of groups why their nodes are not to go by this.
     """
 
     now: float
@@ -58,6 +59,8 @@ class Situation:
     in_progress: InProgress = field(default_factory=InProgress)
     peaks: Mapping[str, Resources] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    leaving: Container[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,12 @@ class _Unneeded:
     candidate: _Candidate
     departure: Departure
     since: float
+
+    @property
+    def ripe_at(self) -> float:
+        """When it will have been unneeded for long enough."""
+        candidate = self.candidate
+        return self.since + timing.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
 def decide(situation: Situation, rules: ScaleDownRules) -> Decision:
@@ -116,21 +125,27 @@ class _Pass:
         unneeded = [_Unneeded(by_name[name], found, since[name]) for name, found in departures.items()]
         removals = self._chosen(unneeded)
         marks = taints.soft_taints(
-            (node for node in self._nodes if node.state is not NodeState.TO_BE_DELETED),
+            (node for node in self._nodes if self._is_ours(node) and node.state is not NodeState.TO_BE_DELETED),
             [each.candidate.name for each in unneeded],
             self._rules.soft_taints_at_once,
         )
         verdicts = {node.name: self._verdicts[node.name] for node in self._nodes}
         memory = Memory(since, dict(sorted(self._remembered.items())))
-        return Decision(verdicts, removals, tuple(self._going), tuple(self._simulated), marks, memory)
+        delays = self._rules.delays
+        cooldown = None if delays.local else timing.cooldown(self._given.happened, delays, self._now)
+        return Decision(
+            verdicts, removals, tuple(self._going), tuple(self._simulated), marks, memory, cooldown=cooldown or ""
+        )
 
     def _candidates(self) -> list[_Candidate]:
         """The nodes that are tried, in their turn; all others get their verdict."""
         found = []
         for node in self._nodes:
-            group = self._given.groups.get(self._given.group_of.get(node.name, ""))
+            group_id = self._given.group_of.get(node.name, "")
+            group = self._given.groups.get(group_id)
             if group is None:
-                self._needed(node, Reason.NOT_AUTOSCALED, "it is of no group that may shrink")
+                detail = self._given.kept.get(group_id, "it is of no group that may shrink")
+                self._needed(node, Reason.NOT_AUTOSCALED, detail)
                 continue
             used = self._used[node.name] = self._utilization(node, group)
             against = self._objection(node, group, used)
@@ -166,12 +181,20 @@ class _Pass:
             return problem
 
     def _objection(self, node: NodeFacts, group: ShrinkingGroup, used: Utilization | InvalidInput) -> Objection | None:
-        found = eligibility.objection(node, used, self._rules, group.rules, self._now)
+        if self._is_leaving(node):
+            return Reason.BEING_DELETED, "it is being deleted"
+        found = eligibility.objection(node, used, self._rules, group.rules)
         if found is not None:
             return found
         if node.name in self._given.unreadable:
             return Reason.UNEXPECTED, self._given.unreadable[node.name]
         return _at_minimum(group) if not group.spare else None
+
+    def _is_leaving(self, node: NodeFacts) -> bool:
+        return node.name in self._given.leaving or eligibility.is_being_deleted(node, self._rules, self._now)
+
+    def _is_ours(self, node: NodeFacts) -> bool:
+        return self._given.group_of.get(node.name, "") in self._given.groups
 
     def _is_fresh(self, known: Remembered) -> bool:
         """A moment further away than it can have been set to is of a clock that has gone back since."""
@@ -182,7 +205,7 @@ class _Pass:
 
     def _simulate(self, candidates: Sequence[_Candidate]) -> dict[str, Departure]:
         """Tries all candidates in their turn; those that left, and how."""
-        deleted = [node.name for node in self._nodes if eligibility.is_being_deleted(node, self._rules, self._now)]
+        deleted = [node.name for node in self._nodes if self._is_leaving(node)]
         remaining, rows = self._remaining(candidates, deleted)
         names = list(rows)
         for name in deleted:  # their pods come first, since they are on their way already
@@ -293,7 +316,7 @@ class _Pass:
         }
         going = self._cropped(self._whole(ripe, atomic), atomic)
         for each in going:
-            self._add(each.candidate.node, Standing.GOES, None, _parting(each), each.since)
+            self._add(each.candidate.node, Standing.GOES, None, _parting(each), each)
         return tuple(
             Removal(
                 each.candidate.name,
@@ -359,15 +382,16 @@ class _Pass:
         self._needed(node, reason, detail)
 
     def _unneeded(self, unneeded: _Unneeded, reason: Reason, detail: str) -> None:
-        self._add(unneeded.candidate.node, Standing.UNNEEDED, reason, detail, unneeded.since)
+        self._add(unneeded.candidate.node, Standing.UNNEEDED, reason, detail, unneeded)
 
     def _add(
-        self, node: NodeFacts, standing: Standing, reason: Reason | None, detail: str, since: float | None = None
+        self, node: NodeFacts, standing: Standing, reason: Reason | None, detail: str, found: _Unneeded | None = None
     ) -> None:
         used = self._used.get(node.name)
         share = used.share if isinstance(used, Utilization) else None
         group = self._given.group_of.get(node.name, "")
-        self._verdicts[node.name] = Verdict(node.name, group, standing, reason, detail, share, since)
+        since, ripe_at = (None, None) if found is None else (found.since, found.ripe_at)
+        self._verdicts[node.name] = Verdict(node.name, group, standing, reason, detail, share, since, ripe_at)
 
 
 def _named(moves: Iterable[Move], names: Sequence[str]) -> tuple[tuple[str, str], ...]:

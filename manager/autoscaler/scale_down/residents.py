@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from manager.autoscaler import podclasses, podfacts
 from manager.autoscaler.podfacts import PodFacts, Surroundings
 from manager.autoscaler.scale_down import drain
-from manager.autoscaler.scale_down.disruptions import Disruptions
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
 from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
 from shared import durations
-from shared.api.core import Pod
+from shared.api.core import DaemonSet, Pod
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from shared.errors import InvalidInput
 
-Controllers = Mapping[str, Controller]  # by "namespace/kind/name", those that are there
+Controllers = Mapping[str, Controller]  # by their keys, those that are there
+# Kinds of which it is known which there are; one of another kind is taken to be there.
+FOLLOWED = frozenset({"ReplicaSet", "StatefulSet", "Job", podclasses.DAEMON_SET})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,10 +34,7 @@ class Resident:
 
     def needs_a_place(self, now: float) -> bool:
         """Whether it has to be somewhere else once its node is gone."""
-        who = self.tenancy
-        if who is None:
-            return True
-        return not (who.is_mirror or who.is_daemon or who.has_ended or who.is_long_gone(now))
+        return self.tenancy is None or self.tenancy.needs_a_place(now)
 
     @property
     def is_awaited(self) -> bool:
@@ -160,11 +160,38 @@ def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
     )
 
 
+def replica_set(found: ReplicaSet) -> Controller:
+    wanted = found.spec.replicas
+    meta = found.metadata
+    return Controller("ReplicaSet", meta.name, replicas=1 if wanted is None else wanted, namespace=meta.namespace)
+
+
+def stateful_set(found: StatefulSet) -> Controller:
+    return Controller("StatefulSet", found.metadata.name, namespace=found.metadata.namespace)
+
+
+def job(found: Job) -> Controller:
+    return Controller("Job", found.metadata.name, namespace=found.metadata.namespace)
+
+
+def daemon_set(found: DaemonSet) -> Controller:
+    return Controller(podclasses.DAEMON_SET, found.metadata.name, namespace=found.metadata.namespace)
+
+
+def budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
+    """What they allow now."""
+    return [
+        DisruptionBudget(each.metadata.namespace, each.metadata.name, each.spec.selector, each.allowed)
+        for each in found
+    ]
+
+
 def _controller(pod: Pod, controllers: Controllers | None) -> Controller | None:
     for owner in pod.metadata.owner_references or ():
         if owner.controller:
             known = (controllers or {}).get(f"{pod.metadata.namespace}/{owner.kind}/{owner.name}")
-            return known or Controller(owner.kind, owner.name, exists=controllers is None)
+            is_there = controllers is None or owner.kind not in FOLLOWED
+            return known or Controller(owner.kind, owner.name, exists=is_there)
     return None
 
 

@@ -120,3 +120,19 @@ class ScaleDownRules:
     soft_taints_at_once: int = 10
     gpu_label: str | None = None
     peak_margin_percent: int = 10
+
+
+@dataclass(frozen=True)
+class Actuation:
+    """How a node goes that was chosen. `delay_seconds`: between mark and eviction, for the scheduler to see the mark;
+    `hold_seconds`: how long a node may ask by its annotations to be kept; `gather_seconds`: how long nodes of a group
+    are gathered to be deleted together; `soft_taint_seconds`: for all soft taints of a round.
+    """
+
+    delay_seconds: float = 5.0
+    cordons: bool = True
+    most_grace_seconds: int = 600
+    eviction_seconds: float = 120.0
+    hold_seconds: float = 120.0
+    gather_seconds: float = 0.0
+    soft_taint_seconds: float = 3.0

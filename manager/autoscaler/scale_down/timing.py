@@ -21,10 +21,15 @@ def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: fl
     return {name: min(before.get(name, now), now) for name in unneeded}
 
 
+def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
+    """How long a node has to be unneeded before it goes."""
+    return rules.unneeded_seconds if is_ready else rules.unready_seconds
+
+
 def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[Reason, str] | None:
     """Why a node that is unneeded since then is to wait; None when it has waited long enough, which is for more than
     the time set."""
-    wanted = rules.unneeded_seconds if is_ready else rules.unready_seconds
+    wanted = wanted_seconds(is_ready, rules)
     if since + wanted < now:
         return None
     reason = Reason.NOT_UNNEEDED_LONG if is_ready else Reason.NOT_UNREADY_LONG

@@ -18,7 +18,10 @@ class Standing(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one node, with the one `reason` why it is here, None where it goes. `unneeded_since` is in Unix seconds."""
+    """On one node, with the one `reason` why it is here, None where it goes.
+
+    `unneeded_since`, and from `ripe_at` on it has been so for long enough, both in Unix seconds.
+    """
 
     node: str
     group: str
@@ -27,6 +30,7 @@ class Verdict:
     detail: str
     utilization: float | None = None
     unneeded_since: float | None = None
+    ripe_at: float | None = None
 
     def __str__(self) -> str:
         if self.reason is None:
@@ -87,7 +91,8 @@ class Decision:
     """Of one pass: a verdict on every node, what goes now, and what is to be marked and remembered.
 
     `going` says where the pods of nodes that are being deleted went in the simulation, as far as they found a place;
-    `simulated` how the unneeded ones left after them, in that order.
+    `simulated` how the unneeded ones left after them, in that order. `cooldown` says why nothing is deleted for a while
+    anywhere, and is empty when something may be.
     """
 
     verdicts: Mapping[str, Verdict]
@@ -96,6 +101,7 @@ class Decision:
     simulated: tuple[Left, ...]
     soft_taints: SoftTaints
     memory: Memory
+    cooldown: str = ""
 
     @property
     def unneeded(self) -> tuple[str, ...]:

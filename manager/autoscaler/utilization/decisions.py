@@ -58,6 +58,15 @@ class Fullness:
     utilization: Utilization | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """In percent: below `lower` a group loses nodes fast, below `upper` slowly, above `scale_up` it grows."""
+
+    lower: int = 0
+    upper: int = 0
+    scale_up: int = 0
+
+
 @dataclass(frozen=True)
 class Decision:
     """`delta` is what is wanted, before clamps, and what Escalator reports; `error` why the scan came to nothing.
@@ -87,6 +96,7 @@ class Decision:
     locked: bool = False
     dry: bool = False
     breaker: Breaker = field(default_factory=Breaker)
+    thresholds: Thresholds = Thresholds()
 
     @property
     def deletions(self) -> tuple[GroupNode, ...]:

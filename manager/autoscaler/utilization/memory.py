@@ -6,6 +6,8 @@ How long a node has been tainted is not here but on the node.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from manager.autoscaler.utilization.observation import Observation
+from manager.autoscaler.utilization.rules import Rules
 from shared.quantity import Resources
 
 
@@ -76,3 +78,11 @@ class Memory:
     dry_tainted: tuple[str, ...] = ()
     dry_force_tainted: tuple[str, ...] = ()
     breaker: Breaker = field(default_factory=Breaker)
+
+
+def taken_over(rules: Rules, seen: Observation, *, now: float) -> Memory:
+    """The memory of a process that begins."""
+    on_its_way = seen.cloud.target_size - len(seen.nodes)
+    if seen.unlisted or not rules.fixes.takes_over or on_its_way <= 0:
+        return Memory()
+    return Memory(lock=ScaleLock(now, on_its_way))

@@ -1,8 +1,10 @@
 """What a scan of one group goes by: its nodes, the pods that count, and what its cloud says of it."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.utilization import taints
@@ -44,15 +46,15 @@ class GroupNode:
     mid_peak: Resources = field(default_factory=Resources)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPod:
-    """One pod. `node` is empty until it is bound; `of_node`: it is there because the node is.
+class GroupPod(msgspec.Struct, frozen=True, gc=False):
+    """One pod, in a form of which tens of thousands cost little.
 
-    `scheduled`: its condition says so, which Escalator goes by besides the node's name.
+    `node` is empty until it is bound; `of_node`: it is there because the node is. `scheduled`: its
+    condition says so, which Escalator goes by besides the node's name.
     """
 
     name: str
-    requests: Resources = field(default_factory=Resources)
+    requests: Resources = Resources()
     node: str = ""
     phase: str = "Running"
     scheduled: bool = False
@@ -63,8 +65,8 @@ class GroupPod:
         return self.phase == _PENDING
 
 
-# Whether the pod is demand on the group, what it is, and the node it is on.
-_Counted: TypeAlias = "tuple[bool, GroupPod | InvalidInput, str]"
+# By node: what its pods are expected to use at most, and those of Mid.
+Peaks: TypeAlias = Mapping[str, tuple[Resources, Resources]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +99,37 @@ class Observation:
     refused: Mapping[str, InvalidInput] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Seen:
+    """A pod as it was seen: whether it is demand on the group, and the node it is on; `read` once that mattered.
+
+    One that is over is neither, and nowhere.
+    """
+
+    pod: Pod
+    is_counted: bool
+    home: str
+    read: GroupPod | InvalidInput | None = None
+
+
 class Observer:
     """Selects a group from all nodes and pods. What it has read it reads again only when it has changed."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._nodes: dict[str, tuple[Node, GroupNode | InvalidInput]] = {}
-        self._pods: dict[str, tuple[Pod, _Counted]] = {}
+        self._pods: dict[int, _Seen] = {}  # by the id of the object, which is another one once the pod has changed
 
     def observe(
         self,
         nodes: Iterable[Node],
         pods: Iterable[Pod],
         cloud: CloudGroup,
-        peaks: Mapping[str, tuple[Resources, Resources]] | None = None,
+        peaks: Peaks | None = None,
     ) -> Observation:
         """The group as it is; `peaks` by node, those of its pods and those of Mid.
 
-        Nodes and pods that cannot be read are left out and are in `refused`.
+        What cannot be read is in `refused`: such nodes are left out, such pods count nothing and keep their nodes.
         """
         refused: list[InvalidInput] = []
         expected = peaks or {}
@@ -130,13 +145,19 @@ class Observer:
         names = {node.name for node in ours}
         counted: list[GroupPod] = []
         others: list[GroupPod] = []
-        for is_counted, pod, home in self._group_pods(pods, names):
-            if isinstance(pod, InvalidInput):
-                refused.append(pod)
-            elif is_counted:
-                counted.append(pod)
-            elif home in names:
-                others.append(pod)
+        for seen in self._seen(pods):
+            if not seen.is_counted and seen.home not in names:
+                continue
+            if seen.read is None:
+                seen.read = _or_refused(self._read_pod, seen.pod)
+            if isinstance(seen.read, InvalidInput):
+                refused.append(seen.read)
+                if seen.home in names:
+                    others.append(GroupPod(seen.read.source, node=seen.home))
+            elif seen.is_counted:
+                counted.append(seen.read)
+            else:
+                others.append(seen.read)
         by_source = {error.source: error for error in refused}
         return Observation(tuple(ours), tuple(counted), cloud, tuple(others), refused=by_source)
 
@@ -150,21 +171,16 @@ class Observer:
                 self._nodes[name] = found
                 yield found[1]
 
-    def _group_pods(self, pods: Iterable[Pod], names: Collection[str]) -> Iterator[_Counted]:
-        """The pods that count, and those on the nodes of these names."""
+    def _seen(self, pods: Iterable[Pod]) -> Iterator[_Seen]:
         known, self._pods = self._pods, {}
         for pod in pods:
-            key = pod.metadata.key
-            before = known.get(key)
-            if before is not None and before[0] is pod:
-                self._pods[key] = before
-                yield before[1]
-                continue
-            is_counted = takes_pod(self.rules, pod)
-            if pod.status.phase not in _OVER and (is_counted or pod.spec.node_name in names):
-                read = _or_refused(self._read_pod, pod)
-                self._pods[key] = (pod, (is_counted, read, pod.spec.node_name))
-                yield self._pods[key][1]
+            key = id(pod)
+            found = known.get(key)  # what is known holds its pod, so that no other has its id
+            if found is None:
+                is_over = pod.status.phase in _OVER
+                found = _Seen(pod, not is_over and takes_pod(self.rules, pod), "" if is_over else pod.spec.node_name)
+            self._pods[key] = found
+            yield found
 
     def _read_pod(self, pod: Pod) -> GroupPod:
         return read_pod(self.rules, pod)
@@ -236,7 +252,7 @@ def read_node(node: Node) -> GroupNode:
 def read_pod(rules: Rules, pod: Pod) -> GroupPod:
     """Raises InvalidInput."""
     try:
-        requests = pods.native_request(pod) if rules.fixes.counts_sidecars else _escalators_requests(pod)
+        requests = _requests(rules, pod)
     except QuantityError as error:
         source, value = f"Pod {pod.metadata.key}", pod.metadata.name
         where = "spec.containers[].resources"
@@ -251,6 +267,18 @@ def read_pod(rules: Rules, pod: Pod) -> GroupPod:
         scheduled=any(each.type == "PodScheduled" and each.status == "True" for each in conditions),
         of_node=_is_of_daemon_set(pod) or (is_mirror and rules.fixes.all_pods_keep_nodes),
     )
+
+
+def _requests(rules: Rules, pod: Pod) -> Resources:
+    """Raises QuantityError."""
+    if not rules.fixes.counts_sidecars:
+        return _escalators_requests(pod)
+    spec = pod.spec
+    if len(spec.containers) == 1 and not (spec.init_containers or spec.overhead or spec.resources):
+        found = spec.containers[0].resources
+        if not found.limits:  # most pods are as simple as that, and there are many
+            return _resources(found.requests)
+    return pods.native_request(pod)
 
 
 def _escalators_requests(pod: Pod) -> Resources:

@@ -1,7 +1,7 @@
 """Which marked nodes are deleted now, and why each of the others is still there."""
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import node_health, taints
@@ -26,6 +26,7 @@ class Why(enum.StrEnum):
     TOO_EARLY = "within its soft grace period"
     HOLDS_PODS = "holds pods"
     AT_MINIMUM = "the cloud's minimum"
+    PASSED_OVER = "it could not be done now"
 
 
 GOING = frozenset({Why.EMPTY, Why.OVERDUE, Why.FORCED})
@@ -66,6 +67,18 @@ class Reaping:
     @property
     def draining(self) -> tuple[GroupNode, ...]:
         return () if self.refused else tuple(each.node for each in self.verdicts if each.drains)
+
+    def without(self, passed_over: Container[str]) -> "Reaping":
+        """As it was done, without these nodes."""
+        return replace(
+            self,
+            verdicts=tuple(
+                replace(each, why=Why.PASSED_OVER)
+                if (each.goes or each.drains) and each.node.name in passed_over
+                else each
+                for each in self.verdicts
+            ),
+        )
 
     @property
     def pods_evicted(self) -> int:

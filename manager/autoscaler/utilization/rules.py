@@ -30,6 +30,8 @@ class Fixes:
     excludes_unavailable: bool = True  # pods on nodes that are on their way out are no demand on the others
     taints_what_others_hold: bool = True  # no node is tainted whose pods, once back, would fill the others
     marks_once: bool = True  # in dry mode an unhealthy node is marked once, and not at every scan again
+    locks_in_doubt: bool = True  # a cloud that has not answered may have done it, which is waited for like an answer
+    takes_over: bool = True  # what is on its way when a process begins is waited for as if it had asked for it
 
 
 AS_ESCALATOR = Fixes(**{field.name: False for field in dataclasses.fields(Fixes)})

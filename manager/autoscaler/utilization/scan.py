@@ -10,7 +10,7 @@ from manager.autoscaler.utilization import arithmetic, classes, node_health, rea
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import Uncomputable, Utilization
 from manager.autoscaler.utilization.classes import Classes
-from manager.autoscaler.utilization.decisions import Decision, Fullness, Picks, Rule, Step
+from manager.autoscaler.utilization.decisions import Decision, Fullness, Picks, Rule, Step, Thresholds
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.reaping import Reaping
@@ -139,6 +139,11 @@ class _Scan:
             health_taints=self.health_taints(),
             dry=rules.dry,
             breaker=self.memory.breaker.seen(size=_size(seen), target=seen.cloud.target_size),
+            thresholds=Thresholds(
+                rules.group.taint_lower_capacity_threshold_percent,
+                rules.group.taint_upper_capacity_threshold_percent,
+                rules.group.scale_up_threshold_percent,
+            ),
         )
         if not seen.nodes and not seen.pods:
             return self.ended(begun, Rule.NOTHING_THERE, 0)

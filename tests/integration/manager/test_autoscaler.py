@@ -43,7 +43,9 @@ NEVER_SECONDS = 86_400  # longer than any test
 class Town:
     """A cluster with a scheduler, a cloud, and managers that may buy there."""
 
-    def __init__(self, cluster: Cluster, namespace: str, file: Path, start_manager: StartManager) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str, file: Path, start_manager: StartManager, *, schedules: bool = True
+    ) -> None:
         self.cluster = cluster
         self.client: Client = cluster.client
         self.home = cluster.namespace
@@ -51,7 +53,8 @@ class Town:
         self.file = file
         self._start_manager = start_manager
         self._loops = Loops(CollectorRegistry())
-        Scheduler(self.client, Recorder(self.client, "scheduler", "test")).start(self._loops)
+        if schedules:
+            Scheduler(self.client, Recorder(self.client, "scheduler", "test")).start(self._loops)
 
     def offer(self, *groups: dict[str, Any], **more: Any) -> None:
         """What the cloud has, from its next refresh on."""
@@ -455,6 +458,7 @@ class Alone:
             is_leader=lambda: self.leads,
             expected=self._expected,
             offered_by=lambda _: {},
+            peaks=lambda _: None,
         )
         self._watch()
 

@@ -234,12 +234,13 @@ def test_deletion_can_be_bound_to_one_very_object(server: ScriptedServer, client
 def test_binding_and_eviction_go_to_their_subresources(server: ScriptedServer, client: Client) -> None:
     server.then(answer({"kind": "Status"}, 201), answer({"kind": "Status"}, 201))
     client.bind("ns", "p", "n1")
-    client.evict("ns", "p")
+    client.evict("ns", "p", uid="u1", grace_period_seconds=0)
     binding, eviction = server.requests
     assert binding.path == "/api/v1/namespaces/ns/pods/p/binding"
     assert binding.body["target"]["name"] == "n1"
     assert eviction.path == "/api/v1/namespaces/ns/pods/p/eviction"
     assert eviction.body["metadata"] == {"name": "p", "namespace": "ns"}
+    assert eviction.body["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 0}
 
 
 def test_a_server_behind_a_path_keeps_its_prefix(server: ScriptedServer) -> None:

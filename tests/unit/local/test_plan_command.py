@@ -18,6 +18,7 @@ from shared.api.core import Node
 from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
 from tests.support import schemas
+from tests.unit.manager import utilized
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE, EKS, AKS = "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"
@@ -165,6 +166,93 @@ def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
     ):
         assert said in table
     assert all(len(line) <= 160 and line == line.rstrip() for line in table.splitlines())
+
+
+def owned(name: str, on: str, cpu: str = "100m", kind: str = "ReplicaSet", **spec: Any) -> dict[str, Any]:
+    found = pod(name, cpu, on, **spec)
+    found["metadata"]["ownerReferences"] = [{"kind": kind, "name": "web", "controller": True}]
+    found["status"] = {"phase": "Running"}
+    return found
+
+
+def why_here(answer: Any) -> dict[str, tuple[str, str]]:
+    return {row["node"]: (row["standing"], row["reason"]) for row in answer["scale_down"]["nodes"]}
+
+
+def test_every_node_says_why_it_is_still_here(tmp_path: Path) -> None:
+    objects = [node(name, "a") for name in ("empty", "idle", "kept", "full")]
+    objects += [owned("w", "idle"), pod("bare", "100m", "kept"), owned("db", "full", "3")]
+    path = dumped(tmp_path, *objects)
+    answer = planned(path)
+    assert why_here(answer) == {
+        "empty": ("unneeded", "NotUnneededLongEnough"),
+        "idle": ("unneeded", "NotUnneededLongEnough"),
+        "kept": ("needed", "BlockedByPod"),
+        "full": ("needed", "NotUnderutilized"),
+    }
+    prices = {row["node"]: row["cost_per_hour"] for row in answer["scale_down"]["nodes"]}
+    assert answer["scale_down"]["savable_per_hour"] == pytest.approx(prices["empty"] + prices["idle"])
+    table = plan.main(["-f", str(path)])
+    for words in (
+        "2 nodes could go (",
+        "none of them now:",
+        "2 nodes stay:",
+        "NotUnderutilized      1  full: 75.0% of its",
+    ):
+        assert words in table
+    assert "kept" in plan.main(["-f", str(path), "--all-nodes"])
+    again = planned(path, "--scale-down-utilization-threshold", "0.01")
+    assert why_here(again)["idle"] == ("needed", "NotUnderutilized")
+    assert planned(path, "--scale-down-enabled", "false")["scale_down"]["unjudged"] == 4
+
+
+def test_marks_on_nodes_say_since_when_they_are_not_needed(tmp_path: Path) -> None:
+    now: dict[str, Any] = {"creationTimestamp": "2026-01-01T01:00:00Z"}
+    marked = [node(name, "a", **now) for name in ("long", "lately", "oddly")]
+    for each, value in zip(marked, ("1767225600", "1767229000", "soon"), strict=True):
+        taint = {"key": "DeletionCandidateOfClusterAutoscaler", "value": value, "effect": "PreferNoSchedule"}
+        each["spec"] = {"taints": [taint]}
+    answer = planned(dumped(tmp_path, *marked))
+    rows = {row["node"]: (row["standing"], row["unneeded_since"]) for row in answer["scale_down"]["nodes"]}
+    assert rows == {
+        "long": ("goes", "2026-01-01T00:00:00Z"),
+        "lately": ("unneeded", "2026-01-01T00:56:40Z"),
+        "oddly": ("unneeded", "2026-01-01T01:00:00Z"),
+    }
+    (act,) = (each for each in answer["decisions"] if each["what"] == "remove nodes")
+    assert (act["node_names"], act["to_size"], act["done"]) == (["long"], 2, False)
+    assert act["cost_per_hour"] == -answer["scale_down"]["saved_per_hour"] < 0
+
+
+def test_who_makes_pods_again_and_what_budgets_allow_comes_from_the_files(tmp_path: Path) -> None:
+    objects = [node("a1", "a"), node("a2", "a"), owned("w", "a1"), owned("db", "a2", "3")]
+    assert why_here(planned(dumped(tmp_path, *objects)))["a1"][0] == "unneeded", "nobody asked for ReplicaSets"
+    others = {"kind": "ReplicaSet", "metadata": {"name": "other", "namespace": "shop"}}
+    answer = planned(dumped(tmp_path, *objects, others))
+    assert why_here(answer)["a1"] == ("needed", "BlockedByPod")
+    known = {"kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "shop"}}
+    assert why_here(planned(dumped(tmp_path, *objects, others, known)))["a1"][0] == "unneeded"
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "shop"},
+        "spec": {"selector": {}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    assert why_here(planned(dumped(tmp_path, *objects, known, budget)))["a1"] == ("needed", "BlockedByPod")
+
+
+def test_groups_that_scale_by_utilization_say_how_full_they_are(tmp_path: Path) -> None:
+    groups = tmp_path / "groups.yaml"
+    group = {**utilized.VALID, "cloud_provider_group_name": "jobs", "label_key": GKE, "label_value": "jobs"}
+    groups.write_text(yaml.safe_dump({"node_groups": [{**group, "policy": "utilization"}]}))
+    born: dict[str, Any] = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    path = dumped(tmp_path, *(node(f"j{at}", "jobs", **born) for at in range(3)), node("a1", "a"))
+    answer = planned(path, "--node-groups", str(groups))
+    (scan,) = answer["scans"]
+    assert (scan["group"], scan["cpu_percent"], scan["delta"], scan["taint"]) == ("jobs", 0.0, -5, ["j0", "j1"])
+    assert why_here(answer)["j2"][1] == "other nodes of its group go first"
+    table = plan.main(["-f", str(path), "--node-groups", str(groups)])
+    assert "jobs: j0, j1 would be tainted" in table
 
 
 def test_the_table_says_by_what_options_are_chosen(tmp_path: Path) -> None:
@@ -316,6 +404,14 @@ EVERY_KIND = [
     {"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "shop"}, "spec": {"volumeName": "v"}},
     {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {}}}},
     {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "b"}}},
+    {"kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2}},
+    {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}},
+        "status": {"disruptionsAllowed": 1},
+    },
+    owned("w", "a1"),
 ]
 
 

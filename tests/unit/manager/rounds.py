@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from manager.autoscaler import cluster, cost, scale_up
@@ -19,10 +20,17 @@ from manager.autoscaler.podfacts import PodFacts
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down import passes, verdict
+from manager.autoscaler.scale_down.drain import Controller, Tenancy
+from manager.autoscaler.scale_down.leaving import Leaving, Stage
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup
+from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up import Settings, Situation
 from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident, Request
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
+from tests.unit.manager import utilized
 from tests.unit.manager.objects import NOW
 
 STOCKOUT = InstanceError(ErrorClass.OUT_OF_RESOURCES, "RESOURCE_POOL_EXHAUSTED", "no more of them")
@@ -116,3 +124,52 @@ def everything() -> Round:
 
 def unpriced() -> Round:
     return two_groups(pricing=None, cost=Cost(unpriced=tuple(f"n{number}" for number in range(30))))
+
+
+def resident(name: str, on: str, cores: float, **tenancy: Any) -> Resident:
+    """A pod of a ReplicaSet on a node."""
+    given: dict[str, Any] = {"namespace": "ns", "controller": Controller("ReplicaSet", "web"), **tenancy}
+    return Resident(f"ns/{name}", on, PodFacts("ns", requests={"cpu": round(cores * 1000)}), Tenancy(**given))
+
+
+def unneeded(**more: Any) -> verdict.Decision:
+    """Of the group "pool": the node "empty" goes, "idle" might soon, "full" and "stuck" stay, as does "alone", which is
+    of no group. What is given goes before what else the pass looks at.
+    """
+    names = ("empty", "idle", "full", "stuck")
+    given: dict[str, Any] = {
+        "groups": {"pool": ShrinkingGroup(Group("pool", 0, 100, len(names)), GroupRules())},
+        "group_of": dict.fromkeys(names, "pool"),
+        "memory": verdict.Memory({"empty": NOW - 3600, "idle": NOW - 60, "stuck": NOW - 3600}),
+        **more,
+    }
+    pods = [resident("web", "idle", 1), resident("db", "full", 3), resident("bare", "stuck", 0.5, controller=None)]
+    nodes = [node(name) for name in (*names, "alone")]
+    return passes.decide(passes.Situation(NOW, nodes, pods, **given), ScaleDownRules())
+
+
+def shrinking(**more: Any) -> Round:
+    """A round in which "empty" goes and a scan of "jobs" taints one of two nodes; three other nodes are on their way,
+    or were.
+    """
+    decision = unneeded()
+    prices = cost.of(cluster.of_facts([node(name) for name in decision.verdicts]), {}, FilePricing(units=UNITS))
+    pool = ("empty", "idle", "full", "stuck")
+    state = GroupStatus(
+        Group("pool", 0, 100, 4), Mode.ENFORCE, Readiness(ready=4), AcceptableRange(4, 4, 4), healthy=True, nodes=pool
+    )
+    scan = utilized.decided(utilized.rules_of(), utilized.seen(utilized.nodes(2, "jobs")))
+    going = Leaving("way", "pool", verdict.Kind.UNDERUTILIZED, Stage.DRAINING, NOW - 30, ("ns/slow",))
+    given: dict[str, Any] = {
+        "acts": (
+            Act(What.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("empty",), reason="not needed", done=True),
+            Act(What.TAINT, "jobs-nodes", nodes=("jobs1",), reason="below the lower threshold", done=True),
+        ),
+        "leaving": (
+            going,
+            replace(going, node="lost", stage=Stage.GONE, waits_for=()),
+            replace(going, node="full", stage=Stage.FAILED, waits_for=("ns/db",), error="a budget keeps ns/db"),
+        ),
+        **more,
+    }
+    return Round(1, NOW, ClusterState({"pool": state}), scale_down=decision, scans=(scan,), cost=prices, **given)

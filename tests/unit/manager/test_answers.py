@@ -24,6 +24,7 @@ ROUNDS: dict[str, Callable[[], Round]] = {
     "without prices": rounds.unpriced,
     "held": lambda: rounds.held("no node is ready"),
     "nothing to do": lambda: rounds.round_of(),
+    "nodes that go": rounds.shrinking,
 }
 
 

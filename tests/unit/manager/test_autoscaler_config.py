@@ -19,11 +19,20 @@ from manager.autoscaler.node_groups import Policy
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstPriced, Machine, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.scale_down.rules import (
+    Actuation,
+    Delays,
+    DrainRules,
+    GroupRules,
+    Parallelism,
+    ScaleDownRules,
+)
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.settings import ManagerSettings
 from shared import settings as settings_module
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
+from tests.unit.manager import utilized
 
 GIB = 1 << 30
 
@@ -39,6 +48,17 @@ def flags(*argv: str) -> AutoscalerSettings:
 @pytest.fixture
 def groups_file(tmp_path: Path) -> Path:
     return tmp_path / "groups.yaml"
+
+
+def scaled(name: str, **options: Any) -> dict[str, Any]:
+    """A group with what scaling by utilisation needs; its cloud calls it by its name and an s."""
+    return {
+        **utilized.VALID,
+        "min_nodes": 0,
+        "max_nodes": 0,
+        "name": name,
+        "cloud_provider_group_name": f"{name}s",
+    } | options
 
 
 def written(file: Path, *groups: dict[str, Any]) -> Path:
@@ -75,6 +95,50 @@ def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enfo
     assert found.ownership.prefix == "nodeautoprovisioning"
     assert not found.autoprovisioning.enabled
     assert found.salvo_seconds is None
+
+
+def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
+    default = loaded()
+    assert (default.scales_down, default.minds_peaks) == (True, True)
+    assert (default.scale_down, default.actuation) == (ScaleDownRules(), Actuation())
+    given = flags(
+        *("--scale-down-enabled", "false", "--scale-down-peaks", "false", "--scale-down-unready-enabled", "false"),
+        *("--scale-down-unneeded-time", "5m", "--scale-down-unready-time", "6m"),
+        *("--scale-down-utilization-threshold", "0.4", "--scale-down-gpu-utilization-threshold", "0.3"),
+        *("--ignore-daemonsets-utilization", "true", "--ignore-mirror-pods-utilization", "true"),
+        *("--scale-down-delay-after-add", "1m", "--scale-down-delay-after-delete", "2m"),
+        *("--scale-down-delay-after-failure", "4m", "--scale-down-delay-type-local", "true"),
+        *("--max-scale-down-parallelism", "7", "--max-drain-parallelism", "3", "--min-replica-count", "2"),
+        *("--skip-nodes-with-system-pods", "false", "--skip-nodes-with-local-storage", "false"),
+        *("--skip-nodes-with-custom-controller-pods", "false", "--blocking-system-pod-distruption-timeout", "30m"),
+        *("--unremovable-node-recheck-timeout", "7m", "--max-bulk-soft-taint-count", "4"),
+        *("--scale-down-peak-margin-percent", "20", "--cores-total", "8:100"),
+        *("--node-delete-delay-after-taint", "8s", "--cordon-node-before-terminating", "false"),
+        *("--max-graceful-termination-sec", "60", "--max-pod-eviction-time", "3m"),
+        *("--node-deletion-delay-timeout", "9s", "--node-deletion-batcher-interval", "10s"),
+        *("--max-bulk-soft-taint-time", "2s"),
+    )
+    chosen = config.load(given)
+    assert (chosen.scales_down, chosen.minds_peaks) == (False, False)
+    assert chosen.scale_down == ScaleDownRules(
+        GroupRules(0.4, 0.3, 300.0, 360.0, ignores_daemons=True),
+        DrainRules(
+            2,
+            skips_system_pods=False,
+            skips_local_storage=False,
+            skips_custom_controllers=False,
+            system_pod_seconds=1800.0,
+        ),
+        Delays(60.0, 120.0, 240.0, local=True),
+        Parallelism(7, 3),
+        {"cpu": Bounds(8, 100)},
+        unready_enabled=False,
+        ignores_mirror_pods=True,
+        recheck_seconds=420.0,
+        soft_taints_at_once=4,
+        peak_margin_percent=20,
+    )
+    assert chosen.actuation == Actuation(8.0, False, 60, 180.0, 9.0, 10.0, 2.0)
 
 
 def test_the_preset_decides_what_makes_labels_popular() -> None:
@@ -170,37 +234,49 @@ def test_a_file_of_prices_is_read_at_once(tmp_path: Path) -> None:
         loaded(prices=str(file))
 
 
-def test_groups_of_the_file_take_part_where_their_policy_says_so(groups_file: Path) -> None:
+def test_all_groups_of_the_file_are_ours_and_take_part_as_their_policy_says(groups_file: Path) -> None:
     written(
         groups_file,
         {"name": "a", "cloud_provider_group_name": "as", "policy": "pending-pods", "min_nodes": 1, "max_nodes": 5},
-        {"name": "b", "cloud_provider_group_name": "bs", "policy": "both", "mode": "observe"},
-        {"name": "c", "cloud_provider_group_name": "cs"},
-        {"name": "d", "cloud_provider_group_name": "ds", "policy": "both", "dry_mode": True},
+        scaled("b", policy="both", mode="observe"),
+        scaled("c", min_nodes=2, max_nodes=9),
+        scaled("d", policy="both", dry_mode=True, min_nodes=0, max_nodes=3),
     )
     found = loaded(node_groups=str(groups_file))
-    assert found.ownership.listed == {"as": SizeBounds(1, 5), "bs": None, "ds": None}
-    assert [found.mode_of(each) for each in ("as", "bs", "ds")] == [Mode.ENFORCE, Mode.OBSERVE, Mode.RECOMMEND]
+    # The scan keeps the bounds of c itself, beside the cloud's.
+    assert found.ownership.listed == {"as": SizeBounds(1, 5), "bs": None, "cs": None, "ds": SizeBounds(0, 3)}
+    modes = [found.mode_of(each) for each in ("as", "bs", "cs", "ds")]
+    assert modes == [Mode.ENFORCE, Mode.OBSERVE, Mode.OBSERVE, Mode.RECOMMEND]
+    assert [each.name for each in found.groups] == ["a", "b", "c", "d"]
+    assert [(each.group.name, each.dry) for each in found.scanned] == [("b", True), ("c", False), ("d", True)]
+    assert [found.scan_mode_of(each.group) for each in found.scanned] == [Mode.OBSERVE, Mode.ENFORCE, Mode.RECOMMEND]
+    assert [found.answers_pending_pods(each) for each in ("as", "bs", "cs", "other")] == [True, True, False, True]
 
 
-def test_a_file_without_a_group_for_pending_pods_is_told(groups_file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    written(groups_file, {"name": "c", "cloud_provider_group_name": "cs"})
-    loaded(nodes=(), node_groups=str(groups_file))
-    assert f"no group of {groups_file} has the policy pending-pods" in caplog.text
+def test_a_group_that_cannot_be_scaled_by_utilisation_is_refused_at_once(groups_file: Path) -> None:
+    written(groups_file, scaled("a", scale_up_threshold_percent=5, hard_delete_grace_period=""))
+    with pytest.raises(InvalidInput) as refused:
+        loaded(node_groups=str(groups_file))
+    assert str(groups_file) in str(refused.value)
+    assert "taint_upper_capacity_threshold_percent must be less than scale_up_threshold_percent" in str(refused.value)
+    assert "hard_delete_grace_period must not be empty" in str(refused.value)
+
+
+def test_without_any_group_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    loaded()
+    assert "no group is listed" in caplog.text
 
 
 def test_a_group_never_goes_further_than_all_may(groups_file: Path) -> None:
-    written(
-        groups_file,
-        {"name": "a", "cloud_provider_group_name": "as", "policy": "both", "mode": "enforce"},
-        {"name": "b", "cloud_provider_group_name": "bs", "policy": "both", "mode": "observe"},
-    )
+    written(groups_file, scaled("a", policy="both", mode="enforce"), scaled("b", policy="both", mode="observe"))
     found = loaded(node_groups=str(groups_file), autoscaling_mode="recommend")
     assert [found.mode_of(each) for each in ("as", "bs", "other")] == [Mode.RECOMMEND, Mode.OBSERVE, Mode.RECOMMEND]
+    assert [found.scan_mode_of(each.group) for each in found.scanned] == [Mode.RECOMMEND, Mode.OBSERVE]
+    assert all(each.dry for each in found.scanned)
 
 
 def test_a_group_is_listed_once(groups_file: Path) -> None:
-    written(groups_file, {"name": "a", "cloud_provider_group_name": "as", "policy": "both"})
+    written(groups_file, {"name": "a", "cloud_provider_group_name": "as", "policy": "pending-pods"})
     with pytest.raises(InvalidInput, match="group a: cloud_provider_group_name"):
         loaded(nodes=("0:1:as",), node_groups=str(groups_file))
 
@@ -249,6 +325,7 @@ node_groups:
         ({"min_nodes": 5, "max_nodes": 3}, "min_nodes"),
         ({"max_nodes": 10**25}, "max_nodes"),
         ({"policy": "both", "provider": "aws"}, "provider"),
+        ({"policy": "utilization", "provider": "aws"}, "provider"),
         ({"compat": "karpenter"}, "compat"),
         ({"aws": {"resource_tagging": "yes"}}, "aws.resource_tagging"),
     ],

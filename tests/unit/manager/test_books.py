@@ -108,6 +108,13 @@ def test_an_increase_joins_the_one_that_is_under_way_and_renews_its_deadline() -
     assert once.requests["pool"].nodes == 3
 
 
+def test_nodes_that_go_meanwhile_lower_what_an_increase_leads_to() -> None:
+    under_way = books.requested(Books(), THREE, NOW, 900)
+    after = books.shrunk(under_way, "pool", 2)
+    assert after.requests["pool"] == Request("pool", 3, NOW, NOW + 900, 3)
+    assert books.shrunk(under_way, "other", 2) == under_way
+
+
 def test_what_the_cloud_refuses_is_not_under_way_and_backs_its_group_off() -> None:
     under_way = books.requested(Books(), Increase("pool", 0, 2, 10), NOW, 900)
     refused = books.failed(books.requested(under_way, THREE, NOW, 900), THREE, "quota", NOW, TIMES)

@@ -3,16 +3,22 @@
 import json
 from typing import Any
 
+import msgspec
+import pytest
+
 from manager import configuration
 from manager.configuration import Configuration
-from manager.lending import Lending
+from manager.lending import TRUSTED_PERCENT, Lending
+from manager.node_peaks import NodePeaks
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Decision
+from manager.noderesource.report import ReportedUsage
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap, Node
 from shared.clock import ManualClock
 from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, Tier
+from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, metric, node
 from tests.unit.manager.test_decisions import Known
 
@@ -78,3 +84,34 @@ def test_a_node_whose_agent_is_still_starting_is_expected_to_offer_what_a_new_on
 
 def test_a_node_nobody_has_looked_at_yet_is_left_alone() -> None:
     assert Side().lending.expected([node(created_at=OLD)]) == {}
+
+
+def predicted(side: Side, *, age_seconds: float = 0.0, confidence: int = 80, peak: bool = True) -> None:
+    """An agent tells what it has learned of its node."""
+    usage = {"koord-mid": Resources(300, GIB), "koord-prod": Resources(700, GIB)}
+    side.known.reported = msgspec.structs.replace(
+        report.read(metric(age_seconds=age_seconds)),
+        peak=Resources(2000, 2 * GIB) if peak else None,
+        confidence_percent=confidence,
+        pods={name: ReportedUsage(name, *each) for name, each in usage.items()},
+    )
+
+
+def test_peaks_are_told_of_nodes_whose_reports_are_fresh_and_have_learned_enough() -> None:
+    side, there = Side(), node(created_at=OLD)
+    assert side.lending.peaks([there]) is None, "nobody reports"
+    predicted(side)
+    assert side.lending.peaks([there]) == {"n1": NodePeaks(Resources(2000, 2 * GIB), Resources(300, GIB))}
+
+
+@pytest.mark.parametrize("report_of", [{"age_seconds": 86_000.0}, {"confidence": TRUSTED_PERCENT - 1}, {"peak": False}])
+def test_of_a_node_that_reports_nothing_to_be_trusted_no_peak_is_known(report_of: dict[str, Any]) -> None:
+    side, there = Side(), node(created_at=OLD)
+    predicted(side, **report_of)
+    assert side.lending.peaks([there]) == {}
+
+
+def test_a_report_of_the_machine_that_had_the_name_before_says_nothing() -> None:
+    side, there = Side(), node(created_at=NOW - 10)
+    predicted(side, age_seconds=60.0)
+    assert side.lending.peaks([there]) == {}

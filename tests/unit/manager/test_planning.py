@@ -98,7 +98,7 @@ class Cloud(MemoryCloud):
 def config(*listed: str, **more: Any) -> Config:
     decides = {"pricing": FilePricing(), **more.pop("decides", {})}
     settings = Settings(Ownership(dict.fromkeys(listed)), **decides)
-    return Config(scale_up=settings, prices=FilePricing(), **more)
+    return Config(scale_up=settings, prices=FilePricing(), **{"scales_down": False, **more})
 
 
 def planned(cloud: Cloud, chosen: Config, known: Books | None = None, **more: Any) -> Planned:

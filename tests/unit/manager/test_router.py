@@ -114,6 +114,24 @@ def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
     assert [len(each["pending"][1]["pods"]) for each in (brief["latest"], *brief["rounds"])] == [3, 3]
 
 
+def test_every_node_says_why_it_is_still_here(url: str) -> None:
+    PLANNER.journal.note(rounds.shrinking())
+    answer = httpx.get(f"{url}/autoscaler/nodes").json()
+    assert list(schemas.problems(answer, schemas.published("nodes_left"))) == []
+    rows = {row["node"]: row for row in answer["scale_down"]["nodes"]}
+    idle = httpx.get(f"{url}/autoscaler/nodes/idle").json()
+    assert list(schemas.problems(idle, schemas.published("node_left"))) == []
+    assert (idle["answer"], idle["moves"]) == (rows["idle"], {"ns/web": "alone"})
+    brief = httpx.get(f"{url}/decisions?brief=true").json()["latest"]
+    assert {row["standing"] for row in brief["scale_down"]["nodes"]} == {"goes", "unneeded", "leaving", "gone"}
+    missing = httpx.get(f"{url}/autoscaler/nodes/nowhere")
+    assert (missing.status_code, missing.json()) == (404, {"detail": "there is no word on Node 'nowhere'"})
+    PLANNER.journal.note(rounds.held("not leading"))
+    held = httpx.get(f"{url}/autoscaler/nodes/idle")
+    assert (held.status_code, held.json()) == (404, {"detail": "there is no word on Node 'idle': not leading"})
+    assert httpx.get(f"{url}/autoscaler/nodes").json()["held"] == "not leading"
+
+
 def test_without_a_question_it_is_planned_for_what_waits(url: str) -> None:
     answer = httpx.post(f"{url}/plan", timeout=30)
     assert (answer.status_code, answer.json()["outcome"]) == (200, "no pod needs a new node")

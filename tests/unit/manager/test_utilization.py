@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from manager.autoscaler.node_groups import Compat, NodeGroup
-from manager.autoscaler.utilization import arithmetic, observation, rules, scan, taints
+from manager.autoscaler.utilization import arithmetic, observation, reasons, rules, scan, taints
+from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import Rule
 from manager.autoscaler.utilization.memory import Breaker, Memory, ScaleLock
-from manager.autoscaler.utilization.observation import CloudGroup, Observer
+from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
 from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
 from manager.autoscaler.utilization.rules import Fixes
 from shared.api.core import Node, Pod, Taint
@@ -292,6 +293,57 @@ def test_marks_once() -> None:
         assert town.memory.dry_tainted.count("bad") == times
 
 
+def test_takes_over() -> None:
+    on_its_way = seen(nodes(2), pod("p", 5000), cloud=CloudGroup(0, 100, 5))
+    for compat, locked in (("escalator", False), ("headroom", True)):
+        known = rules_of(compat)
+        begun = memories.taken_over(known, on_its_way, now=NOW)
+        assert decided(known, on_its_way, begun).locked is locked
+        assert not decided(known, on_its_way, begun, after=120).locked
+        assert memories.taken_over(known, seen(nodes(2)), now=NOW) == Memory()
+
+
+@pytest.mark.parametrize(
+    ("options", "observed", "why"),
+    [
+        (
+            {},
+            seen(nodes(2), pod("p", 5000)),
+            "above the scale-up threshold: 250.0 % of cpu, scale_up_threshold_percent is 70",
+        ),
+        (
+            {},
+            seen(nodes(9), pod("p", 900)),
+            "below the upper threshold: 10.0 % of cpu, taint_upper_capacity_threshold_percent is 40",
+        ),
+        (
+            {},
+            seen(nodes(9), pod("p", 90)),
+            "below the lower threshold: 1.0 % of cpu, taint_lower_capacity_threshold_percent is 10",
+        ),
+        (
+            {"min_nodes": 3},
+            seen((*nodes(2), node("c", cordoned=True))),
+            "below the minimum: 2 nodes take pods, min_nodes is 3",
+        ),
+        (
+            {},
+            seen((node("c", cordoned=True),), pod("p", 1)),
+            "below the minimum: 0 nodes take pods, min_nodes is 1",
+        ),
+        (
+            {"min_nodes": 0},
+            seen((), pod("p", 1)),
+            "above the scale-up threshold: there are pods and no nodes, scale_up_threshold_percent is 70",
+        ),
+        ({"max_nodes": 3}, seen(nodes(5), pod("p", 2500)), "above the maximum: 50.0 % of cpu"),
+    ],
+)
+def test_every_change_has_its_reason(options: dict[str, Any], observed: Observation, why: str) -> None:
+    known = rules_of(**options)
+    assert reasons.of_delta(known, decided(known, observed)) == why
+
+
 def test_after_tainting_the_next_nodes_wait_for_the_scale_down_cool_down() -> None:
     town = Town(rules_of(scale_down_cool_down_period="5m"), nodes(20))
     assert [town.scan().taint.count for _ in range(6)] == [5, 0, 0, 0, 0, 5]
@@ -408,7 +460,7 @@ def test_a_group_is_selected_from_all_nodes_and_pods_and_what_cannot_be_read_is_
     assert names(found.nodes) == ["a"]
     assert (found.nodes[0].prod_peak, found.nodes[0].ready) == (Resources(5, 5), True)
     assert [each.name for each in found.pods] == ["counted", "waiting", "lost"]
-    assert [each.name for each in found.others] == ["other"]
+    assert [each.name for each in found.others] == ["other", "Pod wrong"]  # nobody deletes its node
     assert set(found.refused) == {"Node c", "Pod wrong"}
     assert observer.observe(all_nodes, pods.values(), CloudGroup(0, 10, 1), peaks) == found
     # What has changed is read again: a pod that got its node, one that ended, a node that left the group.
@@ -416,7 +468,7 @@ def test_a_group_is_selected_from_all_nodes_and_pods_and_what_cannot_be_read_is_
     changed = observer.observe([a_node("a", ours, cpu="2")], pods.values(), CloudGroup(0, 10, 1))
     assert changed.nodes[0].allocatable.cpu_milli == 2000
     assert [each.node for each in changed.pods] == ["a", "a", "a"]
-    assert (changed.others, set(changed.refused)) == ((), {"Pod wrong"})
+    assert ([each.name for each in changed.others], set(changed.refused)) == (["Pod wrong"], {"Pod wrong"})
     assert observer.observe([], [pods["counted"]], CloudGroup(0, 10, 1)).pods == changed.pods[:1]
 
 

@@ -6,12 +6,14 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from manager.autoscaler.utilization import arithmetic, scan
+from manager.autoscaler.utilization import arithmetic, scan, taints
 from manager.autoscaler.utilization.classes import classify
 from manager.autoscaler.utilization.decisions import Decision, Rule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
+from shared.api.core import Taint
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.utilized import SIZE, Town, names, node, nodes, pod, rules_of
@@ -154,7 +156,7 @@ def _placed(pods: tuple[GroupPod, ...], there: tuple[GroupNode, ...]) -> tuple[G
         home = each.node or next((name for name in open_nodes if free[name] >= each.requests.cpu_milli), "")
         if home and not each.node:
             free[home] -= each.requests.cpu_milli
-            found.append(replace(each, node=home, phase="Running", scheduled=True))
+            found.append(structs.replace(each, node=home, phase="Running", scheduled=True))
         else:
             found.append(each)
     return tuple(found)
@@ -203,6 +205,106 @@ def test_no_node_comes_back_or_is_bought_because_others_were_tainted(
                 assert not decision.untaint.count
                 assert not decision.increase
             has_tainted = has_tainted or decision.taint.count > 0
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("pods"), st.integers(-10, 25)),
+    st.tuples(st.sampled_from(["cordon", "uncordon", "protect", "force"]), st.integers(0, 50)),
+    st.tuples(st.just("clock"), st.sampled_from([-7200, -30, 30, 300, 7200])),
+)
+
+
+def _happens(town: Town, what: str, much: int, chance: random.Random) -> None:
+    """Something that people, jobs or clocks do to a group."""
+    if what == "pods":
+        left = [each for each in town.pods if much > 0 or chance.random() < 0.4]
+        new = [pod(f"p{town.now}-{at}-{chance.random()}", chance.randint(0, 1000)) for at in range(max(0, much))]
+        town.pods = _placed((*left, *new), town.nodes)
+    elif what == "clock":
+        town.now += much
+    elif town.nodes:
+        at = much % len(town.nodes)
+        chosen = town.nodes[at]
+        changed = {
+            "cordon": replace(chosen, cordoned=True),
+            "uncordon": replace(chosen, cordoned=False),
+            "protect": replace(chosen, no_delete="yes"),
+            "force": replace(chosen, taints=(*chosen.taints, Taint(taints.FORCE))),
+        }[what]
+        town.nodes = (*town.nodes[:at], changed, *town.nodes[at + 1 :])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    COMPATS,
+    st.integers(0, 20),
+    st.integers(0, 4),
+    st.tuples(st.booleans(), st.booleans(), st.integers(0, 9).map(lambda each: each == 0)),
+    st.lists(st.tuples(EVENTS, st.sets(st.integers(0, 12)), st.booleans()), max_size=25),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_happens_and_fails_no_rule_is_ever_broken(
+    compat: str,
+    count: int,
+    least: int,
+    switches: tuple[bool, bool, bool],
+    happenings: list[tuple[tuple[str, int], set[int], bool]],
+    chance: random.Random,
+) -> None:
+    drains, starves, dry = switches
+    known = rules_of(
+        compat,
+        min_nodes=least,
+        max_nodes=25,
+        drain_before_termination=drains,
+        scale_on_starve=starves,
+        max_node_age="2h",
+        dry_mode=dry,
+    )
+    town = Town(known, nodes(count), max_size=30)
+    for (what, much), failing, refuses in happenings:
+        _happens(town, what, much, chance)
+        before, memory, now = replace(town), town.memory, town.now
+        fails = {each.name for at, each in enumerate(before.nodes) if at in failing}
+        decision = town.scan(chance.choice([20, 60, 200]), fails=fails, refuses=refuses)
+        _check_step(before, town, decision, was_locked=scan.locked(known, memory, now=now), now=now)
+
+
+def _check_step(before: Town, after: Town, decision: Decision, *, was_locked: bool, now: float) -> None:
+    known = before.rules
+    there = {each.name: each for each in after.nodes}
+    if known.dry:
+        assert after.nodes == before.nodes
+        return
+    for each in before.nodes:
+        assert not each.cordoned or there.get(each.name) == each
+        if each.name in there:
+            continue
+        pods_on = [one for one in before.pods if one.node == each.name]
+        since = taints.tainted_at(each.taints)
+        if taints.has(each.taints, taints.FORCE):
+            assert not pods_on
+            continue
+        assert not each.no_delete
+        assert since is not None
+        assert now - since > (known.hard_seconds if pods_on else known.soft_seconds)
+        assert not (pods_on and known.group.drain_before_termination)
+    for each in before.nodes:
+        if each.name in there and taints.has(each.taints, taints.FORCE):
+            assert there[each.name] == each
+    bounds = known.group.bounds
+    assert bounds is not None
+    if decision.taint.count:
+        assert len(classify(after.nodes).untainted) >= bounds.min_size
+    most = bounds.max_size if known.fixes.keeps_max_nodes else after.max_size
+    assert len(after.nodes) <= max(most, len(before.nodes))
+    if was_locked and not any(step.rule is Rule.BELOW_MIN for step in decision.steps):
+        assert not decision.increase
+        assert not decision.taint.count
+        assert not decision.untaint.count
+        assert known.fixes.reaps_while_locked or after.nodes == before.nodes
+    assert not decision.increase or scan.locked(known, after.memory, now=now)
+    assert was_locked or bool(decision.increase) == scan.locked(known, after.memory, now=now)
 
 
 def test_92_nodes_at_48_percent_settle_here_and_flap_under_compat_escalator() -> None:

@@ -1,5 +1,6 @@
 """Groups that scale by utilisation, for tests: nodes of one core and 1000 bytes, and what is decided of them."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization import rules, scan, taints
-from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.decisions import Decision, Picks
 from manager.autoscaler.utilization.memory import Memory
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.rules import Rules
@@ -90,11 +91,13 @@ class Town:
     memory: Memory = field(default_factory=Memory)
     made: int = 0
 
-    def scan(self, seconds: float = 60) -> Decision:
-        """One scan, and so much time after it."""
+    def scan(self, seconds: float = 60, *, fails: Container[str] = (), refuses: bool = False) -> Decision:
+        """One scan as far as it could be done, and so much time after it: writes to some nodes fail, or the cloud
+        refuses.
+        """
         cloud = CloudGroup(self.min_size, self.max_size, len(self.nodes))
         observed = Observation(self.nodes, self.pods, cloud)
-        decision = scan.decide(self.rules, observed, self.memory, now=self.now)
+        decision = _as_done(scan.decide(self.rules, observed, self.memory, now=self.now), fails, refuses)
         self.memory = scan.remember(self.rules, observed, self.memory, decision, now=self.now)
         if not decision.dry:
             self._do(decision)
@@ -119,4 +122,26 @@ class Town:
             kept.append(GroupNode(f"new-{self.made:04d}", self.now, SIZE))
         self.nodes = tuple(kept)
         # Who makes pods makes those anew that were lost with a node.
-        self.pods = tuple(replace(each, node="", phase="Pending") if each.node in gone else each for each in self.pods)
+        self.pods = tuple(
+            msgspec.structs.replace(each, node="", phase="Pending") if each.node in gone else each for each in self.pods
+        )
+
+
+def _as_done(decision: Decision, fails: Container[str], refuses: bool) -> Decision:
+    if decision.dry:
+        return decision
+
+    def done(picks: Picks) -> Picks:
+        written = tuple(each for each in picks.candidates if each.name not in fails)[: picks.count]
+        return Picks(written, len(written))
+
+    untaint = done(decision.untaint)
+    return replace(
+        decision,
+        health_taints=tuple(each for each in decision.health_taints if each.name not in fails),
+        forced=replace(decision.forced, refused="no") if refuses else decision.forced,
+        reaped=replace(decision.reaped, refused="no") if refuses else decision.reaped,
+        taint=done(decision.taint),
+        untaint=untaint,
+        increase=0 if refuses else max(0, decision.increase_after(untaint.count)),
+    )

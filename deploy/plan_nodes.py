@@ -1,0 +1,149 @@
+"""The part of a plan that says why nodes are still here: those that could go, those that stay, and scans of groups."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from deploy import rendering
+from manager.autoscaler.schemas import Plan
+from manager.autoscaler.schemas_nodes import LeavingRow, NodeRow, ScaleDownRow, ScanRow
+from manager.autoscaler.staying import Standing
+
+MOST_ROWS = 20
+_COULD_GO = (Standing.GOES, Standing.UNNEEDED)
+
+
+def blocks(plan: Plan, *, all_nodes: bool = False) -> list[list[str]]:
+    """Each a paragraph; empty where there is nothing to say."""
+    found = plan.scale_down
+    nodes = [] if found is None else [_could_go(found, all_nodes=all_nodes), _stay(found, all_nodes=all_nodes)]
+    return [*nodes, _leaving(plan.leaving), _scans(plan.scans)]
+
+
+def _could_go(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
+    rows = [row for row in of.nodes if row.standing in _COULD_GO]
+    if not rows:
+        return []
+    shown = rows if all_nodes else rows[:MOST_ROWS]
+    title = f"{rendering.count(len(rows), 'node')} could go{_saving(of.savable_per_hour)}, "
+    title += f"{of.goes or 'none'} of them now{_saving(of.saved_per_hour) if of.goes else ''}:"
+    lines = rendering.aligned(
+        [
+            ("", "NODE", "GROUP", "REQUESTED", "PODS", "$/H", "WHY"),
+            *(
+                (
+                    "  *" if row.standing == Standing.GOES else "",
+                    row.node,
+                    row.group,
+                    _percent(row),
+                    str(row.pods),
+                    rendering.price(row.cost_per_hour),
+                    _reason(row),
+                )
+                for row in shown
+            ),
+        ],
+        numbers={3, 4, 5},
+    )
+    if len(shown) < len(rows):
+        reasons = Counter(row.reason or row.standing for row in rows[len(shown) :])
+        counted = ", ".join(f"{many} {reason}" for reason, many in reasons.most_common())
+        lines.append(f"  and {len(rows) - len(shown)} more: {counted} (all of them: --all-nodes)")
+    if of.cooldown:
+        lines.append(f"Nothing is deleted for now: {of.cooldown}.")
+    return [title, *lines]
+
+
+def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
+    rows = [row for row in of.stay if row.standing not in _COULD_GO]
+    if not rows:
+        return []
+    if all_nodes:
+        listed = [row for row in of.nodes if row.standing in (Standing.NEEDED, Standing.UNJUDGED)]
+        lines = rendering.aligned(
+            [
+                ("  NODE", "GROUP", "REQUESTED", "WHY"),
+                *((f"  {row.node}", row.group, _percent(row), _reason(row)) for row in listed),
+            ],
+            numbers={2},
+        )
+    else:
+        lines = rendering.aligned(
+            [
+                ("  REASON", "NODES", "FOR EXAMPLE"),
+                *((f"  {row.reason or row.standing}", str(row.count), f"{row.nodes[0]}: {row.detail}") for row in rows),
+            ],
+            numbers={1},
+        )
+    return [f"{rendering.count(sum(row.count for row in rows), 'node')} stay:", *lines]
+
+
+def _leaving(rows: Sequence[LeavingRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = rendering.aligned(
+        [
+            ("  NODE", "GROUP", "STAGE", "SINCE", "WAITS FOR"),
+            *(
+                (f"  {row.node}", row.group, row.stage, row.since, row.error or rendering.names(row.waits_for))
+                for row in rows
+            ),
+        ]
+    )
+    return ["Nodes on their way out:", *lines]
+
+
+def _scans(rows: Sequence[ScanRow]) -> list[str]:
+    if not rows:
+        return []
+    header = ("  GROUP", "NODES", "TAINTED", "CPU", "MEMORY", "TAINT BELOW", "GROW ABOVE", "DELTA", "WHY")
+    lines = rendering.aligned([header, *map(_scan, rows)], numbers=range(1, 8))
+    return ["Groups that scale by utilization:", *lines, *(line for row in rows for line in _done(row))]
+
+
+def _scan(of: ScanRow) -> tuple[str, ...]:
+    limits = of.thresholds
+    return (
+        f"  {of.group}",
+        str(of.untainted + of.tainted + of.force_tainted + of.cordoned),
+        str(of.tainted + of.force_tainted),
+        _of_hundred(of.cpu_percent),
+        _of_hundred(of.memory_percent),
+        f"{limits.lower} %, {limits.upper} %",
+        f"{limits.scale_up} %",
+        f"{of.delta:+d}" if of.delta else "0",
+        of.error or ", ".join(f"{step.rule} {step.delta:+d}" if step.delta else step.rule for step in of.steps),
+    )
+
+
+def _done(of: ScanRow) -> Iterable[str]:
+    """What becomes of a group, one line each."""
+    acts = [
+        ("tainted, as they are not ready", of.unhealthy),
+        ("tainted", of.taint),
+        ("untainted", of.untaint),
+        ("drained", of.drained),
+        ("deleted", of.deleted),
+    ]
+    for what, nodes in acts:
+        if nodes:
+            yield f"  {of.group}: {rendering.names(nodes)} would be {what}"
+    if of.increase:
+        yield f"  {of.group}: the cloud would be asked for {rendering.count(of.increase, 'node')} more"
+    for refusal in of.refusals:
+        yield f"  {of.group}: {refusal}"
+
+
+def _saving(value: float | None) -> str:
+    return "" if not value else f" ({value:.4f} $/h)"
+
+
+def _percent(of: NodeRow) -> str:
+    return rendering.UNKNOWN if of.utilization is None else _of_hundred(of.utilization * 100)
+
+
+def _of_hundred(value: float | None) -> str:
+    return rendering.UNKNOWN if value is None else f"{value:.1f} %"
+
+
+def _reason(of: NodeRow) -> str:
+    return of.detail if of.reason in of.detail else f"{of.reason}: {of.detail}"

@@ -1,0 +1,3 @@
+"""Auto Scaling groups of AWS, asked through boto3."""
+
+NAME = "aws"

@@ -1,0 +1,56 @@
+"""AWS's error codes, by what they mean to whoever asked."""
+
+import re
+
+from manager.autoscaler.cloudprovider.aws import NAME
+from manager.autoscaler.cloudprovider.contract import ErrorClass
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
+
+# It says "later", and not "no".
+_LATER = frozenset(
+    {
+        *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException"),
+        *(
+            "RequestLimitExceeded",
+            "TooManyRequestsException",
+            "BandwidthLimitExceeded",
+            "SlowDown",
+            "PriorRequestNotComplete",
+        ),
+        *("ResourceContention", "ScalingActivityInProgress", "RequestTimeout", "RequestTimeoutException"),
+        *("InternalFailure", "InternalError", "ServiceUnavailable", "Unavailable"),
+        *("ExpiredToken", "ExpiredTokenException", "RequestExpired"),
+    }
+)
+
+# Another group, of another type or zone, may do better.
+OUT_OF_RESOURCES = frozenset(
+    {
+        *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity", "UnfulfillableCapacity"),
+        *("InsufficientReservedInstanceCapacity", "InsufficientCapacityOnOutpost", "ReservationCapacityExceeded"),
+        *("InsufficientAddressCapacity", "InsufficientFreeAddressesInSubnet", "InsufficientVolumeCapacity"),
+        *("InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded"),
+        *("SpotMaxPriceTooLow", "PrivateIpAddressLimitExceeded", "NetworkInterfaceLimitExceeded"),
+    }
+)
+
+_WORD = re.compile(r"[A-Z][A-Za-z]+")
+_SOLD_OUT = re.compile(r"(?i)\b(?:do not have sufficient|insufficient)\b.*\bcapacity\b")
+
+
+def of(code: str, status: int, problem: str, group: str) -> ProviderError:
+    """What to raise for an error that AWS has answered with, of this HTTP status."""
+    kind = Unavailable if code in _LATER or status >= 500 or status == 429 else Refused
+    return kind(NAME, group, problem)
+
+
+def error_class(code: str) -> ErrorClass:
+    return ErrorClass.OUT_OF_RESOURCES if code in OUT_OF_RESOURCES else ErrorClass.OTHER
+
+
+def code_in(message: str, otherwise: str) -> str:
+    """The code of ours that a sentence of AWS's names or means, if any."""
+    named = OUT_OF_RESOURCES.intersection(_WORD.findall(message))
+    if named:
+        return min(named)
+    return "InsufficientInstanceCapacity" if _SOLD_OUT.search(message) else otherwise

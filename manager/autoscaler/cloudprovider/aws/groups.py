@@ -1,0 +1,72 @@
+"""Auto Scaling groups as AWS describes them, and as values of the contract."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from manager.autoscaler.cloudprovider.aws import messages
+from manager.autoscaler.cloudprovider.aws.calls import Ask, Call, Reply
+from manager.autoscaler.cloudprovider.aws.messages import GroupsPage, ScalingGroup
+from manager.autoscaler.cloudprovider.contract import InstanceState
+
+NAMES_AT_ONCE = 50  # more are not taken by the call
+PAGE = 100  # more are not given
+
+_LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
+
+
+def described(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[str, ScalingGroup]:
+    """The listed groups that there are, and those with all of the tags; all of the region where neither is given.
+
+    Raises ProviderError.
+    """
+    queries: list[dict[str, object]] = []
+    names = sorted(listed)
+    while names:
+        queries.append({"AutoScalingGroupNames": names[:NAMES_AT_ONCE]})
+        names = names[NAMES_AT_ONCE:]
+    if tags:
+        queries.append({"Filters": [_filter(key, value) for key, value in tags.items()]})
+    found = itertools.chain.from_iterable(_groups(ask, query) for query in queries or [{}])
+    return {group.auto_scaling_group_name: group for group in found if not group.status}
+
+
+def one(ask: Ask, name: str) -> ScalingGroup | None:
+    """The group as it is now. Raises ProviderError."""
+    return described(ask, (name,), {}).get(name)
+
+
+def state(lifecycle: str) -> InstanceState:
+    """Of an instance in a group, by where it is in its life there."""
+    if lifecycle.startswith(_LEAVING):
+        return InstanceState.DELETING
+    if lifecycle.startswith("Pending"):
+        return InstanceState.CREATING
+    return InstanceState.RUNNING if lifecycle else InstanceState.UNKNOWN
+
+
+def staying(group: ScalingGroup) -> int:
+    """Its instances that are there or on their way."""
+    return sum(state(each.lifecycle_state) is not InstanceState.DELETING for each in group.instances)
+
+
+def is_weighted(group: ScalingGroup) -> bool:
+    """Whether its sizes count something else than instances."""
+    return any(each.weighted_capacity not in ("", "1") for each in group.overrides)
+
+
+def pages(ask: Ask, call: Call, query: Mapping[str, object]) -> Iterator[Reply]:
+    """All answers to one question, each of which says where the next begins."""
+    token: str | None = ""
+    while token is not None:
+        reply = ask(call, **query, **({"NextToken": token} if token else {}))
+        yield reply
+        token = reply.get("NextToken") or None
+
+
+def _groups(ask: Ask, query: Mapping[str, object]) -> Iterator[ScalingGroup]:
+    for reply in pages(ask, Call.DESCRIBE_GROUPS, {**query, "MaxRecords": PAGE}):
+        yield from messages.read(Call.DESCRIBE_GROUPS, reply, GroupsPage).auto_scaling_groups
+
+
+def _filter(key: str, value: str) -> dict[str, object]:
+    return {"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]}

@@ -1,0 +1,220 @@
+"""What AWS answers, as far as it matters here. Readers raise InvalidAnswer."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.aws import NAME
+from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused
+
+T = TypeVar("T")
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """Keys that are not named are passed by."""
+
+
+class Tag(_Message, frozen=True, kw_only=True):
+    key: str = ""
+    value: str = ""
+
+
+class Member(_Message, frozen=True, kw_only=True):
+    """An instance, as its group tells of it."""
+
+    instance_id: str
+    availability_zone: str = ""
+    lifecycle_state: str = ""
+
+
+class TemplateRef(_Message, frozen=True, kw_only=True):
+    """A launch template by its id, or its name."""
+
+    launch_template_id: str = ""
+    launch_template_name: str = ""
+    version: str = ""
+
+
+class Override(_Message, frozen=True, kw_only=True):
+    instance_type: str = ""
+    weighted_capacity: str = "1"
+
+
+class MixedTemplate(_Message, frozen=True, kw_only=True):
+    launch_template_specification: TemplateRef | None = None
+    overrides: tuple[Override, ...] = ()
+
+
+class MixedPolicy(_Message, frozen=True, kw_only=True):
+    launch_template: MixedTemplate | None = None
+
+
+class ScalingGroup(_Message, frozen=True, kw_only=True):
+    """`status` is empty but while the group itself is being deleted."""
+
+    auto_scaling_group_name: str
+    min_size: int
+    max_size: int
+    desired_capacity: int
+    availability_zones: tuple[str, ...] = ()
+    vpc_zone_identifier: str = msgspec.field(name="VPCZoneIdentifier", default="")
+    instances: tuple[Member, ...] = ()
+    tags: tuple[Tag, ...] = ()
+    launch_template: TemplateRef | None = None
+    mixed_instances_policy: MixedPolicy | None = None
+    status: str = ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its tags."""
+        return {tag.key: tag.value for tag in self.tags}
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        policy = self.mixed_instances_policy
+        return () if policy is None or policy.launch_template is None else policy.launch_template.overrides
+
+    @property
+    def template(self) -> TemplateRef | None:
+        """What instances are launched from."""
+        if self.launch_template is not None:
+            return self.launch_template
+        policy = self.mixed_instances_policy
+        mixed = None if policy is None else policy.launch_template
+        return None if mixed is None else mixed.launch_template_specification
+
+
+class GroupsPage(_Message, frozen=True, kw_only=True):
+    auto_scaling_groups: tuple[ScalingGroup, ...] = ()
+
+
+class Activity(_Message, frozen=True, kw_only=True):
+    """One try to change a group; the last comes first."""
+
+    description: str = ""
+    status_code: str = ""
+    status_message: str = ""
+    start_time: datetime
+
+
+class Activities(_Message, frozen=True, kw_only=True):
+    activities: tuple[Activity, ...] = ()
+
+
+class State(_Message, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class Placement(_Message, frozen=True, kw_only=True):
+    availability_zone: str = ""
+
+
+class Ec2Instance(_Message, frozen=True, kw_only=True):
+    instance_id: str
+    launch_time: datetime
+    state: State = State()
+    placement: Placement = Placement()
+    tags: tuple[Tag, ...] = ()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its tags."""
+        return {tag.key: tag.value for tag in self.tags}
+
+
+class Reservation(_Message, frozen=True, kw_only=True):
+    instances: tuple[Ec2Instance, ...] = ()
+
+
+class InstancesPage(_Message, frozen=True, kw_only=True):
+    reservations: tuple[Reservation, ...] = ()
+
+
+class FleetInstances(_Message, frozen=True, kw_only=True):
+    instance_ids: tuple[str, ...] = ()
+
+
+class FleetError(_Message, frozen=True, kw_only=True):
+    error_code: str = ""
+    error_message: str = ""
+
+
+class Fleet(_Message, frozen=True, kw_only=True):
+    fleet_id: str = ""
+    instances: tuple[FleetInstances, ...] = ()
+    errors: tuple[FleetError, ...] = ()
+
+
+class TemplateData(_Message, frozen=True, kw_only=True):
+    instance_type: str = ""
+
+
+class TemplateVersion(_Message, frozen=True, kw_only=True):
+    launch_template_data: TemplateData = TemplateData()
+
+
+class TemplateVersions(_Message, frozen=True, kw_only=True):
+    launch_template_versions: tuple[TemplateVersion, ...] = ()
+
+
+class Cpus(_Message, frozen=True, kw_only=True):
+    default_v_cpus: int = msgspec.field(name="DefaultVCpus")
+
+
+class Memory(_Message, frozen=True, kw_only=True):
+    size_in_mib: int = msgspec.field(name="SizeInMiB")
+
+
+class Processor(_Message, frozen=True, kw_only=True):
+    supported_architectures: tuple[str, ...] = ()
+
+
+class Gpu(_Message, frozen=True, kw_only=True):
+    manufacturer: str = ""
+    count: int = 0
+
+
+class GpuInfo(_Message, frozen=True, kw_only=True):
+    gpus: tuple[Gpu, ...] = ()
+
+
+class InstanceType(_Message, frozen=True, kw_only=True):
+    instance_type: str
+    v_cpu_info: Cpus = msgspec.field(name="VCpuInfo")
+    memory_info: Memory
+    processor_info: Processor = Processor()
+    gpu_info: GpuInfo = GpuInfo()
+
+
+class InstanceTypes(_Message, frozen=True, kw_only=True):
+    instance_types: tuple[InstanceType, ...] = ()
+
+
+def read(call: Call, reply: Reply, kind: type[T], group: str = "") -> T:
+    try:
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidAnswer(NAME, group, call.operation, reply, str(error)) from error
+
+
+def launched(fleet: Fleet, group: str) -> tuple[str, ...]:
+    """The ids of a fleet's instances. Raises Refused, with the first error, when there are none."""
+    found = tuple(each for part in fleet.instances for each in part.instance_ids)
+    if not found:
+        raise Refused(NAME, group, fleet.errors[0].error_message if fleet.errors else "a fleet without instances")
+    return found
+
+
+def only_instance(page: InstancesPage, instance: str) -> Ec2Instance:
+    """The one that was asked for by its id."""
+    if len(page.reservations) != 1 or len(page.reservations[0].instances) != 1:
+        problem = (
+            "Malformed DescribeInstances response from AWS, expected only 1 Reservation and 1 Instance "
+            f"for id: {instance}"
+        )
+        found = [len(each.instances) for each in page.reservations]
+        raise InvalidAnswer(NAME, "", Call.DESCRIBE_INSTANCES.operation, found, problem)
+    return page.reservations[0].instances[0]

@@ -1,0 +1,220 @@
+"""AWS's Auto Scaling groups. What was seen at the last refresh is kept for the round."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from manager.autoscaler.cloudprovider.aws import NAME, activities, fleet, groups, ids, messages, sizes, templates
+from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
+from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
+from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
+from manager.autoscaler.cloudprovider.aws.orders import Orders
+from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    NodeRef,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unsupported
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which groups are looked at: those `listed` and those with all tags of `discover`; all where neither is given.
+
+    `fleets` are Escalator's options of AWS, by group; fleets of groups that are `enforced` are carried on.
+    """
+
+    listed: Collection[str] = ()
+    discover: Mapping[str, str] = field(default_factory=dict)
+    fleets: Mapping[str, FleetOptions] = field(default_factory=dict)
+    enforced: Collection[str] = ()
+
+
+class AwsProvider:
+    """See `contract.Provider`."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        ask: Ask,
+        wanted: Wanted,
+        clock: Clock,
+        *,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`close` ends the connection of `ask`."""
+        self._ask = ask
+        self._close = close
+        self._wanted = wanted
+        self._orders = Orders(ask, clock, wanted.fleets, wanted.enforced)
+        self._snapshot = Snapshot()
+        self._kinds = templates.Kinds(ask)
+        self._activities = activities.Activities(ask, clock)
+        self._tagged: set[str] = set()
+
+    def refresh(self) -> None:
+        """Carries fleets on, too: it is all that they need."""
+        found = self._described()
+        underway = self._orders.carry_on(found)
+        if underway.joined:
+            found = self._described()
+        self._snapshot = Snapshot(found, underway, self._activities.failures(found, self._wanted.listed))
+        self._tag(found)
+
+    def groups(self) -> Sequence[Group]:
+        return [self._snapshot.told(name) for name in sorted(self._snapshot.groups)]
+
+    def instances(self, group: str) -> Sequence[Instance]:
+        return self._snapshot.instances(group)
+
+    def group_of(self, node: NodeRef) -> str | None:
+        try:
+            return self._snapshot.owners.get(ids.instance_id(node.provider_id))
+        except InvalidInput:
+            return None
+
+    def launched_at(self, node: NodeRef) -> float:
+        """When the node's instance was launched, in Unix seconds. Raises ProviderError, and InvalidInput for no id."""
+        instance = ids.instance_id(node.provider_id)
+        reply = self._ask(Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
+        page = messages.read(Call.DESCRIBE_INSTANCES, reply, InstancesPage)
+        return messages.only_instance(page, instance).launch_time.timestamp()
+
+    def template(self, group: str) -> Node:
+        found = self._snapshot.group(group)
+        return templates.node(found, self._kinds.of(found))
+
+    def options(self, group: str) -> GroupOptions:
+        return templates.options(self._snapshot.group(group))
+
+    def gpus(self) -> Gpus:
+        return Gpus(templates.LABEL_GPU)
+
+    def pricing(self) -> None:
+        return None
+
+    def increase(self, group: str, delta: int) -> None:
+        """By a fleet where the group has a launch template of its own among its options."""
+        now = self._current(group)
+        newcomers = len(self._snapshot.newcomers(group))
+        target = now.desired_capacity + newcomers
+        sizes.increased(group, delta, target=target, most=now.max_size)
+        options = self._wanted.fleets.get(group)
+        if options is not None and options.launch_template_id:
+            self._snapshot = self._snapshot.ordered(self._orders.place(now, delta))
+            return
+        self._set_desired(now, now.desired_capacity + delta)
+        self._activities.raised(group)
+
+    def decrease_target(self, group: str, delta: int) -> None:
+        now = self._current(group)
+        staying = groups.staying(now)
+        self._set_desired(
+            now, sizes.decreased(group, -delta, target=now.desired_capacity, least=now.min_size, staying=staying)
+        )
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """One by one until one fails: those before it are gone."""
+        seen = self._snapshot.group(group)
+        newcomers, absent = self._snapshot.newcomers(group), self._snapshot.placeholders(group)
+        wanted = [(node, self._id(group, node)) for node in nodes]
+        places = sum(instance not in newcomers for _, instance in wanted)
+        if places:
+            sizes.deletable(group, places, target=seen.desired_capacity, least=seen.min_size)
+        members = {each.instance_id for each in seen.instances}
+        if returned := sum(node.provider_id in absent for node in nodes):
+            self.decrease_target(group, returned)
+        for node, instance in wanted:
+            if node.provider_id in absent:
+                continue
+            if instance in newcomers:
+                self._orders.terminate([instance], group)
+            elif instance in members:
+                self._terminate(instance, group)
+            else:
+                raise _foreign(group, node)
+            self._snapshot = self._snapshot.terminated(group, instance)
+
+    def machine_types(self) -> Sequence[str]:
+        self._unsupported()
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        self._unsupported()
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        self._unsupported()
+
+    def delete_group(self, group: str) -> None:
+        self._unsupported(group)
+
+    def cleanup(self) -> None:
+        self._close()
+
+    def _described(self) -> dict[str, ScalingGroup]:
+        return groups.described(self._ask, self._wanted.listed, self._wanted.discover)
+
+    def _current(self, name: str) -> ScalingGroup:
+        """As it is now: a size that is set is no difference, so it must not be set from what has changed meanwhile."""
+        found = groups.one(self._ask, name)
+        if found is None:
+            raise Refused(NAME, name, "not there")
+        return found
+
+    def _set_desired(self, group: ScalingGroup, target: int) -> None:
+        name = group.auto_scaling_group_name
+        self._ask(
+            Call.SET_DESIRED_CAPACITY, name, AutoScalingGroupName=name, DesiredCapacity=target, HonorCooldown=False
+        )
+        self._snapshot = self._snapshot.resized(name, target)
+
+    def _terminate(self, instance: str, group: str) -> None:
+        try:
+            self._ask(Call.TERMINATE_IN_GROUP, group, InstanceId=instance, ShouldDecrementDesiredCapacity=True)
+        except ProviderError as error:
+            raise type(error)(NAME, group, f"failed to terminate instance. err: {error.problem}") from error
+
+    def _id(self, group: str, node: NodeRef) -> str:
+        try:
+            return ids.instance_id(node.provider_id)
+        except InvalidInput as error:
+            raise _foreign(group, node) from error
+
+    def _tag(self, found: Mapping[str, ScalingGroup]) -> None:
+        """Escalator's mark, where a group's options ask for it. Nothing depends on it."""
+        wanted = {name for name, each in self._wanted.fleets.items() if each.resource_tagging}
+        for name in wanted.intersection(self._wanted.enforced, found) - self._tagged:
+            self._tagged.add(name)
+            if fleet.TAG_ESCALATOR in found[name].labels:
+                continue
+            tag = {
+                "ResourceType": "auto-scaling-group",
+                "ResourceId": name,
+                "Key": fleet.TAG_ESCALATOR,
+                "Value": fleet.ENABLED,
+                "PropagateAtLaunch": True,
+            }
+            try:
+                self._ask(Call.TAG_GROUP, name, Tags=[tag])
+            except ProviderError as error:
+                logger.warning("not tagged: %s", error, extra={"group": name})
+
+    def _unsupported(self, group: str = "") -> NoReturn:
+        raise Unsupported(NAME, group, "groups are neither created nor deleted here")
+
+
+def _foreign(group: str, node: NodeRef) -> Refused:
+    problem = f"node {node.name}, {node.provider_id} belongs in a different node group than {group}"
+    return Refused(NAME, group, problem)

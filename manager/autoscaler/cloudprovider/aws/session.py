@@ -1,0 +1,117 @@
+"""The connection to AWS: the only place that knows the library, which is loaded when it is needed."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from manager.autoscaler.cloudprovider.aws import NAME, failures
+from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
+from manager.autoscaler.cloudprovider.aws.config import AwsConfig
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
+from shared.clock import Clock
+from shared.errors import InvalidInput
+
+CONNECT_SECONDS = 5.0
+READ_ATTEMPTS = 2  # writes are tried once: an answer that got lost is not one that was never given
+ROLE_SECONDS = 3600
+RENEWED_BEFORE_SECONDS = 600.0
+REGION = "AWS_REGION"  # what Kubernetes' ways of giving credentials set, and the library does not read
+
+
+class Session:
+    """Calls of one thread, each of which ends within the timeout."""
+
+    def __init__(self, config: AwsConfig, clock: Clock) -> None:
+        """Raises InvalidInput when the library is not installed, knows no region or no such profile."""
+        try:
+            import boto3
+            import botocore.config
+            import botocore.exceptions
+        except ImportError as error:
+            raise InvalidInput(
+                source="--cloud-provider",
+                field=NAME,
+                value=NAME,
+                problem="it needs boto3, which is not installed: pip install 'headroom[aws]'",
+            ) from error
+        self._boto3 = boto3
+        self._botocore = botocore
+        self._config = config
+        self._clock = clock
+        self._own = self._opened(profile_name=config.profile or None)
+        self._region = config.region or os.environ.get(REGION) or self._own.region_name
+        if not self._region:
+            raise InvalidInput(
+                source="--cloud-config", field="region", value="", problem=f"neither here nor in {REGION} is one named"
+            )
+        self._clients: dict[tuple[str, bool], Any] = {}
+        self._until = float("inf")
+
+    def ask(self, call: Call, group: str = "", /, **request: object) -> Reply:
+        """The answer. Raises Refused, Unavailable."""
+        exceptions = self._botocore.exceptions
+        try:
+            client = self._client(call.service, writes=call.writes)
+            reply: Reply = getattr(client, self._botocore.xform_name(call.operation))(**request)
+            return reply
+        except exceptions.ClientError as error:
+            raise _answered(error.response, call.operation, group) from error
+        except (exceptions.ParamValidationError, exceptions.NoCredentialsError) as error:  # never sent
+            raise Refused(NAME, group, f"{call.operation}: {error}") from error
+        except exceptions.BotoCoreError as error:
+            raise Unavailable(NAME, group, f"{call.operation}: {error}") from error
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _client(self, service: str, *, writes: bool) -> Any:
+        if self._clock.now() > self._until - RENEWED_BEFORE_SECONDS:
+            self.close()
+        key = service, writes
+        if key not in self._clients:
+            if self._config.assume_role_arn and not self._clients:
+                self._assumed = self._as_role()
+            session = self._assumed if self._config.assume_role_arn else self._own
+            self._clients[key] = self._made(session, service, attempts=1 if writes else READ_ATTEMPTS)
+        return self._clients[key]
+
+    def _as_role(self) -> Any:
+        answer = self._made(self._own, "sts", attempts=READ_ATTEMPTS).assume_role(
+            RoleArn=self._config.assume_role_arn,
+            RoleSessionName=f"headroom-{int(self._clock.now() * 1e9)}",
+            DurationSeconds=ROLE_SECONDS,
+        )
+        given = answer["Credentials"]
+        self._until = given["Expiration"].timestamp()
+        return self._opened(
+            aws_access_key_id=given["AccessKeyId"],
+            aws_secret_access_key=given["SecretAccessKey"],
+            aws_session_token=given["SessionToken"],
+        )
+
+    def _opened(self, **settings: str | None) -> Any:
+        try:
+            return self._boto3.Session(**settings)
+        except self._botocore.exceptions.BotoCoreError as error:
+            raise InvalidInput(
+                source="--cloud-config", field="profile", value=self._config.profile, problem=str(error)
+            ) from error
+
+    def _made(self, session: Any, service: str, *, attempts: int) -> Any:
+        settings = self._botocore.config.Config(
+            connect_timeout=min(CONNECT_SECONDS, self._config.timeout_seconds),
+            read_timeout=self._config.timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            user_agent_extra="headroom",
+        )
+        endpoint = self._config.endpoint_url or None
+        return session.client(service, region_name=self._region, endpoint_url=endpoint, config=settings)
+
+
+def _answered(response: Mapping[str, Any], operation: str, group: str) -> ProviderError:
+    error = response.get("Error", {})
+    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return failures.of(code, status, f"{operation}: {code}: {message}", group)

@@ -1,0 +1,104 @@
+"""Groups and instances as they were at the last look, and as writes have changed them since. Pure."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.aws import NAME, groups, ids
+from manager.autoscaler.cloudprovider.aws.fleet import Joining
+from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
+from manager.autoscaler.cloudprovider.aws.orders import Underway
+from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceError, InstanceState
+from manager.autoscaler.cloudprovider.errors import Refused
+
+_PLACEHOLDER = "placeholder"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`unlaunched`: why a group's last try to launch what it lacks has failed."""
+
+    groups: Mapping[str, ScalingGroup] = field(default_factory=dict)
+    underway: Underway = field(default_factory=Underway)
+    unlaunched: Mapping[str, InstanceError] = field(default_factory=dict)
+
+    def group(self, name: str) -> ScalingGroup:
+        """Raises Refused."""
+        if name not in self.groups:
+            raise Refused(NAME, name, "not there")
+        return self.groups[name]
+
+    def told(self, name: str) -> Group:
+        """What is under way counts towards the target, too."""
+        group = self.group(name)
+        return Group(name, group.min_size, group.max_size, self.target(name), debug=", ".join(group.availability_zones))
+
+    def target(self, name: str) -> int:
+        return self.group(name).desired_capacity + len(self.newcomers(name))
+
+    def newcomers(self, name: str) -> tuple[str, ...]:
+        """The ids of the group's instances that are not its members."""
+        return tuple(each.id for each in (*self.underway.joining, *self.underway.lost) if each.group == name)
+
+    def instances(self, name: str) -> tuple[Instance, ...]:
+        """Raises Refused for a group that counts something else."""
+        group = self.group(name)
+        if groups.is_weighted(group):
+            raise Refused(NAME, name, "its instance types have weights: its sizes are no numbers of nodes")
+        members = tuple(
+            Instance(ids.provider_id(each.availability_zone, each.instance_id), groups.state(each.lifecycle_state))
+            for each in group.instances
+        )
+        joining = tuple(_newcomer(each) for each in self.underway.joining if each.group == name)
+        lost = tuple(_newcomer(each, why) for each, why in self.underway.lost.items() if each.group == name)
+        return (*members, *joining, *lost, *self._missing(name))
+
+    def placeholders(self, name: str) -> frozenset[str]:
+        """The provider ids of what could not be launched."""
+        return frozenset(each.provider_id for each in self._missing(name))
+
+    @functools.cached_property
+    def owners(self) -> Mapping[str, str]:
+        """Groups by the ids of their instances."""
+        members = {each.instance_id: name for name, group in self.groups.items() for each in group.instances}
+        return {each.id: each.group for each in (*self.underway.joining, *self.underway.lost)} | members
+
+    def resized(self, name: str, target: int) -> "Snapshot":
+        """The group with another desired capacity."""
+        return self._with(msgspec.structs.replace(self.group(name), desired_capacity=target))
+
+    def ordered(self, new: tuple[Joining, ...]) -> "Snapshot":
+        underway = replace(self.underway, joining=(*self.underway.joining, *new))
+        return replace(self, underway=underway)
+
+    def terminated(self, name: str, instance: str) -> "Snapshot":
+        """Without the member and its place, or without the newcomer."""
+        group = self.group(name)
+        if instance in self.newcomers(name):
+            joining = tuple(each for each in self.underway.joining if each.id != instance)
+            lost = {each: why for each, why in self.underway.lost.items() if each.id != instance}
+            return replace(self, underway=replace(self.underway, joining=joining, lost=lost))
+        members = tuple(
+            msgspec.structs.replace(each, lifecycle_state="Terminating") if each.instance_id == instance else each
+            for each in group.instances
+        )
+        target = group.desired_capacity - 1
+        return self._with(msgspec.structs.replace(group, desired_capacity=target, instances=members))
+
+    def _missing(self, name: str) -> tuple[Instance, ...]:
+        """What the group has tried to launch, and could not."""
+        why, group = self.unlaunched.get(name), self.group(name)
+        if why is None:
+            return ()
+        count = group.desired_capacity - groups.staying(group)
+        names = (ids.provider_id(_PLACEHOLDER, f"{name}-{number}") for number in range(count))
+        return tuple(Instance(each, InstanceState.CREATING, why) for each in names)
+
+    def _with(self, group: ScalingGroup) -> "Snapshot":
+        return replace(self, groups={**self.groups, group.auto_scaling_group_name: group})
+
+
+def _newcomer(found: Joining, error: InstanceError | None = None) -> Instance:
+    return Instance(ids.provider_id(found.zone, found.id), InstanceState.CREATING, error)

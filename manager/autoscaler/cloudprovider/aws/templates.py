@@ -1,0 +1,152 @@
+"""The next node of a group, and what the group wants otherwise: by its instance type, and by its tags.
+
+k8s.io/cluster-autoscaler/node-template/label/<label>: value
+k8s.io/cluster-autoscaler/node-template/taint/<key>: value:effect
+k8s.io/cluster-autoscaler/node-template/resources/<resource>: amount
+k8s.io/cluster-autoscaler/node-template/autoscaling-options/<option>: value
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.aws import NAME, messages
+from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
+from manager.autoscaler.cloudprovider.aws.messages import InstanceType, ScalingGroup, TemplateRef
+from manager.autoscaler.cloudprovider.contract import GroupOptions
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unsupported
+from manager.autoscaler.pricing.model import NVIDIA_GPU
+from shared import durations
+from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
+from shared.api.meta import ObjectMeta
+from shared.names import CPU, MEMORY
+from shared.quantity import MILLI_PER_CORE, format_milli
+
+_PREFIX = "k8s.io/cluster-autoscaler/node-template/"
+LABEL, TAINT, RESOURCES, OPTIONS = (
+    f"{_PREFIX}{kind}/" for kind in ("label", "taint", "resources", "autoscaling-options")
+)
+
+LABEL_GPU = "k8s.amazonaws.com/accelerator"
+PODS = 110  # the kubelet's own default
+# What EKS's images keep: of the cores as much as Google does; of the memory 255 MiB, 11 for each pod, and 100 free.
+RESERVED_MIB = 255 + 11 * PODS + 100
+_TAKEN = 0.075  # of a machine's memory, by its hypervisor and its kernel
+_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+_SHARES = {
+    "scaledownutilizationthreshold": "scale_down_utilization_threshold",
+    "scaledowngpuutilizationthreshold": "scale_down_gpu_utilization_threshold",
+}
+_DURATIONS = {
+    "scaledownunneededtime": "scale_down_unneeded_seconds",
+    "scaledownunreadytime": "scale_down_unready_seconds",
+    "maxnodeprovisiontime": "max_node_provision_seconds",
+    "maxnodestartuptime": "max_node_startup_seconds",
+}
+_FLAGS = {
+    "zeroormaxnodescaling": "zero_or_max_node_scaling",
+    "ignoredaemonsetsutilization": "ignore_daemonsets_utilization",
+}
+
+
+class Kinds:
+    """Instance types of groups. What never changes is asked for once: the types, and numbered versions of templates."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._types: dict[str, InstanceType] = {}
+        self._numbered: dict[TemplateRef, str] = {}
+
+    def of(self, group: ScalingGroup) -> InstanceType:
+        """The type that is tried first, in a group of several. Raises ProviderError."""
+        name = group.auto_scaling_group_name
+        kind = next((each.instance_type for each in group.overrides if each.instance_type), "")
+        kind = kind or self._of_template(name, group.template)
+        if kind not in self._types:
+            reply = self._ask(Call.DESCRIBE_INSTANCE_TYPES, name, InstanceTypes=[kind])
+            found = messages.read(Call.DESCRIBE_INSTANCE_TYPES, reply, messages.InstanceTypes, name).instance_types
+            if not found:
+                raise Refused(NAME, name, f"nothing is known of the instance type {kind}")
+            self._types[kind] = found[0]
+        return self._types[kind]
+
+    def _of_template(self, name: str, ref: TemplateRef | None) -> str:
+        if ref is None:
+            raise Unsupported(NAME, name, "only launch templates say what a node will be")
+        if ref in self._numbered:
+            return self._numbered[ref]
+        by = (
+            {"LaunchTemplateId": ref.launch_template_id}
+            if ref.launch_template_id
+            else {"LaunchTemplateName": ref.launch_template_name}
+        )
+        reply = self._ask(Call.DESCRIBE_LAUNCH_TEMPLATE, name, **by, Versions=[ref.version or "$Default"])
+        found = messages.read(Call.DESCRIBE_LAUNCH_TEMPLATE, reply, messages.TemplateVersions, name)
+        kinds = [each.launch_template_data.instance_type for each in found.launch_template_versions]
+        if not kinds or not kinds[0]:
+            raise Unsupported(NAME, name, "its launch template names no instance type")
+        if ref.version.isdigit():
+            self._numbered[ref] = kinds[0]
+        return kinds[0]
+
+
+def node(group: ScalingGroup, kind: InstanceType) -> Node:
+    """Raises InvalidAnswer for tags that mean nothing."""
+    name, tags = group.auto_scaling_group_name, group.labels
+    cpu_milli = kind.v_cpu_info.default_v_cpus * MILLI_PER_CORE
+    memory_mib = math.floor(kind.memory_info.size_in_mib * (1 - _TAKEN))
+    capacity: Quantities = {CPU: format_milli(cpu_milli), MEMORY: f"{memory_mib}Mi", "pods": str(PODS)}
+    if gpus := sum(each.count for each in kind.gpu_info.gpus if each.manufacturer == "NVIDIA"):
+        capacity[NVIDIA_GPU] = str(gpus)
+    left: Quantities = {
+        CPU: format_milli(cpu_milli - gke.reserved_cpu_milli(cpu_milli)),
+        MEMORY: f"{max(0, memory_mib - RESERVED_MIB)}Mi",
+    }
+    own: Quantities = dict(_tagged(tags, RESOURCES))
+    return Node(
+        metadata=ObjectMeta(name=f"{name}-template", labels={**_labels(group, kind), **dict(_tagged(tags, LABEL))}),
+        spec=NodeSpec(taints=tuple(_taint(name, key, value) for key, value in _tagged(tags, TAINT))),
+        status=NodeStatus(capacity=capacity | own, allocatable=capacity | left | own),
+    )
+
+
+def options(group: ScalingGroup) -> GroupOptions:
+    """Raises InvalidAnswer for tags that mean nothing."""
+    found: dict[str, Any] = {}
+    for option, text in _tagged(group.labels, OPTIONS):
+        try:
+            if option in _SHARES:
+                found[_SHARES[option]] = float(text)
+            elif option in _DURATIONS:
+                found[_DURATIONS[option]] = durations.parse(text)
+            elif option in _FLAGS:
+                found[_FLAGS[option]] = {"true": True, "false": False}[text.lower()]
+        except (ValueError, KeyError) as error:
+            raise InvalidAnswer(NAME, group.auto_scaling_group_name, f"{OPTIONS}{option}", text, str(error)) from error
+    return GroupOptions(**found)
+
+
+def _labels(group: ScalingGroup, kind: InstanceType) -> dict[str, str]:
+    labels = dict.fromkeys(gke.LABELS_MACHINE_TYPE, kind.instance_type) | dict.fromkeys(gke.LABELS_OS, "linux")
+    known = [_ARCHITECTURES[each] for each in kind.processor_info.supported_architectures if each in _ARCHITECTURES]
+    if known:
+        labels |= dict.fromkeys(gke.LABELS_ARCH, known[0])
+    if len(group.availability_zones) == 1:  # of several nobody knows which it will be
+        (zone,) = group.availability_zones
+        labels |= dict.fromkeys((gke.LABEL_ZONE, gke.LABEL_ZONE_BETA), zone)
+        labels |= dict.fromkeys(gke.LABELS_REGION, zone.rstrip("abcdefghijklmnopqrstuvwxyz"))
+    return labels
+
+
+def _tagged(tags: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
+    return ((key.removeprefix(prefix), value) for key, value in tags.items() if key.startswith(prefix))
+
+
+def _taint(group: str, key: str, text: str) -> Taint:
+    value, separator, effect = text.rpartition(":")
+    if not separator or effect not in _EFFECTS:
+        raise InvalidAnswer(NAME, group, f"{TAINT}{key}", text, "expected <value>:<effect>")
+    return Taint(key=key, value=value, effect=effect)

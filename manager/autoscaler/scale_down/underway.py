@@ -1,0 +1,47 @@
+"""What scale-down has begun, and what it knows from before: all that a round takes over from those before it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.scale_down.budgets import InProgress
+from manager.autoscaler.scale_down.leaving import Leaving, Stage
+from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.scale_down.timing import Happened
+from manager.autoscaler.scale_down.verdict import Memory, Remembered
+
+
+@dataclass(frozen=True)
+class Underway:
+    """`leaving` are nodes on their way out, and those whose way ended since the round before; `gone` those that the
+    cloud has taken, by node their group, as long as their Nodes may be there. `happened_in` is by group.
+    """
+
+    memory: Memory = field(default_factory=Memory)
+    leaving: tuple[Leaving, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+    in_progress: InProgress = field(default_factory=InProgress)
+    happened: Happened = field(default_factory=Happened)
+    happened_in: Mapping[str, Happened] = field(default_factory=dict)
+
+    @property
+    def on_their_way(self) -> dict[str, str]:
+        """The group of each node that is not to be counted on any more."""
+        return {**self.gone, **{each.node: each.group for each in self.leaving if not each.stage.is_over}}
+
+
+def after_failures(memory: Memory, leaving: Iterable[Leaving], until: float) -> Memory:
+    """Nodes that could not go are not tried again until then, and begin anew to be unneeded."""
+    failed = {each.node: each.error for each in leaving if each.stage is Stage.FAILED}
+    if not failed:
+        return memory
+    since = {node: moment for node, moment in memory.unneeded_since.items() if node not in failed}
+    remembered = {node: Remembered(until, Reason.UNEXPECTED, error) for node, error in failed.items()}
+    return Memory(since, {**memory.unremovable, **remembered})
+
+
+def shifted(memory: Memory, seconds: float) -> Memory:
+    """After the clock has jumped by so much: what lasted ten minutes still has."""
+    return Memory(
+        {node: moment + seconds for node, moment in memory.unneeded_since.items()},
+        {node: replace(each, until=each.until + seconds) for node, each in memory.unremovable.items()},
+    )

@@ -1,0 +1,137 @@
+"""Groups that scale by how full they are: looked at in turn, decided about, and acted upon.
+
+What a group's next scan must know is kept in this process, as Escalator does; how long a node has been marked stands
+on the node. Of what is on its way when a process begins, see `memory.taken_over`.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from manager.autoscaler.cloudprovider.contract import InstanceState
+from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.config import Config
+from manager.autoscaler.rounds import Act
+from manager.autoscaler.scan_work import Hands, Work
+from manager.autoscaler.utilization import memory as memories
+from manager.autoscaler.utilization import scan
+from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.memory import Memory, ScaleLock
+from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer, Peaks
+from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.world import World
+
+logger = logging.getLogger(__name__)
+
+NOT_THERE = "could not find node group {} on cloud provider"
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Every group's decision as far as it was done, and all that was, or would be, done about it."""
+
+    decisions: tuple[Decision, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+
+class Scans:
+    """All groups of the file that scale by how full they are, in its order. For one thread."""
+
+    def __init__(self, config: Config, *, interval_seconds: float, dry_run: bool = False) -> None:
+        self._config = config
+        self._interval_seconds = interval_seconds
+        self._observers = [
+            Observer(replace(rules, dry=True) if dry_run and not rules.dry else rules) for rules in config.scanned
+        ]
+        self._memories: dict[str, Memory] = {}
+        self._scanned_at: float | None = None
+
+    def due_in(self, now: float) -> float:
+        """In how many seconds the next scan is due; never where there is nothing to scan."""
+        if not self._observers:
+            return math.inf
+        if not memories.is_within(self._interval_seconds, since=self._scanned_at, now=now):
+            return 0.0
+        assert self._scanned_at is not None
+        return self._scanned_at + self._interval_seconds - now
+
+    def forget(self) -> None:
+        """Somebody else leads, and scans."""
+        self._memories.clear()
+        self._scanned_at = None
+
+    def scan(
+        self,
+        world: World,
+        hands: Hands,
+        now: float,
+        *,
+        upcoming: Mapping[str, int] | None = None,
+    ) -> Scanned:
+        """One scan of every group. `upcoming` nodes were asked for, by group, and are not up."""
+        self._scanned_at = now
+        decisions: list[Decision] = []
+        acts: list[Act] = []
+        peaks = _peaks(world)
+        for observer in self._observers:
+            rules = observer.rules
+            group = rules.group
+            seen = _observation(observer, world, hands.guard.observed, peaks)
+            memory = self._memories.get(group.name)
+            if memory is None:
+                memory = memories.taken_over(rules, seen, now=now)
+            known = memory
+            if group.takes_pending_pods:
+                known = _waiting_for(memory, (upcoming or {}).get(group.cloud_provider_group_name, 0), rules, now)
+            work = Work(
+                rules,
+                self._config.scan_mode_of(group),
+                seen,
+                scan.decide(rules, seen, known, now=now),
+                hands,
+                now,
+            )
+            done = work.done()
+            if not seen.unlisted:
+                self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
+            if done.error:
+                logger.warning("scan: %s", done.error, extra={"group": group.name})
+            decisions.append(done)
+            acts += work.acts
+        return Scanned(tuple(decisions), tuple(acts))
+
+
+def looked(config: Config, world: World, observed: Observed) -> tuple[Decision, ...]:
+    """What the first scan of each group would decide. Nothing is done, and nothing is remembered."""
+    found = []
+    for rules in config.scanned:
+        seen = _observation(Observer(rules), world, observed, _peaks(world))
+        found.append(scan.decide(rules, seen, memories.taken_over(rules, seen, now=world.now), now=world.now))
+    return tuple(found)
+
+
+def _observation(observer: Observer, world: World, observed: Observed, peaks: Peaks) -> Observation:
+    name = observer.rules.group.cloud_provider_group_name
+    found = observed.groups.get(name)
+    if found is None:
+        refused = observed.refused.get(name)
+        return Observation(unlisted=NOT_THERE.format(name) if refused is None else str(refused))
+    group = found.group
+    # What is being made does not run yet; a breaker has to see that.
+    running = sum(
+        each.error is None and each.state in (InstanceState.RUNNING, InstanceState.UNKNOWN) for each in found.instances
+    )
+    cloud = CloudGroup(group.min_size, group.max_size, group.target_size, running)
+    return observer.observe(world.nodes, world.pods, cloud, peaks)
+
+
+def _peaks(world: World) -> Peaks:
+    return {node: (each.prod, each.mid) for node, each in (world.peaks or {}).items()}
+
+
+def _waiting_for(memory: Memory, upcoming: int, rules: Rules, now: float) -> Memory:
+    """What pending pods have asked for is waited for like what a scan has."""
+    if upcoming <= 0 or scan.locked(rules, memory, now=now):
+        return memory
+    return replace(memory, lock=ScaleLock(now, upcoming))

@@ -1,0 +1,281 @@
+"""A round's scale-down: what of the cluster can be done without, once it is settled that nothing is to grow."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from manager.autoscaler import cluster, podclasses, scale_up
+from manager.autoscaler.cloudprovider.contract import InstanceState
+from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeFacts
+from manager.autoscaler.config import Config
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.outlook import Outlook
+from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.scale_down import passes, residents
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup
+from manager.autoscaler.scale_down.passes import Situation
+from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.rules import ScaleDownRules
+from manager.autoscaler.scale_down.taints import SoftTaints
+from manager.autoscaler.scale_down.timing import Happened
+from manager.autoscaler.scale_down.underway import Underway
+from manager.autoscaler.scale_down.verdict import Decision, Memory
+from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from shared.api import pods
+from shared.api.core import Node
+from shared.errors import InvalidInput
+from shared.quantity import Resources
+
+UNNEEDED = "not needed any more"
+LIKELY_TO_GO = "likely to go"
+NEEDED_AGAIN = "needed again"
+
+OBSERVED = "its group is only observed"
+SCANNED = "nodes leave its group by how full that is"
+
+
+def decide(outlook: Outlook, waiting: scale_up.Situation, underway: Underway, gpu_label: str | None) -> Decision:
+    """What is not needed, with the pods that `waiting` places on nodes there are."""
+    rules = replace(outlook.config.scale_down, gpu_label=gpu_label)
+    situation = _situation(outlook, waiting, underway)
+    modes = outlook.config.mode_of
+    found = passes.decide(situation, rules)
+    advised = {group for group in situation.groups if modes(group) is not Mode.ENFORCE}
+    if all(each.group not in advised for each in found.removals):
+        return found
+    return _apart(found, situation, rules, advised)
+
+
+def acts(decision: Decision, outlook: Outlook) -> list[Act]:
+    """What is to be done by a decision, group by group."""
+    groups = outlook.cloud.observed.groups
+    mode_of = outlook.config.mode_of
+    of_node = outlook.cloud.observed.group_of_node
+    going = _by_group((each.node, each.group) for each in decision.removals)
+    made = []
+    for name, nodes in going.items():
+        group = groups[name].group
+        size = group.target_size
+        made.append(
+            Act(
+                What.REMOVE_NODES,
+                name,
+                mode_of(name),
+                size,
+                size - len(nodes),
+                group.max_size,
+                nodes,
+                UNNEEDED,
+            )
+        )
+    leaving = {each.node for each in decision.removals}
+    marks = decision.soft_taints
+    for what, names, reason in (
+        (What.UNTAINT, marks.remove, NEEDED_AGAIN),
+        (What.TAINT, marks.add, LIKELY_TO_GO),
+    ):
+        by_group = _by_group(
+            (each, of_node[each])
+            for each in names
+            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # nobody needs advice on these
+        )
+        made += [Act(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
+    return made
+
+
+def abandoned(outlook: Outlook, underway: Underway, *, begins: bool) -> tuple[str, ...]:
+    """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
+
+    Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
+    not marked as likely to go, whoever begins takes such marks back, too.
+    """
+    config, group_of = outlook.config, outlook.cloud.observed.group_of_node
+    busy = {*underway.on_their_way, *_deleted_by_cloud(outlook)}
+    ours = {
+        group
+        for group in outlook.cloud.observed.groups
+        if config.mode_of(group) is Mode.ENFORCE and group not in _scanned(config)
+    }
+    return tuple(
+        sorted(
+            node.metadata.name
+            for node in outlook.world.nodes
+            if node.metadata.name not in busy
+            and group_of.get(node.metadata.name) in ours
+            and _is_abandoned(node, config, outlook.world.now, begins=begins)
+        )
+    )
+
+
+def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool) -> bool:
+    softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
+    values = {taint.key: taint.value for taint in node.spec.taints or ()}
+    if TAINT_TO_BE_DELETED in values:
+        return begins or _is_old(values[TAINT_TO_BE_DELETED], config.scale_down, now)
+    return begins and not softens and TAINT_DELETION_CANDIDATE in values
+
+
+def _situation(outlook: Outlook, waiting: scale_up.Situation, underway: Underway) -> Situation:
+    world, config = outlook.world, outlook.config
+    cutoff = config.pending.expendable_below
+    read = residents.read(
+        (pod for pod in world.pods if pods.is_active(pod) and not podclasses.is_expendable(pod, cutoff)),
+        world.surroundings,
+        world.controllers,
+    )
+    observed = outlook.cloud.observed
+    groups = _groups(outlook, underway)
+    return Situation(
+        world.now,
+        _nodes(outlook),
+        (*read.residents, *_nominated(outlook), *_placed(waiting)),
+        groups=groups,
+        group_of=observed.group_of_node,
+        disruption_budgets=residents.budgets(world.budgets),
+        memory=underway.memory,
+        happened=_with_requests(underway.happened, outlook, observed.groups),
+        happened_in={name: _with_requests(underway.happened_in.get(name), outlook, (name,)) for name in groups},
+        in_progress=underway.in_progress,
+        peaks=_peaks(outlook),
+        unreadable=read.unreadable,
+        leaving={*underway.on_their_way, *_deleted_by_cloud(outlook)},
+        kept={
+            name: SCANNED if name in _scanned(config) else OBSERVED for name in observed.groups if name not in groups
+        },
+    )
+
+
+def _peaks(outlook: Outlook) -> dict[str, Resources] | None:
+    """Of prod with the system of each node. What Mid pods request is counted beside it, and so not what they use."""
+    found = outlook.world.peaks if outlook.config.minds_peaks else None
+    return None if found is None else {name: each.prod for name, each in found.items()}
+
+
+def _groups(outlook: Outlook, underway: Underway) -> dict[str, ShrinkingGroup]:
+    config, observed = outlook.config, outlook.cloud.observed
+    there = _kept_by_cloud(outlook)
+    deleting = _by_group(
+        (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
+    )
+    scanned = _scanned(config)
+    return {
+        name: ShrinkingGroup(
+            observed.groups[name].group,
+            config.scale_down.group.under(status.options),
+            len(deleting.get(name, ())),
+        )
+        for name, status in outlook.assessed.state.groups.items()
+        if status.mode is not Mode.OBSERVE and name not in scanned
+    }
+
+
+def _scanned(config: Config) -> frozenset[str]:
+    """Groups whose nodes leave by the rules of utilization: one hand takes nodes away, and not two."""
+    return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
+
+
+def _nodes(outlook: Outlook) -> list[NodeFacts]:
+    found = []
+    for node in outlook.world.nodes:
+        try:
+            found.append(cluster.node_facts(node, outlook.assessed.node_states[node.metadata.name]))
+        except InvalidInput as problem:
+            outlook.unread[node.metadata.name] = problem
+    return found
+
+
+def _deleted_by_cloud(outlook: Outlook) -> frozenset[str]:
+    """Nodes whose machines are no part of their group's target any more."""
+    return _with_machines(outlook, lambda state: state is InstanceState.DELETING)
+
+
+def _kept_by_cloud(outlook: Outlook) -> frozenset[str]:
+    """Nodes whose machines are part of their group's target."""
+    return _with_machines(outlook, lambda state: state is not InstanceState.DELETING)
+
+
+def _with_machines(outlook: Outlook, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
+    groups = outlook.cloud.observed.groups.values()
+    ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
+    return frozenset(node.metadata.name for node in outlook.world.nodes if node.spec.provider_id in ids)
+
+
+def _nominated(outlook: Outlook) -> list[Resident]:
+    """Pods for which others are being moved out of the way."""
+    on = {
+        pod.metadata.key: pod.status.nominated_node_name
+        for pod in outlook.world.pods
+        if not pod.spec.node_name and pod.status.nominated_node_name and pods.is_active(pod)
+    }
+    found = podclasses.classify(
+        (pod for pod in outlook.world.pods if pod.metadata.key in on), outlook.world.surroundings
+    )
+    return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
+
+
+def _placed(waiting: scale_up.Situation) -> list[Resident]:
+    """Pending pods on the nodes that have room for them."""
+    if not waiting.classes:
+        return []
+    ordered = sorted(waiting.classes, key=lambda each: each.pods)
+    settled = scale_up.settled(waiting, ordered)
+    nodes = settled.asked.snapshot.nodes
+    left = [iter(each.pods) for each in ordered]
+    return [
+        Resident(key, nodes[row].name, ordered[placement.position].facts)
+        for placement in settled.left.placements
+        for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
+        for key in itertools.islice(left[placement.position], count)
+    ]
+
+
+def _with_requests(happened: Happened | None, outlook: Outlook, groups: Iterable[str]) -> Happened:
+    """With the increases that are under way: they may have been asked for by who led before."""
+    happened = happened or Happened()
+    requests = outlook.assessed.books.requests
+    moments = [min(requests[group].started_at, outlook.world.now) for group in groups if group in requests]
+    added = [*moments, *(() if happened.added is None else (happened.added,))]
+    return replace(happened, added=max(added)) if added else happened
+
+
+def _is_old(value: str, rules: ScaleDownRules, now: float) -> bool:
+    return not value.isdecimal() or abs(now - int(value)) > rules.deletion_seconds
+
+
+def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for node, group in pairs:
+        found.setdefault(group, []).append(node)
+    return {group: tuple(nodes) for group, nodes in found.items()}
+
+
+def _apart(found: Decision, situation: Situation, rules: ScaleDownRules, advised: set[str]) -> Decision:
+    """Nodes that are only advised to go stay where they are: what is done is what the others come to without them."""
+    done = passes.decide(
+        replace(situation, groups={name: each for name, each in situation.groups.items() if name not in advised}),
+        rules,
+    )
+    group_of = situation.group_of
+
+    def is_advised(node: str) -> bool:
+        return group_of.get(node, "") in advised
+
+    return Decision(
+        verdicts={name: found.verdicts[name] if is_advised(name) else each for name, each in done.verdicts.items()},
+        removals=(*done.removals, *(each for each in found.removals if is_advised(each.node))),
+        going=done.going,
+        simulated=(*done.simulated, *(each for each in found.simulated if is_advised(each.node))),
+        soft_taints=SoftTaints(
+            (*done.soft_taints.add, *filter(is_advised, found.soft_taints.add)),
+            (*done.soft_taints.remove, *filter(is_advised, found.soft_taints.remove)),
+        ),
+        memory=Memory(
+            {**_of(found.memory.unneeded_since, advised, group_of), **done.memory.unneeded_since},
+            {**found.memory.unremovable, **done.memory.unremovable},
+        ),
+        cooldown=done.cooldown,
+    )
+
+
+def _of(moments: Mapping[str, float], groups: set[str], group_of: Mapping[str, str]) -> dict[str, float]:
+    return {node: moment for node, moment in moments.items() if group_of.get(node, "") in groups}

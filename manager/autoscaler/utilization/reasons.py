@@ -1,0 +1,54 @@
+"""Why a scan does what it does, in one line each: the rule, how full the group is, and the threshold."""
+
+from manager.autoscaler.utilization.decisions import Decision, Rule
+from manager.autoscaler.utilization.reaping import Reaping
+from manager.autoscaler.utilization.rules import Rules
+
+_THRESHOLDS = {
+    Rule.FAST_REMOVAL: "taint_lower_capacity_threshold_percent",
+    Rule.SLOW_REMOVAL: "taint_upper_capacity_threshold_percent",
+    Rule.SCALE_UP: "scale_up_threshold_percent",
+}
+
+
+def of_delta(rules: Rules, decision: Decision) -> str:
+    """Of nodes that are tainted, untainted or asked for."""
+    rule = decision.steps[-1].rule if decision.steps else None
+    if rule is Rule.BELOW_MIN:
+        return f"{rule}: {len(decision.classes.untainted)} nodes take pods, min_nodes is {_min_nodes(rules)}"
+    known = [str(rule)] if rule is not None else []
+    if full := fullness(decision):
+        known.append(full)
+    if rule in _THRESHOLDS:
+        known.append(f"{_THRESHOLDS[rule]} is {getattr(rules.group, _THRESHOLDS[rule])}")
+    return ": ".join((known[0], ", ".join(known[1:]))) if len(known) > 1 else "".join(known)
+
+
+def fullness(decision: Decision) -> str:
+    """How full the nodes are that take pods."""
+    found = decision.fullness.utilization
+    if found is None:
+        return ""
+    if found.is_from_zero:
+        return "there are pods and no nodes"
+    resource = "cpu" if found.cpu_percent >= found.memory_percent else "memory"
+    return f"{found.percent:.1f} % of {resource}"
+
+
+def of_health(rules: Rules) -> str:
+    """Of nodes that are tainted because they are not ready."""
+    return f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}"
+
+
+def of_deletion(reaping: Reaping) -> str:
+    """Of nodes that go."""
+    return ", ".join(sorted({str(each.why) for each in reaping.verdicts if each.goes}))
+
+
+def of_drain(reaping: Reaping) -> str:
+    """Of nodes whose pods are evicted."""
+    return ", ".join(sorted({str(each.why) for each in reaping.verdicts if each.drains}))
+
+
+def _min_nodes(rules: Rules) -> str:
+    return "the cloud's" if rules.group.bounds is None else str(rules.group.min_nodes)

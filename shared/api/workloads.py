@@ -1,0 +1,47 @@
+"""What makes pods again, and what protects them: of controllers how many pods they want, of budgets what they allow."""
+
+from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.api.selectors import LabelSelector
+
+
+class ReplicaSetSpec(Wire, frozen=True):
+    replicas: int | None = None
+
+
+@prepared
+class ReplicaSet(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+
+
+@prepared
+class StatefulSet(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+@prepared
+class Job(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+@prepared
+class PodDisruptionBudget(Wire, frozen=True):
+    """Without a selector it is about no pod; with an empty one about all of its namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+    @property
+    def allowed(self) -> int:
+        """How many evictions of its pods the API server grants now: none before it has looked at a changed budget."""
+        return self.status.disruptions_allowed if self.status.observed_generation >= self.metadata.generation else 0

@@ -1,0 +1,166 @@
+"""AWS as Escalator speaks with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from manager.autoscaler.cloudprovider.aws import NAME, fleet, groups, ids, messages, sizes
+from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
+from manager.autoscaler.cloudprovider.aws.fleet import Joining, Step
+from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
+from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, Wanted
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused
+from shared.clock import ManualClock
+from shared.errors import InvalidInput
+from tests.conformance.matching import Holds
+
+Input = dict[str, Any]  # a row's input, JSON of the row's own making
+
+GROUP, ZONE = "asg", "us-east-1b"
+LAUNCHED = "2026-01-01T00:00:00Z"
+READY_SECONDS = 60.0
+
+
+def attach_instances(row: Input) -> object:
+    order = [Joining(f"i-{number}", GROUP, "order", running=row["ready"]) for number in range(row["instances"])]
+    found = [each.id for each in order]
+    if fleet.step(order, READY_SECONDS, READY_SECONDS) is Step.TERMINATE:
+        return {"terminated": len(found), "error": True}
+    calls: list[Sequence[str]] = []
+
+    def attach(batch: Sequence[str]) -> None:
+        calls.append(batch)
+        if len(calls) > row["attach_calls_ok"]:
+            raise Refused(NAME, GROUP, "no")
+
+    result = fleet.attached(found, attach)
+    return {"terminated": len(result.orphans), "error": result.error is not None}
+
+
+def create_fleet(row: Input) -> object:
+    errors = [{"ErrorCode": "code", "ErrorMessage": row.get("message", "error message")}] * row["errors"]
+    instances = [{"InstanceIds": [f"i-{number}"]} for number in range(row["instances"])]
+    made = messages.read(Call.CREATE_FLEET, {"Instances": instances, "Errors": errors}, messages.Fleet)
+    return _error_of(lambda: list(fleet.batches(messages.launched(made, GROUP), fleet.ATTACHED_AT_ONCE)))
+
+
+def decrease_size(row: Input) -> object:
+    return _error_of(lambda: sizes.decreased(GROUP, row["delta"], target=row["desired"], least=row["min"]))
+
+
+def delete_nodes(row: Input) -> object:
+    def ask(call: Call, _: str = "", /, **request: object) -> Reply:
+        if call is Call.TERMINATE_IN_GROUP and "api_error" in row:
+            raise Refused(NAME, GROUP, row["api_error"])
+        return {"AutoScalingGroups": [_group(row)]} if call is Call.DESCRIBE_GROUPS else {}
+
+    provider = AwsProvider(ask, Wanted([GROUP]), ManualClock())
+    provider.refresh()
+    nodes = [NodeRef(each, ids.provider_id(ZONE, each)) for each in row["delete"]]
+    found = _error_of(lambda: provider.delete_nodes(GROUP, nodes))
+    error = found["error"]
+    if error is not None and "belongs in a different node group" in error:  # whatever node and group are called there
+        return {"error": Holds(lambda said: "belongs in a different node group" in str(said))}
+    return found
+
+
+def get_instance(row: Input) -> object:
+    def ask(_: Call, __: str = "", /, **request: object) -> Reply:
+        for key in ("api_error", "describe_error"):
+            if key in row:
+                raise Refused(NAME, "", row[key])
+        instance = {"InstanceId": "abc123", "LaunchTime": LAUNCHED}
+        return {"Reservations": [{"Instances": [instance] * row.get("instances", 0)}] * row.get("reservations", 0)}
+
+    provider = AwsProvider(ask, Wanted(), ManualClock())
+    node = NodeRef("n", row.get("provider_id", ids.provider_id(ZONE, "abc123")))
+    try:
+        provider.launched_at(node)
+    except InvalidInput as error:
+        return {"error": f"failed to get instance ID from provider ID: {error.problem}"}
+    except InvalidAnswer as error:
+        problem = error.problem  # names field and value first
+        return {"error": Holds(lambda said: problem.endswith(f": {said}"))}
+    except ProviderError as error:
+        return {"error": error.problem}
+    return {"error": None}
+
+
+def increase_size(row: Input) -> object:
+    return _error_of(lambda: sizes.increased(GROUP, row["delta"], target=row["desired"], most=row["max"]))
+
+
+def provider_id(row: Input) -> object:
+    if "provider_id" not in row:
+        (zone,) = (value for key, value in row.items() if "zone" in key or key == "az")
+        (instance,) = (value for key, value in row.items() if "instance" in key or key == "id")
+        return ids.provider_id(zone, instance)
+    try:
+        return ids.instance_id(row["provider_id"])
+    except InvalidInput as error:
+        return {"error": error.problem}
+
+
+def register_groups(row: Input) -> object:
+    def ask(_: Call, __: str = "", /, **request: object) -> Reply:
+        if "describe_error" in row:
+            raise Refused(NAME, "", row["describe_error"])
+        names = row.get("returned", ())
+        return {"AutoScalingGroups": [_group({"min": 0, "desired": 0}, name) for name in names]}
+
+    try:
+        return {"registered": list(groups.described(ask, row["requested"], {}))}
+    except ProviderError as error:
+        return {"registered": [], "error": error.problem}
+
+
+def template_overrides(row: Input) -> object:
+    group = None
+    if row.get("asgs", 1):
+        told = {**_group({"min": 0, "desired": 0}), "VPCZoneIdentifier": row["vpc_zone_identifier"]}
+        group = messages.read(Call.DESCRIBE_GROUPS, told, ScalingGroup)
+    try:
+        found = fleet.overrides(group, row.get("instance_type_overrides") or ())
+    except Refused as error:
+        return {"error": error.problem}
+    if not any(kind for _, kind in found):  # subnets alone, however they are written
+        subnets = [subnet for subnet, _ in found]
+        return {"overrides": Holds(lambda said: [each for each in _flat(said) if each] == subnets)}
+    return {"overrides": [[subnet, kind] for subnet, kind in found]}
+
+
+def _group(row: Input, name: str = GROUP) -> Input:
+    members = [
+        {"InstanceId": each, "AvailabilityZone": ZONE, "LifecycleState": "InService"} for each in row.get("members", ())
+    ]
+    sizes_ = {"MinSize": row["min"], "MaxSize": 10, "DesiredCapacity": row["desired"]}
+    return {"AutoScalingGroupName": name, **sizes_, "Instances": members}
+
+
+def _flat(said: object) -> Iterator[object]:
+    if isinstance(said, list):
+        for each in said:
+            yield from _flat(each)
+    else:
+        yield said
+
+
+def _error_of(work: Callable[[], object]) -> dict[str, str | None]:
+    try:
+        work()
+    except ProviderError as error:
+        return {"error": error.problem}
+    return {"error": None}
+
+
+ADAPTERS = {
+    "aws_attach_instances": attach_instances,
+    "aws_create_fleet": create_fleet,
+    "aws_decrease_size": decrease_size,
+    "aws_delete_nodes": delete_nodes,
+    "aws_get_instance": get_instance,
+    "aws_increase_size": increase_size,
+    "aws_provider_id": provider_id,
+    "aws_register_groups": register_groups,
+    "aws_template_overrides": template_overrides,
+}

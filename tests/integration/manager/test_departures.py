@@ -1,0 +1,429 @@
+"""Nodes on their way out, step by step, on a real API server: whatever goes wrong, none is lost and none is stuck."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager.autoscaler import departures
+from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState, NodeRef
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
+from manager.autoscaler.departures import Departures
+from manager.autoscaler.scale_down.leaving import Leaving, Stage
+from manager.autoscaler.scale_down.rules import Actuation, DrainRules
+from manager.autoscaler.scale_down.verdict import Kind, Memory, Removal
+from manager.autoscaler.watching import Watching
+from shared.api.core import Node, Pod
+from shared.clock import ManualClock
+from shared.kube.client import Client
+from shared.kube.resources import NODES, PODS
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
+from tests.unit.manager.clouds import MemoryCloud
+
+DELAY_SECONDS, EVICTION_SECONDS, HOLD_SECONDS = 5.0, 120.0, 120.0
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+class PickyCloud(MemoryCloud):
+    """`objects` is told the nodes that are to be deleted, and says how many of them are before it fails; None: all."""
+
+    def __init__(self, *groups: Group) -> None:
+        super().__init__(*groups)
+        self.objects: Callable[[Sequence[NodeRef]], tuple[int, ProviderError] | None] = lambda _: None
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        objection = self.objects(nodes)
+        if objection is None:
+            return super().delete_nodes(group, nodes)
+        count, error = objection
+        if count:
+            super().delete_nodes(group, nodes[:count])
+        raise error
+
+
+class Yard:
+    """A group of registered nodes, a cloud that does as it is told, and departures whose steps are taken by hand."""
+
+    def __init__(self, cluster: Cluster, namespace: str, client: Client) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.clock = ManualClock()
+        self.leads = True
+        self.cloud = PickyCloud(Group("g", 0, 10, 0))
+        self.guard = Guard(self.cloud, Ownership({"g": None}))
+        self.lock = threading.Lock()
+        self.loops = Loops(CollectorRegistry())
+        self.watching = Watching(
+            client,
+            cluster.namespace,
+            expected=lambda _: {},
+            peaks=lambda _: None,
+            pending=lambda: None,
+            reads_controllers=True,
+        )
+        self.watching.start(self.loops)
+        self.departures = self.made()
+
+    def made(self, **actuation: Any) -> Departures:
+        return Departures(
+            self.client,
+            self.watching,
+            self.guard,
+            self.lock,
+            Actuation(**actuation),
+            DrainRules(),
+            clock=self.clock,
+            may_write=lambda: self.leads,
+        )
+
+    def add(self, *names: str, least: int = 0, **metadata: Any) -> None:
+        for name in names:
+            spec = {"providerID": f"id:{name}"}
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}, "spec": spec}
+            self.client.create(NODES, body)
+            self.cloud.members["g"].append(Instance(f"id:{name}"))
+        self.cloud.listed = [Group("g", least, 10, len(self.cloud.members["g"]))]
+        eventually(lambda: not self.watching.unsynced() and not self.watching.stale())
+        eventually(lambda: all(map(self.watching.node, names)))
+        self.observe()
+
+    def pod(self, name: str, node: str, **annotations: str) -> None:
+        spec = {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "none"}],
+        }
+        metadata = {"name": name, "annotations": {SAFE: "true", **annotations}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self.client.create(PODS, body, self.namespace)
+        eventually(lambda: name in [pod.metadata.name for pod in self.watching.pods_on({node}).get(node, [])])
+
+    def observe(self) -> None:
+        with self.lock:
+            nodes = self.client.list(NODES, into=Node).items
+            self.departures.observed(self.guard.observe([NodeRef.of(node) for node in nodes]))
+
+    def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
+        kind = Kind.UNDERUTILIZED if evicted else Kind.EMPTY
+        nodes = {name: node for name in names if (node := self.watching.node(name)) is not None}
+        return self.departures.begin([Removal(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.departures.step()
+
+    def until_marked(self, *names: str) -> None:
+        self.departures.step()
+        assert all(map(self.is_marked, names))
+
+    def is_marked(self, name: str) -> bool:
+        node = self.client.get(NODES, name, into=Node)
+        has_taint = any(taint.key == TAINT_TO_BE_DELETED for taint in node.spec.taints or ())
+        assert has_taint is node.spec.unschedulable
+        return has_taint
+
+    def told(self) -> dict[str, Stage]:
+        return {each.node: each.stage for each in self.departures.seen()}
+
+    def pods(self) -> list[str]:
+        return [pod.metadata.name for pod in self.client.list(PODS, self.namespace, into=Pod).items]
+
+    def unseen(self, name: str) -> None:
+        eventually(
+            lambda: name not in [p.metadata.name for on in self.watching.pods_on({"a", "b"}).values() for p in on]
+        )
+
+    def close(self) -> None:
+        self.loops.close()
+        self.guard.close()
+
+
+@pytest.fixture
+def yard(server: ApiServer, cluster: Cluster) -> Iterator[Yard]:
+    yard = Yard(cluster, server.add_namespace(), cluster.client)
+    yield yard
+    yard.close()
+
+
+def failure(yard: Yard) -> Leaving:
+    (found,) = yard.departures.seen()
+    assert found.stage is Stage.FAILED
+    return found
+
+
+def test_an_empty_node_is_marked_and_deleted_after_the_scheduler_had_time_to_see_it(yard: Yard) -> None:
+    yard.add("a")
+    assert yard.begin("a") == ["a"]
+    assert yard.begin("a") == []
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS - 1)
+    assert yard.told() == {"a": Stage.MARKING}
+    yard.after(1)
+    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {}
+    assert yard.cloud.target("g") == 0
+    assert yard.departures.accepted() == {"g": 1}
+    underway = yard.departures.underway((), Memory())
+    assert underway.gone == {"a": "g"}
+    assert (underway.happened.deleted, underway.happened_in["g"].deleted) == (yard.clock.now(), yard.clock.now())
+    yard.client.delete(NODES, "a")
+    eventually(lambda: yard.watching.node("a") is None)
+    yard.departures.step()
+    assert not yard.departures.underway((), Memory()).gone
+
+
+def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    assert yard.departures.in_progress().drained == 1
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    assert yard.pods() == []
+    (seen,) = yard.departures.seen()
+    assert (seen.stage, seen.waits_for) == (Stage.DRAINING, (f"{yard.namespace}/p",))
+    yard.unseen("p")
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.GONE}
+
+
+def test_a_pod_that_comes_to_an_empty_node_keeps_it(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.pod("late", "a")
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert "came to it" in failure(yard).error
+    assert not yard.is_marked("a")
+    assert yard.pods() == ["late"]
+    assert yard.cloud.target("g") == 1
+
+
+def test_a_pod_that_only_the_api_server_knows_yet_keeps_its_node_too(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.loops.close()  # from now on nothing is seen any more
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unseen"}}
+    spec = {"nodeName": "a", "containers": [{"name": "c", "image": "none"}]}
+    yard.client.create(PODS, {**body, "spec": spec}, yard.namespace)
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert yard.cloud.target("g") == 1
+    assert not yard.cloud.written
+
+
+def test_a_pod_that_may_not_be_evicted_keeps_its_node(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a", **{SAFE: "false"})
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert "no controller" in failure(yard).error
+    assert not yard.is_marked("a")
+    assert yard.pods() == ["p"]
+
+
+def test_an_eviction_that_is_refused_is_tried_again_for_a_while_and_then_given_up(
+    yard: Yard, server: ApiServer
+) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    server.fault(rule("status", "/eviction", method="POST", times=0, status=429))
+    yard.after(DELAY_SECONDS)
+    for _ in range(int(EVICTION_SECONDS / 10)):
+        yard.after(10)
+        assert yard.is_marked("a")
+    yard.after(10)
+    yard.departures.step()
+    assert "could not be evicted in time" in failure(yard).error
+    assert not yard.is_marked("a")
+    happened = yard.departures.underway((), Memory()).happened
+    assert (happened.failed, happened.deleted) == (yard.clock.now(), None)
+
+
+def test_a_refused_batch_is_taken_apart_so_that_one_node_does_not_keep_the_others(yard: Yard) -> None:
+    yard.add("a", "b", "c")
+    yard.begin("a", "b", "c")
+    yard.until_marked("a", "b", "c")
+    refusal = Refused("memory", "g", "b is dear to me")
+    yard.cloud.objects = lambda nodes: (0, refusal) if any(node.name == "b" for node in nodes) else None
+    yard.after(DELAY_SECONDS)
+    assert set(yard.told().values()) == {Stage.DELETING}
+    for _ in range(3):
+        yard.observe()
+        yard.departures.step()
+        yard.departures.step()
+    seen = {each.node: each.stage for each in yard.departures.seen()}
+    assert seen == {"a": Stage.GONE, "b": Stage.FAILED, "c": Stage.GONE}
+    assert not yard.is_marked("b")
+    assert yard.cloud.target("g") == 1
+
+
+def test_of_half_a_batch_that_went_each_node_is_what_the_cloud_says(yard: Yard) -> None:
+    yard.add("a", "b")
+    yard.begin("a", "b", atomic=("g",))
+    yard.until_marked("a", "b")
+    yard.cloud.objects = lambda nodes: (len(nodes) // 2, Unavailable("memory", "g", "gone away"))
+    yard.after(DELAY_SECONDS)
+    yard.observe()
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.GONE, "b": Stage.DELETING}
+    assert yard.is_marked("b"), "it may still go"
+    yard.clock.advance(departures.SILENCE_SECONDS)
+    yard.observe()
+    yard.departures.step()
+    yard.departures.step()
+    assert yard.told() == {"b": Stage.FAILED}
+    assert not yard.is_marked("b")
+    assert yard.departures.accepted() == {"g": 1}
+
+
+def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.cloud.fail(Unavailable("memory", "g", "no answer"), too_late=True)
+    yard.after(DELAY_SECONDS)
+    assert yard.told() == {"a": Stage.DELETING}
+    yard.observe()
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.GONE}
+
+
+def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> None:
+    yard.add("a", "b", least=1)
+    yard.begin("a", "b")
+    yard.until_marked("a", "b")
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    yard.departures.step()
+    assert sorted(yard.told().values()) == [Stage.FAILED, Stage.GONE]
+    assert yard.cloud.target("g") == 1
+
+
+def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:
+    yard.add("a", "b")
+    yard.pod("p", "a", **{SAFE: "false"})
+    yard.begin("a", "b", evicted=(f"{yard.namespace}/p",), atomic=("g",))
+    yard.until_marked("a", "b")
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.FAILED, "b": Stage.FAILED}
+    assert not yard.is_marked("a")
+    assert not yard.is_marked("b")
+    assert not yard.cloud.written
+
+
+@pytest.mark.parametrize("seconds", [-86_400, 86_400])
+def test_a_wall_clock_that_jumps_changes_nothing(yard: Yard, seconds: float) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.clock.jump(seconds)
+    yard.after(DELAY_SECONDS - 1)
+    assert yard.told() == {"a": Stage.MARKING}
+    yard.after(1)
+    assert yard.told() == {"a": Stage.GONE}
+    yard.clock.jump(-seconds)
+    assert yard.departures.underway((), Memory()).happened.deleted == yard.clock.now()
+
+
+def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    yard.leads = False
+    yard.after(DELAY_SECONDS)
+    assert yard.pods() == ["p"]
+    yard.departures.forget()
+    yard.leads = True
+    yard.departures.step()
+    assert yard.told() == {}
+    assert yard.is_marked("a")
+    yard.departures.take_back(["a"])
+    yard.departures.step()
+    assert not yard.is_marked("a")
+
+
+def test_a_mark_that_cannot_be_written_is_given_up_and_one_that_cannot_be_taken_back_is_not(
+    yard: Yard, server: ApiServer
+) -> None:
+    yard.add("a")
+    yard.begin("a")
+    server.fault(rule("status", "/nodes/a", method="PATCH", times=0, status=503))
+    yard.departures.step()
+    yard.after(departures.MARKING_SECONDS)
+    yard.departures.step()
+    assert "could not be marked" in failure(yard).error
+    server.heal()
+    yard.begin("a")
+    yard.until_marked("a")
+    server.fault(rule("status", "/nodes/a", method="PATCH", times=0, status=503))
+    yard.pod("late", "a")
+    yard.after(DELAY_SECONDS)
+    for _ in range(3):
+        yard.after(departures.AGAIN_SECONDS)
+        assert not yard.departures.seen()[0].stage.is_over
+        assert yard.departures.in_progress().empty == 1
+    server.heal()
+    yard.after(departures.AGAIN_SECONDS)
+    assert "came to it" in failure(yard).error
+    assert not yard.is_marked("a")
+
+
+def test_a_node_that_asks_to_be_kept_is_for_a_while(yard: Yard) -> None:
+    yard.add("a", annotations={f"{departures.ANNOTATION_HOLD}backup": "true"})
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    yard.after(HOLD_SECONDS - 1)
+    assert yard.told() == {"a": Stage.DELETING}
+    yard.after(1)
+    assert yard.told() == {"a": Stage.GONE}
+
+
+def test_a_node_whose_mark_somebody_takes_off_stays(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.client.patch(NODES, "a", {"spec": {"taints": []}})
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert failure(yard).error == "somebody has taken its mark off"
+    assert yard.cloud.target("g") == 1
+
+
+def test_another_node_of_the_same_name_is_left_alone(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.client.delete(NODES, "a")
+    yard.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.GONE}
+    assert not yard.is_marked("a")
+    assert not yard.cloud.written
+
+
+def test_a_machine_that_the_cloud_takes_away_by_itself_is_no_failure(yard: Yard) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.cloud.members["g"] = [Instance("id:a", InstanceState.DELETING)]
+    yard.observe()
+    yard.after(DELAY_SECONDS)
+    assert yard.told() == {"a": Stage.GONE}
+    assert not yard.cloud.written

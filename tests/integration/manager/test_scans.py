@@ -1,0 +1,584 @@
+"""Groups that scale by how full they are, on a real API server and the simulated cloud."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from manager.autoscaler import config, loop
+from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
+from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.cloudprovider.errors import Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.growth import Growth
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.scan_work import Hands
+from manager.autoscaler.scanning import Scanned, Scans
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.utilization import taints
+from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.world import World
+from manager.node_peaks import NodePeaks
+from shared.api.core import Node, Pod
+from shared.clock import ManualClock
+from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
+from shared.quantity import Resources
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, Town, later_rounds
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
+
+# As Escalator's own documentation has it, one key that has died included.
+ESCALATORS = """
+node_groups:
+  - name: "shared"
+    label_key: "customer"
+    label_value: "shared"
+    cloud_provider_group_name: "shared-nodes"
+    min_nodes: 1
+    max_nodes: 30
+    dry_mode: false
+    taint_upper_capacity_threshold_percent: 40
+    taint_lower_capacity_threshold_percent: 10
+    slow_node_removal_rate: 2
+    fast_node_removal_rate: 5
+    scale_up_threshold_percent: 70
+    scale_up_cool_down_period: 2m
+    scale_up_cool_down_timeout: 10m
+    soft_delete_grace_period: 1m
+    hard_delete_grace_period: 10m
+"""
+CLOUD: dict[str, Any] = {
+    "name": "shared-nodes",
+    "machine_type": "n1-standard-4",
+    "max": 30,
+    "size": 2,
+    "labels": {"customer": "shared"},
+}
+SELECTED: dict[str, Any] = {"nodeSelector": {"customer": "shared"}}
+COOL_DOWN, SOFT, HARD = 121.0, 61.0, 601.0  # seconds, each just over
+
+
+class Shop:
+    """A cloud, its Nodes, and one process that scans by hand: as soon as is said, and at the time that is said."""
+
+    def __init__(self, town: Town, **options: Any) -> None:
+        self.town = town
+        self.client = town.client
+        self.clock = ManualClock(time.time() + 60)
+        self.leads = True
+        self._loops = Loops(CollectorRegistry())
+        file = town.file.with_name("groups.yaml")
+        document = yaml.safe_load(ESCALATORS)
+        document["node_groups"][0] |= options
+        file.write_text(yaml.safe_dump(document) if options else ESCALATORS)
+        cloud_config = str(town.file)
+        settings = AutoscalerSettings(
+            cloud_provider="simulated",
+            cloud_config=cloud_config,
+            node_groups=str(file),
+            cloud_provider_timeout_seconds=1,
+        )
+        self.config = config.load(settings)
+        given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
+        provider = build.build("simulated", cloud_config, loops=self._loops, **given)
+        self.guard = Guard(provider, self.config.ownership, deadline_seconds=1)
+        lock = threading.Lock()
+        self.books = Bookkeeper(KeptText(self.client, town.home, loop.BOOKS, loop.KEY), self._may_write)
+        growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
+        self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)
+        self.begin()
+
+    def begin(self, *, dry_run: bool = False) -> None:
+        """As a process that has just started."""
+        self.scans = Scans(self.config, interval_seconds=60, dry_run=dry_run)
+
+    def _may_write(self) -> bool:
+        return self.leads
+
+    def scan(
+        self,
+        seconds: float = 0.0,
+        meanwhile: Callable[[], object] = lambda: None,
+        peaks: Mapping[str, NodePeaks] | None = None,
+    ) -> Scanned:
+        """After so many seconds; `meanwhile` is what happens once everything has been looked at."""
+        self.clock.advance(seconds)
+        nodes = tuple(self.client.list(NODES, into=Node).items)
+        pods = tuple(self.client.list(PODS, into=Pod).items)
+        self.guard.observe([NodeRef.of(node) for node in nodes])
+        now = self.clock.now()
+        self.books.read(now)
+        meanwhile()
+        upcoming = {name: each.nodes for name, each in self.books.known.requests.items()}
+        return self.scans.scan(World(now, nodes, pods, peaks=peaks), self.hands, now, upcoming=upcoming)
+
+    @property
+    def target(self) -> int:
+        return self.town.targets()["shared-nodes"]
+
+    @property
+    def names(self) -> list[str]:
+        return [node.metadata.name for node in self.town.nodes]
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """When each marked node was marked, in Unix seconds."""
+        return {
+            node.metadata.name: taint.value
+            for node in self.town.nodes
+            for taint in node.spec.taints or ()
+            if taint.key == taints.TO_BE_REMOVED
+        }
+
+    def has(self, count: int) -> list[str]:
+        """The nodes, once there are so many."""
+        return eventually(lambda: self.names if len(self.names) == count else [], PATIENCE_SECONDS)
+
+    def pod(self, name: str, node: str = "", cpu: str = "1900m", **metadata: Any) -> None:
+        container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"containers": [container], **SELECTED, **({"nodeName": node} if node else {})}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+        self.client.create(PODS, body, self.town.namespace)
+
+    def gone(self, *names: str) -> None:
+        for name in names:
+            self.client.delete(PODS, name, self.town.namespace, grace_period_seconds=0)
+
+    def close(self) -> None:
+        self._loops.close()
+        self.guard.close()
+
+
+@pytest.fixture
+def town(server: ApiServer, cluster: Cluster, tmp_path: Path, start_manager: StartManager) -> Iterator[Town]:
+    town = Town(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager, schedules=False)
+    town.offer(CLOUD)
+    yield town
+    town.close()
+
+
+@pytest.fixture
+def open_shop(town: Town) -> Iterator[Callable[..., Shop]]:
+    opened: list[Shop] = []
+
+    def start(**options: Any) -> Shop:
+        opened.append(Shop(town, **options))
+        return opened[-1]
+
+    yield start
+    for shop in opened:
+        shop.close()
+
+
+def only(scanned: Scanned) -> Decision:
+    (decision,) = scanned.decisions
+    return decision
+
+
+def acts(scanned: Scanned, what: What) -> list[Act]:
+    return [act for act in scanned.acts if act.what is what]
+
+
+def test_an_escalators_file_scales_up_and_down_and_changes_its_mind(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    first = shop.has(2)
+    born = max(node.metadata.created_at for node in shop.town.nodes)
+    eventually(lambda: time.time() >= born + 1)  # the API server knows whole seconds
+    for number in range(5):
+        shop.pod(f"p{number}")
+    (act,) = shop.scan().acts
+    assert (act.what, act.from_size, act.to_size, act.max_size, act.done) == (What.INCREASE, 2, 4, 30, True)
+    assert act.reason == "above the scale-up threshold: 121.2 % of cpu, scale_up_threshold_percent is 70"
+    everything = shop.has(4)
+    assert only(shop.scan(1)).locked
+    assert shop.scan(COOL_DOWN).acts == ()  # 61 % is enough
+    shop.gone("p1", "p2", "p3", "p4")
+    (act,) = shop.scan().acts
+    assert (act.what, act.done, set(act.nodes)) == (What.TAINT, True, set(first))  # the oldest
+    assert shop.marks == dict.fromkeys(first, str(int(shop.clock.now())))
+    for number in range(5, 9):
+        shop.pod(f"p{number}")
+    (act,) = shop.scan(1).acts
+    assert (act.what, set(act.nodes), shop.target) == (What.UNTAINT, set(first), 4)
+    assert shop.marks == {}
+    shop.gone(*(f"p{number}" for number in range(5, 9)))
+    assert len(acts(shop.scan(COOL_DOWN), What.TAINT)) == 1
+    marked = set(shop.marks)
+    assert shop.scan(SOFT - 2).acts == ()
+    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert (set(act.nodes), act.from_size, act.to_size, act.done) == (marked, 4, 2, True)
+    assert act.reason == "empty for long enough"
+    assert set(shop.names) == set(everything) - marked
+    assert shop.target == 2
+
+
+def idle(shop: Shop, pods: str = "100m") -> tuple[list[str], list[str]]:
+    """Two of four nodes marked, a pod on each of the four: the marked ones, and the others. Options are FEW."""
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    there = shop.has(4)
+    for node in there if pods else ():
+        shop.pod(f"on-{node}", node, pods)
+    shop.scan()
+    marked = sorted(shop.marks)
+    assert len(marked) == 2
+    return marked, sorted(set(there) - set(marked))
+
+
+FEW = {"fast_node_removal_rate": 2}
+
+
+def test_a_node_with_pods_stays_until_its_hard_deadline(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    marked, _ = idle(shop)
+    assert not acts(shop.scan(SOFT), What.DELETE_NODES)
+    assert not acts(shop.scan(HARD - SOFT - 2), What.DELETE_NODES)
+    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert (sorted(act.nodes), act.reason, act.done) == (marked, "past its hard deadline", True)
+
+
+def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW, drain_before_termination=True)
+    shop.town.client.create(PODDISRUPTIONBUDGETS, BUDGET, shop.town.namespace)
+    marked, _ = idle(shop)
+    kept, free = marked
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
+        shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
+    began = shop.scan(HARD)
+    done, refused = acts(began, What.REMOVE_NODES)
+    assert (done.nodes, done.done, done.reason) == ((free,), True, "past its hard deadline, its pods leave first")
+    assert (refused.nodes, refused.done) == ((kept,), False)
+    assert "disruption budgets keep" in refused.error
+    assert not acts(began, What.DELETE_NODES)
+    shop.gone(f"on-{free}")  # as its kubelet does in the end
+    (act,) = acts(shop.scan(60), What.DELETE_NODES)
+    assert act.nodes == (free,)
+    assert kept in shop.names
+
+
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "never"},
+    "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "kept"}}},
+}
+
+
+def test_whoever_begins_between_mark_and_deletion_goes_on_by_the_marks(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    marked, others = idle(shop)
+    shop.begin()
+    shop.scan(SOFT - 30)
+    assert set(marked) <= set(shop.marks)
+    shop.gone(*(f"on-{node}" for node in marked))
+    shop.begin()
+    (act,) = acts(shop.scan(31), What.DELETE_NODES)
+    assert sorted(act.nodes) == marked
+    assert set(others) <= set(shop.names)
+
+
+def test_whoever_begins_waits_for_what_is_on_its_way(open_shop: Callable[..., Shop], town: Town) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    shop.has(2)
+    town.offer(CLOUD | {"boot_seconds": 86_400})
+    for number in range(5):
+        shop.pod(f"p{number}")
+    assert shop.scan().acts[0].to_size == 4
+    shop.begin()
+    assert only(shop.scan(60)).locked
+    assert shop.target == 4
+    shop.scan(COOL_DOWN)
+    assert shop.target == 6  # it has been waited for long enough, as Escalator sees it
+
+
+def test_what_has_changed_since_it_was_looked_at_is_passed_over(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    there = shop.has(4)
+    for node in there:
+        shop.pod(f"on-{node}", node, "100m")
+
+    def cordon(node: str) -> None:
+        shop.client.patch(NODES, node, {"spec": {"unschedulable": True}})
+
+    oldest = [node.name for node in only(shop.scan()).taint.planned]
+    shop.begin()
+    for name in there:
+        shop.client.patch(NODES, name, {"spec": {"taints": []}})
+    first, second = acts(shop.scan(1, meanwhile=lambda: cordon(oldest[0])), What.TAINT)
+    assert (oldest[0] in first.nodes, len(first.nodes), first.done) == (False, 2, True)
+    assert (second.nodes, second.done) == ((oldest[0],), False)
+    assert "cordoned" in second.error
+    assert set(shop.marks) == set(first.nodes)
+
+    empty, *rest = first.nodes
+    shop.gone(*(f"on-{node}" for node in first.nodes))
+    deleted, kept = acts(shop.scan(SOFT, meanwhile=lambda: shop.pod("late", empty)), What.DELETE_NODES)
+    assert (deleted.nodes, deleted.done) == (tuple(rest), True)
+    assert (kept.nodes, kept.error) == ((empty,), f"{empty}: holds pods")
+    assert empty in shop.names
+
+
+def test_others_taints_stay_as_they_are(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    theirs = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    for node in shop.has(4):
+        shop.client.patch(NODES, node, {"spec": {"taints": [theirs]}})
+    shop.scan()
+    found = [shop.client.get(NODES, node)["spec"]["taints"] for node in shop.marks]
+    assert [each[0] for each in found] == [theirs, theirs]
+    assert [(each[1]["key"], each[1]["effect"]) for each in found] == [("atlassian.com/escalator", "NoSchedule")] * 2
+
+
+@pytest.mark.parametrize("compat", ["headroom", "escalator"])
+def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
+    open_shop: Callable[..., Shop], town: Town, compat: str
+) -> None:
+    """But for Escalator, which asks again in either case: the named difference is `locks_in_doubt`."""
+    shop = open_shop(compat=compat)
+    shop.guard.observe()
+    shop.has(2)
+    for number in range(5):
+        shop.pod(f"p{number}")
+    town.offer(CLOUD | {"faults": {"refuse": "not today"}})
+    refused = shop.scan()
+    assert [(act.what, act.done, "not today" in act.error) for act in refused.acts] == [(What.INCREASE, False, True)]
+    assert not only(shop.scan(1)).locked
+    slow = CLOUD | {"boot_seconds": 86_400}
+    town.offer(slow | {"faults": {"hang_seconds": 30}})
+    (act,) = shop.scan(60).acts
+    assert (act.done, "no answer" in act.error) == (False, True)
+    shop.clock.advance(30)  # and now it has been done
+
+    def answers() -> bool:
+        with contextlib.suppress(Unavailable):
+            return bool(shop.guard.observe().groups)
+        return False
+
+    eventually(answers)
+    town.offer(slow)
+    assert only(shop.scan(1)).locked is (compat == "headroom")
+    assert shop.target == (4 if compat == "headroom" else 6)
+
+
+def test_a_node_the_cloud_does_not_know_keeps_no_other_from_going(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    marked, _ = idle(shop)
+    shop.gone(*(f"on-{node}" for node in marked))
+    stray = {"name": "stray", "labels": {"customer": "shared"}}
+    mark = {"key": taints.TO_BE_REMOVED, "value": "1", "effect": "NoSchedule"}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": stray, "spec": {"providerID": "x://1", "taints": [mark]}}
+    shop.client.create(NODES, body)
+    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    assert (sorted(deleted.nodes), deleted.done) == (marked, True)
+    assert (kept.nodes, kept.error) == (("stray",), "stray (x://1) is not in the cloud's group")
+    assert shop.client.get(NODES, "stray")
+    assert shop.target == 2
+
+
+def test_nodes_of_a_group_that_is_not_ours_stay_as_they_are_whatever_their_labels_say(
+    open_shop: Callable[..., Shop], town: Town
+) -> None:
+    shop = open_shop(**FEW, min_nodes=2)
+    town.offer(CLOUD | {"size": 2}, CLOUD | {"name": "others-nodes", "size": 3})
+    shop.guard.observe()
+
+    def others() -> list[Node]:
+        return [node for node in shop.town.nodes if node.metadata.name.startswith("others-")]
+
+    shop.has(5)
+    foreign, *_ = (node.metadata.name for node in others())
+    mark = {"key": taints.TO_BE_REMOVED, "value": "1", "effect": "NoSchedule"}
+    shop.client.patch(NODES, foreign, {"spec": {"taints": [mark]}})
+    before = others()
+    for seconds in (0.0, SOFT, HARD, COOL_DOWN):
+        told = shop.scan(seconds)
+        assert {name for act in told.acts if act.done for name in act.nodes}.isdisjoint(
+            node.metadata.name for node in before
+        )
+    for number in range(20):
+        shop.pod(f"p{number}")
+    assert [act.group for act in acts(shop.scan(COOL_DOWN), What.INCREASE) if act.done] == ["shared-nodes"]
+    assert others() == before
+    assert town.targets()["others-nodes"] == 3
+
+
+def test_an_api_server_that_fails_stops_the_scan_and_the_next_one_goes_on(
+    open_shop: Callable[..., Shop], server: ApiServer
+) -> None:
+    shop = open_shop(**FEW)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    shop.has(4)
+    failing = rule("status", "/nodes/", method="PATCH", times=0, status=503)
+    told = acts(shop.scan(meanwhile=lambda: server.fault(failing)), What.TAINT)
+    assert [(act.done, "503" in act.error) for act in told] == [(False, True)]
+    server.heal()
+    assert [act.done for act in acts(shop.scan(60), What.TAINT)] == [True]
+    marked = sorted(shop.marks)
+    failing = rule("status", "/pods", method="GET", times=0, status=503)
+    told = acts(shop.scan(SOFT, meanwhile=lambda: server.fault(failing)), What.DELETE_NODES)
+    assert [act.done for act in told] == [False]
+    server.heal()
+    assert shop.target == 4
+    assert [sorted(act.nodes) for act in acts(shop.scan(60), What.DELETE_NODES)] == [marked]
+
+
+def test_a_group_that_the_cloud_does_not_have_is_left_alone_and_said(
+    open_shop: Callable[..., Shop], town: Town
+) -> None:
+    shop = open_shop(**FEW)
+    town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    shop.has(4)
+    town.offer(CLOUD | {"name": "another"})
+    told = shop.scan()
+    assert not told.acts
+    assert only(told).error == "simulated: group shared-nodes: listed as ours, and not there"
+    assert not shop.marks
+
+
+@pytest.mark.parametrize(("counted", "grows"), [("off", False), ("prod", False), ("prod-and-mid", True)])
+def test_a_group_grows_for_what_its_nodes_are_predicted_to_need(
+    open_shop: Callable[..., Shop], counted: str, grows: bool
+) -> None:
+    shop = open_shop(predicted_peaks=counted)
+    shop.guard.observe()
+    peaks = dict.fromkeys(shop.has(2), NodePeaks(prod=Resources(2000, 0), mid=Resources(1000, 0)))
+    for number in range(2):
+        shop.pod(f"p{number}")  # 48 %, and so are the peaks of prod; with Mid's they are 77 %
+    assert [act.what for act in shop.scan(peaks=peaks).acts] == ([What.INCREASE] if grows else [])
+
+
+def test_whoever_leads_no_more_writes_nothing(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    marked, _ = idle(shop)
+    shop.gone(*(f"on-{node}" for node in marked))
+
+    def deposed() -> None:
+        shop.leads = False
+
+    told = shop.scan(SOFT, meanwhile=deposed)
+    assert [(act.done, act.error) for act in acts(told, What.DELETE_NODES)] == [(False, NOT_LEADING)]
+    assert (shop.target, len(shop.names)) == (4, 4)
+    shop.leads = True
+    for number in range(9):
+        shop.pod(f"p{number}")
+    told = shop.scan(60, meanwhile=deposed)
+    assert not any(act.done for act in told.acts)
+    assert sorted(shop.marks) == marked
+    assert shop.target == 4
+
+
+@pytest.mark.parametrize("how", ["dry_mode", "recommend", "dry_run"])
+def test_dry_it_decides_and_writes_nothing(open_shop: Callable[..., Shop], how: str) -> None:
+    options: dict[str, dict[str, Any]] = {"dry_mode": {"dry_mode": True}, "recommend": {"mode": "recommend"}}
+    shop = open_shop(**FEW, **options.get(how, {}))
+    shop.begin(dry_run=how == "dry_run")
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    shop.has(4)
+
+    def versions() -> dict[str, str]:
+        return {node.metadata.name: node.metadata.resource_version for node in shop.town.nodes}
+
+    before = versions()
+    (act,) = shop.scan().acts
+    assert (act.what, len(act.nodes), act.done, act.error) == (What.TAINT, 2, False, "")
+    for number in range(20):
+        shop.pod(f"p{number}")
+    told = shop.scan(COOL_DOWN)
+    assert [act.what for act in told.acts] == [What.UNTAINT, What.INCREASE]
+    assert not any(act.done or act.error for act in told.acts)
+    assert versions() == before
+    assert shop.target == 4
+
+
+def test_pending_pods_know_of_what_a_scan_has_asked_for_and_the_other_way_round(
+    open_shop: Callable[..., Shop],
+) -> None:
+    shop = open_shop(policy="both")
+    shop.guard.observe()
+    shop.has(2)
+    for number in range(5):
+        shop.pod(f"p{number}")
+    assert shop.scan().acts[0].to_size == 4
+    assert shop.town.kept().requests["shared-nodes"].nodes == 2
+    shop.begin()  # and what is in the books is waited for, whoever has asked for it
+    assert only(shop.scan(COOL_DOWN)).locked
+    assert shop.target == 4
+
+
+QUICK = {
+    "scale_up_cool_down_period": "1s",
+    "soft_delete_grace_period": "1s",
+    "hard_delete_grace_period": "1h",
+}
+
+
+@pytest.fixture
+def lively(server: ApiServer, cluster: Cluster, tmp_path: Path, start_manager: StartManager) -> Iterator[Town]:
+    """With a scheduler, for whole managers."""
+    town = Town(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager)
+    yield town
+    town.close()
+
+
+def quick(town: Town) -> dict[str, Any]:
+    """The settings of a manager that scans all the time."""
+    file = town.file.with_name("groups.yaml")
+    document = yaml.safe_load(ESCALATORS)
+    document["node_groups"][0] |= QUICK
+    file.write_text(yaml.safe_dump(document))
+    return {"node_groups": str(file), "utilization_scan_interval_seconds": 0.5}
+
+
+def test_of_two_managers_one_scales_a_group_up_and_down(lively: Town) -> None:
+    lively.offer(CLOUD)
+    managers = [lively.manager(identity=name, leader_elect=True, **quick(lively)) for name in ("one", "two")]
+    lively.pods(5, **SELECTED)
+    lively.eventually_bound(5)
+    assert len(lively.nodes) >= 3
+    for manager in managers:
+        later_rounds(manager)
+    for number in range(5):
+        lively.client.delete(PODS, f"p{number}", lively.namespace, grace_period_seconds=0)
+    eventually(lambda: len(lively.nodes) == 1, PATIENCE_SECONDS)
+    for manager in managers:
+        later_rounds(manager)
+    assert lively.targets() == {"shared-nodes": 1}
+    assert len(lively.nodes) == 1
+    told = [each for manager in managers for each in fetch(manager, "/api/v1/decisions").json()["rounds"]]
+    assert {act["group"] for each in told for act in each["decisions"]} <= {"shared-nodes"}
+
+
+def test_while_the_api_server_is_away_no_node_goes_and_then_all_goes_on(lively: Town, server: ApiServer) -> None:
+    lively.offer(CLOUD | {"size": 4})
+    lively.pods(1, cpu="100m", **SELECTED)
+    manager = lively.manager(**quick(lively))
+    eventually(lambda: any(taints.has(node.spec.taints or (), taints.TO_BE_REMOVED) for node in lively.nodes))
+    server.kill()
+    server.start()
+    lively.eventually_bound(1)
+    # One takes pods, and another one stays where the pod happened to be on a marked one.
+    eventually(lambda: 1 <= len(lively.nodes) <= 2, PATIENCE_SECONDS)
+    later_rounds(manager)
+    (home,) = lively.bound.values()
+    assert home in [node.metadata.name for node in lively.nodes]
+    eventually(lambda: lively.targets() == {"shared-nodes": len(lively.nodes)})

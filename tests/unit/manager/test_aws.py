@@ -1,0 +1,220 @@
+"""AWS without AWS: its configuration, and what is decided about fleets, sizes, templates and errors."""
+
+import contextlib
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from manager.autoscaler.cloudprovider.aws import activities, config, failures, fleet, groups, ids, sizes, templates
+from manager.autoscaler.cloudprovider.aws.calls import Call
+from manager.autoscaler.cloudprovider.aws.config import AwsConfig
+from manager.autoscaler.cloudprovider.aws.fleet import Joining, Step
+from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag
+from manager.autoscaler.cloudprovider.aws.session import Session
+from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unavailable
+from shared.clock import ManualClock
+from shared.errors import InvalidInput
+from tests.support.apiserver import ROOT
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", AwsConfig()),
+        ("region: eu-west-1", AwsConfig("eu-west-1")),
+        ("{timeout: 1m, profile: p}", AwsConfig(profile="p", timeout_seconds=60.0)),
+        ("{timeout: 2, discover: {a: b}}", AwsConfig(timeout_seconds=2.0, discover={"a": "b"})),
+    ],
+)
+def test_a_config_is_read(tmp_path: Path, text: str, expected: AwsConfig) -> None:
+    (tmp_path / "c").write_text(text)
+    assert config.load(tmp_path / "c") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[]", "(document)"),
+        ("regoin: x", "(document)"),
+        ("timeout: soon", "timeout"),
+        ("timeout: 0s", "timeout"),
+        ("timeout: .inf", "timeout"),
+        ("endpoint_url: localhost", "endpoint_url"),
+        ("assume_role_arn: autoscaler", "assume_role_arn"),
+        ("discover: {a: 1}", "discover[...]"),
+    ],
+)
+def test_a_config_that_means_nothing_is_refused_by_field(tmp_path: Path, text: str, field: str) -> None:
+    (tmp_path / "c").write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        config.load(tmp_path / "c")
+    assert (caught.value.source, caught.value.field) == (str(tmp_path / "c"), field)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(InvalidInput, match=r"pip install 'headroom\[aws\]'"):
+        Session(AwsConfig("eu-west-1"), ManualClock())
+
+
+def test_the_library_is_loaded_when_a_provider_needs_it() -> None:
+    program = "import sys, manager.autoscaler.cloudprovider.build; sys.exit('botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_documentation_names_every_permission() -> None:
+    named = (ROOT / "docs" / "aws.md").read_text()
+    assert [call.value for call in Call if call.value not in named] == []
+
+
+@given(zone=st.text(st.characters(exclude_characters="/")), instance=st.text(st.characters(exclude_characters="/")))
+def test_an_instance_is_found_in_the_id_that_was_made_of_it(zone: str, instance: str) -> None:
+    assert ids.instance_id(ids.provider_id(zone, instance)) == instance
+
+
+@given(st.text())
+def test_whatever_is_no_provider_id_is_refused_by_name(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        found = ids.instance_id(text)
+        assert found == text.split("/")[4]
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "code"),
+    [
+        ("VcpuLimitExceeded - You have requested more", ErrorClass.OUT_OF_RESOURCES, "VcpuLimitExceeded"),
+        (
+            "We currently do not have sufficient m5.large capacity in the Availability Zone you requested",
+            ErrorClass.OUT_OF_RESOURCES,
+            "InsufficientInstanceCapacity",
+        ),
+        ("The image id '[ami-1]' does not exist", ErrorClass.OTHER, "else"),
+        ("", ErrorClass.OTHER, "else"),
+    ],
+)
+def test_a_stockout_is_told_from_other_failures(message: str, kind: ErrorClass, code: str) -> None:
+    found = failures.code_in(message, "else")
+    assert (failures.error_class(found), found) == (kind, code)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("RequestLimitExceeded", 503, Unavailable),
+        ("Throttling", 400, Unavailable),
+        ("Whatever", 500, Unavailable),
+        ("Whatever", 429, Unavailable),
+        ("ExpiredToken", 403, Unavailable),
+        ("UnauthorizedOperation", 403, Refused),
+        ("InsufficientInstanceCapacity", 400, Refused),
+    ],
+)
+def test_later_is_told_from_no(code: str, status: int, kind: type[Exception]) -> None:
+    assert isinstance(failures.of(code, status, "why", "web"), kind)
+
+
+@given(delta=st.integers(-20, 20), target=st.integers(0, 20), least=st.integers(0, 20), most=st.integers(0, 20))
+def test_a_new_target_is_within_the_clouds_bounds(delta: int, target: int, least: int, most: int) -> None:
+    with contextlib.suppress(Refused):
+        assert target < sizes.increased("web", delta, target=target, most=most) <= most
+    with contextlib.suppress(Refused):
+        assert least <= sizes.decreased("web", delta, target=target, least=least) < target
+
+
+@given(target=st.integers(0, 20), staying=st.integers(0, 20), delta=st.integers(-20, -1))
+def test_a_lower_target_ends_no_instance(target: int, staying: int, delta: int) -> None:
+    with contextlib.suppress(Refused):
+        assert sizes.decreased("web", delta, target=target, least=0, staying=staying) >= staying
+
+
+@given(count=st.integers(0, 100), answered=st.integers(0, 6), refused=st.booleans())
+def test_every_instance_of_a_fleet_joins_waits_or_goes(count: int, answered: int, refused: bool) -> None:
+    given_ids = tuple(f"i-{number}" for number in range(count))
+    calls: list[int] = []
+
+    def attach(batch: object) -> None:
+        if len(calls) == answered:
+            raise (Refused if refused else Unavailable)("aws", "web", "no")
+        calls.append(len(batch) if isinstance(batch, tuple) else 0)
+
+    found = fleet.attached(given_ids, attach)
+    assert found.joined + found.orphans + found.later == given_ids
+    assert len(found.joined) == sum(calls)
+    assert max(calls, default=0) <= fleet.ATTACHED_AT_ONCE
+    assert (found.error is None) is (len(found.joined) == count)
+    assert not found.orphans or refused
+    assert not found.later or not refused
+
+
+@pytest.mark.parametrize(
+    ("running", "age", "expected"),
+    [
+        ((True, True), 0.0, Step.ATTACH),
+        ((True, True), 999.0, Step.ATTACH),
+        ((True, False), 59.0, Step.WAIT),
+        ((True, False), 60.0, Step.TERMINATE),
+        ((False,), 0.0, Step.WAIT),
+    ],
+)
+def test_a_fleet_joins_as_one_or_not_at_all(running: tuple[bool, ...], age: float, expected: Step) -> None:
+    order = [Joining(f"i-{number}", "web", "o", running=each, launched_at=NOW) for number, each in enumerate(running)]
+    assert fleet.step(order, NOW + age, 60.0) is expected
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "expected"),
+    [
+        ("Pending:Wait", InstanceState.CREATING),
+        ("InService", InstanceState.RUNNING),
+        ("Standby", InstanceState.RUNNING),
+        ("Terminating:Proceed", InstanceState.DELETING),
+        ("Detaching", InstanceState.DELETING),
+        ("", InstanceState.UNKNOWN),
+    ],
+)
+def test_a_lifecycle_is_a_state(lifecycle: str, expected: InstanceState) -> None:
+    assert groups.state(lifecycle) is expected
+    member = Member(instance_id="i", lifecycle_state=lifecycle)
+    group = ScalingGroup(auto_scaling_group_name="web", min_size=0, max_size=1, desired_capacity=1, instances=(member,))
+    assert groups.staying(group) == (expected is not InstanceState.DELETING)
+
+
+def test_only_a_launch_that_failed_lately_says_why_something_is_missing() -> None:
+    begun = datetime.fromtimestamp(NOW, UTC)
+    failed = Activity(
+        description="Launching a new EC2 instance", status_code="Failed", status_message="no AMI", start_time=begun
+    )
+    found = activities.launch_failure(failed, NOW)
+    assert found is not None
+    assert (found.kind, found.message) == (ErrorClass.OTHER, "no AMI")
+    for other in (
+        replace(failed, status_code="Successful"),
+        replace(failed, description="Terminating EC2 instance"),
+        replace(failed, start_time=begun - timedelta(seconds=1)),
+    ):
+        assert activities.launch_failure(other, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [
+        (f"{templates.OPTIONS}scaledownutilizationthreshold", "half"),
+        (f"{templates.OPTIONS}maxnodeprovisiontime", "15"),
+        (f"{templates.OPTIONS}ignoredaemonsetsutilization", "1"),
+    ],
+)
+def test_an_option_that_means_nothing_is_named(tag: str, value: str) -> None:
+    group = ScalingGroup(
+        auto_scaling_group_name="web", min_size=0, max_size=1, desired_capacity=0, tags=(Tag(key=tag, value=value),)
+    )
+    with pytest.raises(InvalidAnswer, match=tag):
+        templates.options(group)
