@@ -33,7 +33,7 @@ python3 -m venv --without-pip "$destination"
 pip_destination $locked "$work/runtime.txt"
 pip_destination install --no-deps --no-index --find-links "$work/wheel" --no-compile headroom
 pip_destination check
-rm "$destination"/bin/[Aa]ctivate*
+rm "$destination"/bin/[Aa]ctivate* "$destination"/bin/*.py  # scripts that nobody calls
 
 "$here/precompile.sh" "$destination/lib"
 du -sh "$destination"

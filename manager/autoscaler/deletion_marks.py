@@ -5,19 +5,19 @@ Every write is about one version of one Node: what others write meanwhile stays.
 
 from collections.abc import Callable, Iterable
 
+from manager.autoscaler import node_writes
 from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
 from shared.api.core import Node, Taint
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import Conflict, NotFound
+from shared.kube.errors import NotFound
 from shared.kube.resources import NODES
 
 # Tells a node that was cordoned here from one that somebody else wants cordoned, and keeps cordoned.
 ANNOTATION_CORDONED = "headroom.io/cordoned-for-scale-down"
 
-_ATTEMPTS = 4  # others write Nodes, too, but not all the time
 _ATTEMPT_SECONDS = 10.0
 
 
@@ -67,24 +67,20 @@ class DeletionMarks:
             patch |= {"unschedulable": True}
         return patch or None
 
-    def _change(self, name: str, uid: str, change: Callable[[Node], dict[str, object] | None]) -> None:
-        """`change` gives what is to be otherwise of the spec, None where all is as it should be."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                node = self.fresh(name, uid)
-                spec = change(node)
-                if spec is None:
-                    return
-                metadata: dict[str, object] = {"resourceVersion": node.metadata.resource_version}
-                if "unschedulable" in spec:
-                    metadata["annotations"] = {ANNOTATION_CORDONED: "true" if spec["unschedulable"] else None}
-                self._client.patch(NODES, name, {"metadata": metadata, "spec": spec})
-                return
-            except NotFound as error:
-                raise Vanished(f"Node {name} is not there any more") from error
-            except Conflict:
-                if attempt == _ATTEMPTS:
-                    raise
+    def _change(self, name: str, uid: str, spec_of: Callable[[Node], dict[str, object] | None]) -> None:
+        """`spec_of` gives what is to be otherwise of the spec, None where all is as it should be."""
+
+        def change(node: Node) -> dict[str, dict[str, object]] | None:
+            spec = spec_of(node)
+            if spec is None or "unschedulable" not in spec:
+                return None if spec is None else {"spec": spec}
+            cordoned = {ANNOTATION_CORDONED: "true" if spec["unschedulable"] else None}
+            return {"metadata": {"annotations": cordoned}, "spec": spec}
+
+        try:
+            node_writes.changed(self._client, lambda: self.fresh(name, uid), change)
+        except NotFound as error:
+            raise Vanished(f"Node {name} is not there any more") from error
 
 
 def is_marked(node: Node) -> bool:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
+from manager.autoscaler import node_writes
 from manager.autoscaler.utilization.observation import GroupNode
 from shared.api.core import Node, Pod, Taint
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import Conflict, NotFound
+from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS
-
-_ATTEMPTS = 3  # others write Nodes, too, but not all the time
 
 Marking = Callable[[tuple[Taint, ...]], tuple[Taint, ...] | None]
 
@@ -39,21 +38,15 @@ def retaint(client: Client, node: GroupNode, marking: Marking) -> None:
 
     Raises PassedOver, and what the client raises: Conflict where others keep writing.
     """
-    for attempt in range(_ATTEMPTS):
-        found = fresh(client, node)
+
+    def change(found: Node) -> dict[str, dict[str, object]] | None:
         taints = marking(found.spec.taints or ())
-        if taints is None:
-            return
-        metadata = {"resourceVersion": found.metadata.resource_version}
-        try:
-            client.patch(NODES, node.name, {"metadata": metadata, "spec": {"taints": taints}})
-        except Conflict:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        except NotFound as error:
-            raise PassedOver(f"{node.name}: it is gone") from error
-        else:
-            return
+        return None if taints is None else {"spec": {"taints": taints}}
+
+    try:
+        node_writes.changed(client, lambda: fresh(client, node), change)
+    except NotFound as error:
+        raise PassedOver(f"{node.name}: it is gone") from error
 
 
 def pods_on(client: Client, node: str) -> tuple[Pod, ...]:

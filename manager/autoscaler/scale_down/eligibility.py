@@ -18,7 +18,12 @@ def is_ready(node: NodeFacts) -> bool:
 def objection(
     node: NodeFacts, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
 ) -> Objection | None:
-    """What a node has against going, its pods aside; None for one that may be unneeded."""
+    """What a node has against going, its pods aside; None for one that may be unneeded.
+
+    One that is only starting was bought for pods that cannot be on it yet.
+    """
+    if node.state is NodeState.NOT_STARTED:
+        return Reason.STARTING, "it has not started yet"
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
         return Reason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
     if not is_ready(node) and not rules.unready_enabled:

@@ -33,6 +33,7 @@ class Reason(enum.StrEnum):
     PEAK_UNKNOWN = "PredictedPeakUnknown"
     COOLDOWN = "InCooldown"
     BUDGET = "DeletionBudgetReached"
+    STARTING = "NotStartedYet"
 
 
 class Blocked(enum.StrEnum):

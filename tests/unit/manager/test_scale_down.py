@@ -142,6 +142,7 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
             Reason.UNREADY_DISABLED,
         ),
         ([node("a", state=UNREADY)], [], {}, None),
+        ([node("a", state=NodeState.NOT_STARTED)], [], {}, Reason.STARTING),
         ([node("a", state=NodeState.CORDONED, unschedulable=True)], [], {}, None),
         ([node("a", amounts={"cpu": 0})], [], {}, Reason.UNEXPECTED),
         ([node("a")], [], {"unreadable": {"a": "a pod makes no sense"}}, Reason.UNEXPECTED),
