@@ -39,7 +39,7 @@ lint: setup
 	@$(BIN)/lint-imports
 
 bench: setup
-	@$(BIN)/python -m tests.bench $(if $(OUT),--out $(OUT)) $(ARGS)
+	@$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/python -m tests.bench --cluster $(CLUSTER) $(if $(OUT),--out $(OUT)) $(ARGS)
 
 conformance: setup
 	@$(BIN)/python -m tests.conformance $(CASES) $(if $(GROUPS),--groups $(GROUPS))

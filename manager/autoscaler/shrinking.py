@@ -118,13 +118,14 @@ def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool) -> bo
 def _situation(outlook: Outlook, waiting: scale_up.Situation, underway: Underway) -> Situation:
     world, config = outlook.world, outlook.config
     cutoff = config.pending.expendable_below
+    observed = outlook.cloud.observed
+    groups = _groups(outlook, underway)
     read = residents.read(
-        (pod for pod in world.pods if pods.is_active(pod) and not podclasses.is_expendable(pod, cutoff)),
+        # Where nothing may shrink, it makes no difference who is there.
+        (pod for pod in world.pods if groups and pods.is_active(pod) and not podclasses.is_expendable(pod, cutoff)),
         world.surroundings,
         world.controllers,
     )
-    observed = outlook.cloud.observed
-    groups = _groups(outlook, underway)
     return Situation(
         world.now,
         _nodes(outlook),

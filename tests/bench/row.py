@@ -18,6 +18,6 @@ class Row:
     note: str = ""
 
     @property
-    def ratio(self) -> float:
-        """The figure in units of its baseline."""
-        return self.value / self.baseline_value
+    def ratio(self) -> float | None:
+        """The figure in units of its baseline; None where that is nothing."""
+        return self.value / self.baseline_value if self.baseline_value else None

@@ -21,6 +21,7 @@ from tests.support.apiserver import ApiServer, rule, write_kubeconfig
 
 HANGS_SECONDS = 60.0  # longer than any request waits
 STEPS = "headroom_agent_training_steps_total"
+STORED = 'headroom_agent_ticks_total{outcome="stored"}'
 ENDS_SECONDS = 20.0  # less than the pod's grace of 30 s, and than a list waits for its answer
 
 
@@ -215,7 +216,7 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
     ("method", "path", "sent"),
     [
         ("PATCH", "nodemetrics/[^/]+/status", "headroom_agent_report_bytes"),
-        ("GET", "/pods", 'headroom_agent_ticks_total{outcome="stored"}'),  # it lists before it samples
+        ("GET", "/pods", STORED),  # it lists before it samples
     ],
     ids=["a report", "a list"],
 )
@@ -236,8 +237,10 @@ def test_the_daemon_ends_in_time_with_its_checkpoint_while_the_api_server_hangs_
 
             eventually(lambda: shown(sent))
             before = eventually(lambda: checkpoints(node))
+            stored = shown(STORED)
+            eventually(lambda: shown(STORED) > stored)
             steps = shown(STEPS)
-            eventually(lambda: shown(STEPS) > steps)  # which is worth another checkpoint
+            eventually(lambda: shown(STEPS) > steps + 1)  # the last of which saw that sample: worth another checkpoint
             assert httpx.get(f"{url}/readyz").json()["informers"] is (method == "PATCH")
         finally:
             os.kill(process.pid, signal.SIGTERM)

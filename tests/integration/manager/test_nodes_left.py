@@ -40,9 +40,9 @@ def standings(manager: Manager) -> dict[str, str]:
 
 
 def told(shrinking: Shrinking) -> set[tuple[str, str, str]]:
-    """Kind of the object, reason and message of every Event."""
+    """Kind of the object, reason and message of every Event, as far as it has them."""
     return {
-        (each["involvedObject"]["kind"], each["reason"], each["message"])
+        (each["involvedObject"].get("kind", ""), each.get("reason", ""), each.get("message", ""))
         for each in shrinking.client.list(EVENTS).items
     }
 
