@@ -33,7 +33,7 @@ from shared.kube.resources import PODS
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 0.25
+PAUSE_SECONDS = 1.0  # all pods of the cluster are gone through each time
 MARKING_SECONDS = 5.0  # after which a mark that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to take a mark back
 SILENCE_SECONDS = 60.0  # after a deletion that was not answered, until a machine that is there counts as kept
@@ -180,9 +180,10 @@ class Departures:
         if not there:
             return
         on_nodes = self._sight.pods_on({each.name for each in there})
+        controllers, budgets, now = self._sight.controllers(), self._sight.budgets(), self._clock.now()
         for each in there:
             try:
-                self._advance(each, tuple(on_nodes.get(each.name, ())))
+                self._advance(each, Tenants(tuple(on_nodes.get(each.name, ())), controllers, budgets, now))
             except Vanished as error:
                 logger.info("gone by itself: %s", error, extra={"node": each.name})
                 self._end(each, Stage.GONE)
@@ -190,7 +191,7 @@ class Departures:
                 self._fail(each, str(error))
         self._delete_ready([each for each in there if self._is_ready(each)])
 
-    def _advance(self, of: Departure, pods: tuple[Pod, ...]) -> None:
+    def _advance(self, of: Departure, tenants: Tenants) -> None:
         """One step of one node. Raises Vanished and Stays."""
         now = self._clock.monotonic()
         if of.error:
@@ -203,7 +204,7 @@ class Departures:
             of.stage = Stage.DRAINING
             if of.draining is None:
                 of.draining = Draining(self._rules, self._actuation, of.removal.is_drained, now)
-            if of.draining.step(self._tenants(pods), self._client, self._may_write, now) and not self._sight.stale():
+            if of.draining.step(tenants, self._client, self._may_write, now) and not self._sight.stale():
                 of.stage, of.ready_at = Stage.DELETING, now
 
     def _mark(self, of: Departure, now: float) -> None:
@@ -304,7 +305,7 @@ class Departures:
             logger.warning("not deleted yet: %s", error, extra={"node": of.name})
             self._give_up_late(of, error)
             return False
-        if self._tenants(tuple(found.items)).moving():
+        if Tenants(tuple(found.items), None, (), self._clock.now()).moving():
             of.stage, of.ready_at = Stage.DRAINING, None  # and they are judged there
             return False
         return True
@@ -398,6 +399,3 @@ class Departures:
                 node = self._sight.node(name)
                 if node is None or node.metadata.uid != each.uid or now > each.until:
                     del self._gone[name]
-
-    def _tenants(self, pods: tuple[Pod, ...]) -> Tenants:
-        return Tenants(pods, self._sight.controllers(), self._sight.budgets(), self._clock.now())

@@ -20,7 +20,7 @@ SWITCH = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.slee
 
 COLD_START_SECONDS = 20.0
 SETTLED_SECONDS = 180.0
-SEEN_SECONDS = 30.0
+SEEN_SECONDS = 3.0
 MARGIN_MILLI = 100  # a change beyond what an idle machine wavers
 
 
