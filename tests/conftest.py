@@ -6,8 +6,10 @@ from hypothesis import settings
 from tests.support.apiserver import EMBEDDED, REAL
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
+settings.register_profile("search", deadline=None)
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,7 +27,7 @@ _CURRENT = re.compile(r"(?<=current: )\d+|(?<=resource version: \d \()\d+")
 _ANY_VERSION = re.compile(
     r"(?<=resourceVersion=)[1-9]\d{3,12}|(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+"
 )
-_AGE = re.compile(r"\b\d+m?s\b(?: ago)?")
+_AGE = re.compile(r"\b(?:\d+m?s|\d+y(?:\d+d)?)\b(?: ago)?")  # of what was made just now, or in 2020
 _PORT = re.compile(r"(?<=//127\.0\.0\.1:)\d{4,5}\b")  # of a server that a behaviour runs
 _OWN_NAME = re.compile(r"(?<![a-z0-9])(ns|me)-[0-9a-f]{8}\b")
 

@@ -17,7 +17,7 @@ _ENDED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod
 
 
 def age(text: Json, now: float | None = None) -> str:
-    """A past time as kubectl writes durations: 5s, 3m10s, 4h, 12d; <unknown> for what is none."""
+    """How long ago a time is, as kubectl says it: 5s, 3m10s, 4h, 12d; <unknown> for what is none."""
     try:
         seconds = int((time.time() if now is None else now) - unix_seconds(text))
     except (TypeError, ValueError, AttributeError):
@@ -26,6 +26,7 @@ def age(text: Json, now: float | None = None) -> str:
 
 
 def duration(seconds: int) -> str:
+    """Whole seconds as kubectl prints them: the finer unit only while the coarser one is small, a year of 365 days."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
@@ -39,7 +40,10 @@ def duration(seconds: int) -> str:
         return f"{hours}h"
     if days < 8:
         return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    return f"{days}d" if days < 730 else f"{days // 365}y{days % 365}d"
+    if days < 730:
+        return f"{days}d"
+    years, days = divmod(days, 365)
+    return f"{years}y{days}d" if days and years < 8 else f"{years}y"
 
 
 def _at(*path: str, default: Json = _NONE) -> Cell:
