@@ -13,6 +13,7 @@ from manager.autoscaler import (
     podclasses,
     reclaim,
     templates,
+    waiting,
 )
 from manager.autoscaler.assessment import Assessment
 from manager.autoscaler.autoprovisioning import candidates
@@ -89,6 +90,7 @@ class Outlook:
     memory: Memory
     assessed: Assessment
     offered_by: OfferedBy
+    draining: frozenset[str] = frozenset()
     unread: dict[str, InvalidInput] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # why a group's template is none
 
@@ -99,8 +101,16 @@ class Outlook:
         return found
 
     @cached_property
+    def uprooted(self) -> dict[str, Pod]:
+        """Pods that are about to be moved off nodes that are `draining`, by "namespace/name": they wait for a place."""
+        found = waiting.uprooted(self.world.pods, self.draining, self.config.pending) if self.draining else ()
+        return {pod.metadata.key: pod for pod in found}
+
+    @cached_property
     def placed(self) -> tuple[Pod, ...]:
-        """Pods that hold what they request on a node, those that were nominated for one included."""
+        """Pods that hold what they request on a node, those that were nominated for one included, without those that
+        are about to be moved.
+        """
         cutoff = self.config.pending.expendable_below
         return tuple(
             pod
@@ -108,6 +118,7 @@ class Outlook:
             if (pod.spec.node_name or pod.status.nominated_node_name)
             and pods.is_active(pod)
             and not podclasses.is_expendable(pod, cutoff)
+            and pod.metadata.key not in self.uprooted
         )
 
     @cached_property
@@ -180,8 +191,9 @@ class Outlook:
 
     @property
     def pending_uids(self) -> dict[str, str]:
-        """Of pods without a node, by "namespace/name"."""
-        return {pod.metadata.key: pod.metadata.uid for pod in self.world.pods if not pod.spec.node_name}
+        """Of pods that wait for a place, by "namespace/name"."""
+        without_node = (pod for pod in self.world.pods if not pod.spec.node_name)
+        return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.uprooted.values())}
 
     @cached_property
     def current(self) -> Snapshot:

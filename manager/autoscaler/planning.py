@@ -105,7 +105,7 @@ def plan(
         priorities=priorities,
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
-    outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing)
+    outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing, underway.draining)
     held = _held(assessed, world, config)
     waits = waiting.sort_out(world.pods, config.pending, world.now)
     again = None
@@ -145,7 +145,7 @@ def _decided(
     A round in which pods have groups grow takes no node away.
     """
     world, observed = outlook.world, outlook.cloud.observed
-    classified = podclasses.classify(waits.pods, world.surroundings)
+    classified = podclasses.classify((*waits.pods, *outlook.uprooted.values()), world.surroundings)
     groups_of = observed.group_of_node
     situation = Situation(
         outlook.current,

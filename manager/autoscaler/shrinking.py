@@ -1,7 +1,7 @@
 """A round's scale-down: what of the cluster can be done without, once it is settled that nothing is to grow."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from manager.autoscaler import cluster, podclasses, scale_up
@@ -129,7 +129,7 @@ def _situation(outlook: Outlook, waiting: scale_up.Situation, underway: Underway
     return Situation(
         world.now,
         _nodes(outlook),
-        (*read.residents, *_nominated(outlook), *_placed(waiting)),
+        (*read.residents, *_nominated(outlook), *_placed(waiting, outlook.uprooted)),
         groups=groups,
         group_of=observed.group_of_node,
         disruption_budgets=residents.budgets(world.budgets),
@@ -214,8 +214,8 @@ def _nominated(outlook: Outlook) -> list[Resident]:
     return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
 
-def _placed(waiting: scale_up.Situation) -> list[Resident]:
-    """Pending pods on the nodes that have room for them."""
+def _placed(waiting: scale_up.Situation, uprooted: Container[str]) -> list[Resident]:
+    """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
     if not waiting.classes:
         return []
     ordered = sorted(waiting.classes, key=lambda each: each.pods)
@@ -227,6 +227,7 @@ def _placed(waiting: scale_up.Situation) -> list[Resident]:
         for placement in settled.left.placements
         for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         for key in itertools.islice(left[placement.position], count)
+        if key not in uprooted
     ]
 
 

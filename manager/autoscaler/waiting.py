@@ -1,6 +1,6 @@
 """Which pending pods a round is about, and which it leaves aside, each with the reason."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from manager.autoscaler import podclasses
@@ -57,6 +57,23 @@ def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float) -> Waiting
         else:
             counted.append(pod)
     return Waiting(tuple(counted), dict(sorted(aside.items())), _all_are_new(counted, rules, now))
+
+
+def uprooted(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
+    """Of pods with a node, those on nodes that are being drained which a controller is about to make anew. One that is
+    being deleted has been made anew already.
+    """
+    return tuple(
+        pod
+        for pod in placed
+        if pod.spec.node_name in draining
+        and podclasses.controller_of(pod)
+        and pods.is_active(pod)
+        and not pods.is_terminating(pod)
+        and not podclasses.is_daemon(pod)
+        and not podclasses.is_mirror(pod)
+        and not podclasses.is_expendable(pod, rules.expendable_below)
+    )
 
 
 def _aside(pod: Pod, rules: PendingRules, now: float) -> str:

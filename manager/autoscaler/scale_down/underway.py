@@ -28,6 +28,11 @@ class Underway:
         """The group of each node that is not to be counted on any more."""
         return {**self.gone, **{each.node: each.group for each in self.leaving if not each.stage.is_over}}
 
+    @property
+    def draining(self) -> frozenset[str]:
+        """The nodes whose pods are being moved, or are about to be."""
+        return frozenset(each.node for each in self.leaving if each.stage in (Stage.MARKING, Stage.DRAINING))
+
 
 def after_failures(memory: Memory, leaving: Iterable[Leaving], until: float) -> Memory:
     """Nodes that could not go are not tried again until then, and begin anew to be unneeded."""

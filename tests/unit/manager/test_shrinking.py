@@ -314,6 +314,62 @@ def test_without_scale_down_nobody_is_judged() -> None:
     assert (found.round.scale_down, found.round.acts) == (None, ())
 
 
+def draining(name: str) -> Underway:
+    return Underway(leaving=(Leaving(name, "a", Kind.UNDERUTILIZED, Stage.DRAINING, NOW),))
+
+
+def test_pods_of_a_node_that_is_drained_take_their_new_places_before_anything_is_bought() -> None:
+    going, other = marked("going", NOW - 10), node("other")
+    moving = resident("moving", "going", "3", owner="o")
+
+    def grown(**more: Any) -> list[tuple[str, int]]:
+        found = planned(cloud_of(going, other), config("a"), nodes=(going, other), underway=draining("going"), **more)
+        return [(act.group, act.to_size) for act in found.round.acts if act.what is What.INCREASE]
+
+    assert grown(pods=(moving,)) == [], "there is room on the other node"
+    assert grown(pods=(pod("waiting"),)) == []
+    assert grown(pods=(moving, pod("waiting"))) == [("a", 3)]
+    assert grown(pods=(resident("bare", "going", "3"), pod("waiting"))) == [], "nobody makes that one anew"
+
+
+def test_a_pod_keeps_no_other_of_its_kind_away_from_where_it_is_about_to_leave() -> None:
+    going, other = marked("going", NOW - 10), node("other")
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
+        ]
+    }
+    raw = msgspec.to_builtins(resident("moving", "going", "1", owner="o"))
+    raw["metadata"]["labels"] = {"app": "x"}
+    raw["spec"]["affinity"] = {"podAntiAffinity": apart}
+    in_zone = [
+        msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, labels={"zone": "z"}))
+        for each in (going, other)
+    ]
+    found = planned(
+        cloud_of(*in_zone),
+        config("a"),
+        nodes=tuple(in_zone),
+        pods=(msgspec.convert(raw, Pod),),
+        underway=draining("going"),
+    )
+    assert found.round.decision is not None
+    assert [each.unplaced for each in found.round.decision.demands] == [()]
+
+
+def test_pods_of_a_node_that_is_drained_are_counted_once_when_further_nodes_are_looked_at() -> None:
+    nodes = (marked("going", NOW - 10), node("idle"), node("other"))
+    pods = (resident("moving", "going", "1500m", owner="o"), resident("busy", "other", "2500m"))
+    found = planned(
+        cloud_of(*nodes),
+        config("a"),
+        nodes=nodes,
+        pods=pods,
+        underway=replace(draining("going"), memory=Memory({"idle": LONG_AGO})),
+    )
+    assert removed(found) == [("a", Mode.ENFORCE, 3, 2, ("idle",))], "4 cores hold 2.5 and 1.5, and not 1.5 once more"
+
+
 def test_a_node_that_could_not_go_is_not_tried_again_at_once_and_begins_anew() -> None:
     failed = Leaving("n", "a", Kind.UNDERUTILIZED, Stage.FAILED, NOW, error="a budget")
     gone = Leaving("m", "a", Kind.EMPTY, Stage.GONE, NOW)

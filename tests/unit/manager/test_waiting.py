@@ -88,3 +88,27 @@ def test_a_pod_that_needs_no_node_is_not_spoken_of(given: Pod) -> None:
 )
 def test_a_round_waits_while_all_pods_are_new(given: list[Pod], settles: bool) -> None:
     assert waiting.sort_out(given, PendingRules(), NOW).settles is settles
+
+
+def on_node(owner: str = "ReplicaSet", node: str = "leaving", phase: str = "Running", **more: Any) -> Pod:
+    metadata = {"ownerReferences": [{"kind": owner, "name": "o", "controller": True}]} if owner else {}
+    return pod(metadata=metadata | more.pop("metadata", {}), nodeName=node, status={"phase": phase}, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        (on_node(), True),
+        (on_node(owner="Workflow"), True),
+        (on_node(priority=-10), True),
+        (on_node(node="staying"), False),
+        (on_node(owner=""), False),
+        (on_node(owner="DaemonSet"), False),
+        (on_node(phase="Succeeded"), False),
+        (on_node(priority=-11), False),
+        (on_node(metadata={"deletionTimestamp": durations.timestamp(NOW)}), False),
+        (on_node(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}), False),
+    ],
+)
+def test_pods_that_controllers_make_anew_wait_while_their_node_is_drained(given: Pod, waits: bool) -> None:
+    assert waiting.uprooted([given], {"leaving"}, PendingRules()) == ((given,) if waits else ())
