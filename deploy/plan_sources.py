@@ -101,7 +101,9 @@ def from_files(files: Sequence[Path]) -> Seen:
             tuple(nodes),
             tuple(pods),
             tuple(dump.of(DaemonSet)),
-            _surroundings(dump.of(Namespace), dump.of(PersistentVolumeClaim) or None, dump.of(PersistentVolume)),
+            _surroundings(
+                dump.of(Namespace), dump.of(PersistentVolumeClaim) or None, dump.of(PersistentVolume) or None
+            ),
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
             controllers=_named_too(
                 pods,
@@ -195,12 +197,12 @@ def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
 def _surroundings(
     namespaces: Iterable[Namespace],
     claims: Iterable[PersistentVolumeClaim] | None,
-    volumes: Iterable[PersistentVolume],
+    volumes: Iterable[PersistentVolume] | None,
 ) -> Surroundings:
     return Surroundings(
         namespaces={each.metadata.name: each.metadata.labels or {} for each in namespaces},
         claims=None if claims is None else {each.metadata.key: each for each in claims},
-        volumes={each.metadata.name: each for each in volumes},
+        volumes=None if volumes is None else {each.metadata.name: each for each in volumes},
     )
 
 

@@ -1,7 +1,8 @@
 """Pods that are equal in all that scheduling looks at, taken together (Cluster Autoscaler's equivalence groups).
 
 Pods are of one class when one controller made them and labels and spec agree, projected volumes aside. A controller
-has at most ten classes; further pods that differ stand alone, as do pods of no controller and those of DaemonSets.
+has at most ten classes; further pods that differ stand alone, as do pods of no controller, those of DaemonSets, and
+those with ephemeral volumes, each of which may be somewhere else.
 """
 
 from collections import defaultdict
@@ -141,6 +142,8 @@ def _of_pending(pod: Pod) -> object:
     volumes = spec.volumes
     if volumes:
         volumes = tuple([volume for volume in volumes if volume.projected is None])
+        if any(volume.ephemeral is not None for volume in volumes):
+            return pod.metadata.name
     return _compared(spec), pod.metadata.labels, volumes or None
 
 

@@ -127,12 +127,12 @@ class PodFacts:
 class Surroundings:
     """What pods refer to: labels of namespaces by name, claims by "namespace/name", volumes by name.
 
-    Without `claims` the volumes of pods are not judged.
+    Without `claims` the volumes of pods are not judged, and without `volumes` not where they are.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     claims: Mapping[str, PersistentVolumeClaim] | None = None
-    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] | None = None
 
 
 def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
@@ -209,17 +209,18 @@ class _Reader:
         return {resource: min(amount, MOST_AMOUNT) for resource, amount in asked.items() if amount}
 
     def ports(self) -> tuple[HostPort, ...]:
+        """Of a pod on its node's network every port is one of the node's; a pod template need not say so again."""
         sidecars = (each for each in self.pod.spec.init_containers or () if each.restart_policy == "Always")
         return tuple(
-            HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+            HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
             for container in (*self.pod.spec.containers, *sidecars)
             for port in container.ports or ()
-            if port.host_port > 0
+            if (number := port.host_port or (port.container_port if self.pod.spec.host_network else 0)) > 0
         )
 
     def volumes(self) -> tuple[PersistentVolume, ...]:
         """Those behind bound claims. A claim not yet bound demands nothing."""
-        claims = self.surroundings.claims
+        claims, known = self.surroundings.claims, self.surroundings.volumes
         if claims is None or not self.pod.spec.volumes:
             return ()
         found = []
@@ -235,9 +236,11 @@ class _Reader:
                 if volume.ephemeral is None:
                     raise self.refused("spec.volumes", name, f'persistentvolumeclaim "{name}" not found')
                 continue
-            bound = self.surroundings.volumes.get(claim.spec.volume_name)
-            if bound is not None:
-                found.append(bound)
+            bound_to = claim.spec.volume_name
+            if bound_to and known is not None:
+                if bound_to not in known:
+                    raise self.refused("spec.volumes", name, f'its persistentvolume "{bound_to}" does not exist')
+                found.append(known[bound_to])
         return tuple(found)
 
     def terms(self, path: str, affinity: PodAffinity | None) -> tuple[PodTerm, ...]:

@@ -11,10 +11,10 @@ from manager.autoscaler.cluster import TAKING, Flags, NodeFacts
 from manager.autoscaler.podfacts import ZONE_LABELS, NodeDemands
 from shared.api import placement
 from shared.api.core import NodeSelectorTerm
-from shared.api.placement import AFFINITY, UNSCHEDULABLE, UNSCHEDULABLE_TAINT
+from shared.api.placement import AFFINITY, UNSCHEDULABLE, UNSCHEDULABLE_TAINT, UNTOLERATED
 
 PORTS = "node(s) didn't have free ports for the requested pod ports"
-VOLUMES = "node(s) had volume node affinity conflict"
+VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
 VOLUME_ZONE = "node(s) had no available volume zone"
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
@@ -31,9 +31,8 @@ def refusal(demands: NodeDemands, node: NodeFacts) -> str | None:
     """Why the node is none for such a pod, volumes aside, which come later in the scheduler's order."""
     if node.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, demands.tolerations):
         return UNSCHEDULABLE
-    taint = placement.untolerated(node.taints, demands.tolerations)
-    if taint is not None:
-        return placement.untolerated_reason(taint)
+    if not tolerates_taints(demands, node):
+        return UNTOLERATED
     return None if matches_affinity(demands, node) else AFFINITY
 
 
@@ -46,7 +45,7 @@ def matches_affinity(demands: NodeDemands, node: NodeFacts) -> bool:
 
 
 def tolerates_taints(demands: NodeDemands, node: NodeFacts) -> bool:
-    return placement.untolerated(node.taints, demands.tolerations) is None
+    return placement.all_tolerated(node.taints, demands.tolerations)
 
 
 def volume_refusal(demands: NodeDemands, node: NodeFacts) -> str | None:

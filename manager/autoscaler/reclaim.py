@@ -18,9 +18,10 @@ RECLAIMED = frozenset({MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY})
 
 
 def with_expected(snapshot: Snapshot, expected: Mapping[str, Amounts]) -> Snapshot:
-    """The snapshot as it will be: `expected` gives, by node, what comes on top, or goes if negative.
+    """The snapshot with what comes on top: `expected` gives it by node.
 
-    Nothing but reclaimed resources is taken over, and nodes that are not there are passed by.
+    What is published stands until less is, so that one that expects less keeps what it has. Nothing but reclaimed
+    resources is taken over, and nodes that are not there are passed by.
     """
     names = {name for amounts in expected.values() for name in amounts} & RECLAIMED
     resources = tuple(sorted(names | set(snapshot.resources)))
@@ -29,7 +30,7 @@ def with_expected(snapshot: Snapshot, expected: Mapping[str, Amounts]) -> Snapsh
     for column, node in enumerate(snapshot.nodes):
         for name, amount in expected.get(node.name, {}).items():
             if name in RECLAIMED:
-                free[rows[name], column] += max(-MOST_AMOUNT, min(amount, MOST_AMOUNT))
+                free[rows[name], column] += min(max(0, amount), MOST_AMOUNT)
     return replace(snapshot, resources=resources, free=np.ascontiguousarray(free.T))
 
 

@@ -194,6 +194,7 @@ class PodSpec(Wire, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
+    host_network: bool = False
 
 
 class ContainerStatus(Wire, frozen=True):

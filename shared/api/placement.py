@@ -1,5 +1,6 @@
 """Whether one node takes a pod by its labels, its name and its taints, as kube-scheduler judges it."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from shared.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
@@ -10,22 +11,17 @@ UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSc
 
 # Why a node refuses a pod, in kube-scheduler's words.
 UNSCHEDULABLE = "node(s) were unschedulable"
+UNTOLERATED = "node(s) had untolerated taint(s)"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 TOO_MANY_PODS = "Too many pods"
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"Gt": int.__gt__, "Lt": int.__lt__}
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod with these tolerations away."""
-    for taint in taints:
-        if taint.effect in BLOCKING_EFFECTS and not tolerated(taint, tolerations):
-            return taint
-    return None
-
-
-def untolerated_reason(taint: Taint) -> str:
-    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+def all_tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+    """Whether no taint keeps a pod with these tolerations away."""
+    return all(taint.effect not in BLOCKING_EFFECTS or tolerated(taint, tolerations) for taint in taints)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
@@ -81,7 +77,11 @@ def _matches(requirement: NodeSelectorRequirement, values: Mapping[str, str]) ->
 
 
 def _compares(value: str | None, bound: str, holds: Callable[[int, int], bool]) -> bool:
-    try:
-        return value is not None and holds(int(value), int(bound))
-    except ValueError:
-        return False
+    """What is no integer of 64 bits compares with nothing."""
+    one, other = _integer(value or ""), _integer(bound)
+    return one is not None and other is not None and holds(one, other)
+
+
+def _integer(text: str) -> int | None:
+    found = int(text) if _INTEGER.fullmatch(text) else None
+    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shared.api import placement, pods
 from shared.api.core import Node, NodeSelectorTerm, Pod
-from shared.api.placement import AFFINITY, FIELD_NAME, TOO_MANY_PODS, UNSCHEDULABLE, UNSCHEDULABLE_TAINT
+from shared.api.placement import AFFINITY, FIELD_NAME, TOO_MANY_PODS, UNSCHEDULABLE, UNSCHEDULABLE_TAINT, UNTOLERATED
 
 PODS = "pods"
 NO_NODES = "no nodes available to schedule pods"
@@ -73,9 +73,8 @@ def _reasons_against(pod: Pod, asked: Mapping[str, int], state: NodeState) -> li
     tolerations = pod.spec.tolerations or ()
     if state.node.spec.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return [UNSCHEDULABLE]
-    taint = placement.untolerated(state.node.spec.taints or (), tolerations)
-    if taint is not None:
-        return [placement.untolerated_reason(taint)]
+    if not placement.all_tolerated(state.node.spec.taints or (), tolerations):
+        return [UNTOLERATED]
     if not _matches_selector_and_affinity(pod, state.node):
         return [AFFINITY]
     return _shortages(asked, state)

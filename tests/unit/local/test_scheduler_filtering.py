@@ -121,7 +121,7 @@ def test_a_node_full_of_pods_refuses_one_more() -> None:
 )
 def test_a_taint_keeps_the_intolerant_away(taint: Taint, toleration: Toleration | None, fits: bool) -> None:
     candidate = pod(tolerations=(toleration,) if toleration else None)
-    expected = [] if fits else [f"node(s) had untolerated taint {{k: {taint.value}}}"]
+    expected = [] if fits else ["node(s) had untolerated taint(s)"]
     assert reasons(candidate, node(taints=(taint,))) == expected
 
 
@@ -202,7 +202,7 @@ def test_the_message_counts_and_sorts_as_kube_scheduler_does() -> None:
     assert fits == []
     assert filtering.fit_error(refusals) == (
         "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) were unschedulable, "
-        "2 node(s) had untolerated taint {k: v}."
+        "2 node(s) had untolerated taint(s)."
     )
 
 

@@ -69,6 +69,12 @@ def test_beyond_ten_classes_pods_of_a_controller_stand_alone_whatever_the_order(
     assert found[0] == ("p00", "p12")
 
 
+def test_pods_whose_ephemeral_volumes_may_be_anywhere_stand_alone() -> None:
+    claim = {"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}
+    made = [pod(name, owner="x", volumes=[claim]) for name in ("a", "b")]
+    assert groups(*made) == [("a",), ("b",)] == groups(*reversed(made))
+
+
 def test_a_pod_that_cannot_be_read_is_refused_alone_and_says_why() -> None:
     bad = pod("bad", owner="x", containers=asking("much"))
     found = podclasses.classify([bad, pod("good")], Surroundings())
@@ -116,6 +122,16 @@ def test_host_ports_conflict_by_address_and_protocol() -> None:
     assert not HostPort("10.0.0.1", "TCP", 80).conflicts(HostPort("10.0.0.2", "TCP", 80))
 
 
+def test_a_pod_on_its_nodes_network_takes_every_port_it_names() -> None:
+    containers = [{"name": "c", "ports": [{"containerPort": 9100}, {"containerPort": 1, "hostPort": 2}]}]
+
+    def numbers(**spec: Any) -> list[int]:
+        return [each.port for each in podfacts.read(pod("p", containers=containers, **spec), Surroundings()).ports]
+
+    assert numbers() == [2]
+    assert numbers(hostNetwork=True) == [9100, 2]
+
+
 def test_a_term_without_namespaces_means_the_pods_own_and_a_selector_adds_to_those_named() -> None:
     def namespaces(**more: Any) -> frozenset[str] | None:
         term = {"topologyKey": "zone", "labelSelector": {}, **more}
@@ -158,6 +174,11 @@ def test_a_bound_volume_demands_its_nodes_and_a_claim_that_is_not_there_refuses_
     assert (demands.volumes, demands.zones) == ((), (("topology.kubernetes.io/zone", ("a", "b")),))
     with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" not found'):
         podfacts.read(asked, Surroundings({}, {}, {}))
+    with pytest.raises(InvalidInput, match='persistentvolume "v" does not exist'):
+        podfacts.read(asked, Surroundings({}, {"default/c": claim}, {}))
+    assert podfacts.read(asked, Surroundings({}, {"default/c": claim})).demands.volumes == (), (
+        "where it is, is not known"
+    )
 
 
 def test_gates_and_priorities_say_who_waits_and_who_is_expendable() -> None:

@@ -414,6 +414,18 @@ def test_nothing_is_bought_for_what_the_next_report_gives() -> None:
     assert [each.reclaimed for each in found.round.decision.demands] == [1]
 
 
+def test_what_is_offered_is_lent_until_less_is_whoever_else_waits() -> None:
+    there = node("n", more={BATCH_CPU: "2000"})
+    fits, other = pod("fits", {BATCH_CPU: "2000"}), pod("other", {"cpu": "9"})
+    for waiting in ((fits,), (fits, other)):
+        found = planned(
+            Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(there,), pods=waiting, expected={"n": {BATCH_CPU: -500}}
+        )
+        assert acts(found) == []
+        assert found.round.decision is not None
+        assert [each.schedulable for each in found.round.decision.demands if "ns/fits" in each.pods] == [1]
+
+
 def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() -> None:
     cloud = Cloud(Group("a", 2, 5, 0))
     assert acts(planned(cloud, config("a"))) == []

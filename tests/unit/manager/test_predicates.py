@@ -78,7 +78,7 @@ def test_every_resource_that_is_short_is_named() -> None:
 
 def test_a_taint_is_named_unless_it_is_tolerated() -> None:
     taint = Taint("team", "x", "NoSchedule")
-    assert reasons(taints=(taint,)) == ["node(s) had untolerated taint {team: x}"]
+    assert reasons(taints=(taint,)) == ["node(s) had untolerated taint(s)"]
     assert reasons({"tolerations": [{"key": "team", "value": "x"}]}, taints=(taint,)) == []
     assert reasons({"tolerations": [{"operator": "Exists"}]}, taints=(taint,)) == []
     assert reasons(taints=(Taint("team", "x", "PreferNoSchedule"),)) == []
@@ -99,6 +99,9 @@ def test_a_taint_is_named_unless_it_is_tolerated() -> None:
         (("cores", "Gt", ["8"]), False),
         (("cores", "Lt", ["9"]), True),
         (("cores", "Lt", ["x"]), False),
+        (("cores", "Lt", ["1_0"]), False),
+        (("cores", "Lt", ["9223372036854775807"]), True),
+        (("cores", "Lt", ["9223372036854775808"]), False),
     ],
 )
 def test_node_affinity_knows_all_operators(requirement: tuple[str, str, list[str] | None], fits: bool) -> None:
@@ -176,7 +179,10 @@ def test_a_volume_out_of_reach_is_said_so_after_resources() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}]}
     facts = PodFacts(demands=NodeDemands(volumes=(msgspec.convert(terms, NodeSelector),)))
     template = NodeTemplate("g", NodeFacts("new", {ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS))
-    for requests, said in (({"cpu": 5000}, "Insufficient cpu"), ({}, "node(s) had volume node affinity conflict")):
+    for requests, said in (
+        ({"cpu": 5000}, "Insufficient cpu"),
+        ({}, "node(s) didn't match PersistentVolume's node affinity"),
+    ):
         asking = PendingClass(replace(facts, requests=requests), ("d/p",))
         fit = estimator.fitting(problem.problem(cluster.of_facts([]), [asking], [template]), template)
         assert fit.reasons(0) == (said,)

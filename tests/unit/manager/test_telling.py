@@ -107,7 +107,7 @@ def no_options(*positions: int) -> Decision:
     def why_not(position: int) -> Reasons:
         if position == 0:
             return {
-                "pool": ("Insufficient cpu", "node(s) had untolerated taint"),
+                "pool": ("Insufficient cpu", "node(s) had untolerated taint(s)"),
                 "spare": ("Insufficient cpu",),
                 "theoretical": ("Insufficient cpu",),
             }
@@ -124,7 +124,7 @@ def test_pods_that_no_group_can_take_are_told_why_counted_over_the_groups_there_
             name,
             "Normal",
             "NotTriggerScaleUp",
-            "pod didn't trigger scale-up: 2 Insufficient cpu, 1 node(s) had untolerated taint",
+            "pod didn't trigger scale-up: 2 Insufficient cpu, 1 node(s) had untolerated taint(s)",
         )
         for name in ("p0", "q0")
     ]
