@@ -1,9 +1,10 @@
 """Several groups at once: a cheaper way than one group to place the same pods.
 
 Nodes are taken one group after the other, always of the group whose next node costs least for what the pods on it are
-worth, and all of its nodes but the last, partly filled one. What then remains may go to a smaller machine. Whenever one
-more node would take all the rest, that ends one plan. Such a plan begins from nothing, from the group that was chosen,
-or from each class of pods on the machine where its share costs least; the cheapest of all is the answer.
+worth, and all of its nodes but the last, partly filled one. What then remains may go to a smaller machine. Whenever
+nodes of one group would take all the rest, that ends one plan. Such a plan begins from nothing, from the group that was
+chosen, or from each class of pods on the machine where its share costs least; the cheapest of all in which no group is
+needless is the answer. Whether one other group alone would be cheaper is no matter of this: ranks decide there.
 """
 
 import math
@@ -93,8 +94,9 @@ def cheapest(
         found += search.finished(after_chosen)
     for is_whole in (True, False):
         found += search.finished(search.each_class_where_cheapest(start, is_whole=is_whole))
-    several = [each for each in found if len(each.nodes) > 1]
-    best = min(several, key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())), default=None)
+    found.sort(key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())))
+    needed = (search.needed(start, each) for each in found if len(each.nodes) > 1)
+    best = next((each for each in needed if len(each.nodes) > 1), None)
     return None if best is None else Plan(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
 
 
@@ -155,12 +157,29 @@ class _Search:
             ways = [(each, self._estimate(current, each, 1)) for each in self.candidates]
             helpful = [(each, one) for each, one in ways if one is not None and one.pod_count]
             left = int(current.remaining.sum())
-            found += [self._with(current, each, one) for each, one in helpful if one.pod_count == left]
+            for each, _ in helpful:
+                rest = self._estimate(current, each, _ANY)
+                if rest is not None and rest.pod_count == left:
+                    found.append(self._with(current, each, rest))
             if not helpful:
                 break
             best, one = min(helpful, key=lambda pair: (self._ratio(*pair), not pair[0].state.exists, pair[0].state.id))
             current = self.all_but_last(current, best) or self._with(current, best, one)
         return found
+
+    def needed(self, start: _Partial, plan: _Partial) -> _Partial:
+        """The plan without groups whose pods the others hold as well."""
+        for group in sorted(plan.nodes.keys() - start.nodes.keys(), key=lambda each: (-self.prices.nodes[each], each)):
+            without = start
+            for each in self.candidates:
+                more = plan.nodes.get(each.state.id, 0) - start.nodes.get(each.state.id, 0)
+                estimate = self._estimate(without, each, more) if more and each.state.id != group else None
+                without = without if estimate is None else self._with(without, each, estimate)
+            if self.is_late():
+                break
+            if not without.remaining.any():
+                return self.needed(start, without)
+        return plan
 
     def placing(self, partial: _Partial, each: Estimated, positions: Integers) -> _Partial | None:
         """With all pods of these classes on nodes of a group; None where they do not all find a place."""

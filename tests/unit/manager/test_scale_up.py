@@ -271,6 +271,17 @@ def test_several_groups_are_taken_where_they_cost_less_than_one() -> None:
     assert {each.group: each.nodes for each in alone.increases} == dict(comparison.single.nodes)
 
 
+@pytest.mark.parametrize(("pods", "several"), [(9, None), (10, {"big": 1, "small": 1}), (18, {"big": 1, "small": 9})])
+def test_of_several_groups_none_is_needless(pods: int, several: dict[str, int] | None) -> None:
+    """A big node has room for nine of these pods, a small one for one; the rank is for small ones."""
+    states = [group("small", machine(2, 8)), group("big", machine(16, 16))]
+    comparison = decided(states, [pending(1.7, pods)], expanders=("price",)).comparison
+    assert comparison is not None
+    assert comparison.single.nodes == {"small": pods}
+    assert (None if comparison.several is None else comparison.several.nodes) == several
+    assert comparison.uses_several is (several is not None)
+
+
 def test_several_groups_together_keep_to_each_ones_maximum_and_to_the_number_of_new_groups() -> None:
     classes = [pending(1, 32, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
     small, wide = group("small", machine(1, 8)), group("wide", machine(8, 8), most=2)
