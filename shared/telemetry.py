@@ -100,7 +100,9 @@ class Loops:
         self.start(name, lambda stop: self._schedule(name, interval_seconds, work, stop))
 
     def overdue(self, periods: float = 3.0, grace_seconds: float = 5.0) -> dict[str, float]:
-        """Periodic loops silent for longer than `periods` intervals (plus grace), with their age in seconds."""
+        """Periodic loops that have ended no round well for longer than `periods` intervals (plus grace), with the time
+        since then in seconds.
+        """
         now = self._clock.monotonic()
         return {
             name: now - beat
@@ -121,7 +123,7 @@ class Loops:
         while not self.stop.is_set():
             try:
                 body(self.stop)
-            except Exception:
+            except BaseException:  # whatever it is: without its loops the process only looks alive
                 self._failures.labels(name).inc()
                 logger.exception("loop failed; starting it again", extra={"loop": name})
             else:
@@ -140,11 +142,14 @@ class Loops:
         due = self._clock.monotonic()
         while True:
             interval = interval_seconds()
-            self._beats[name] = (self._clock.monotonic(), interval)
+            begun, _ = self._beats.get(name, (due, interval))
+            self._beats[name] = (begun, interval)
             if self._clock.wait(stop, due - self._clock.monotonic()):
                 return
             work()
-            late = self._clock.monotonic() - due
+            ended = self._clock.monotonic()
+            self._beats[name] = (ended, interval)
+            late = ended - due
             missed = int(late / interval)
             if missed:
                 self._overruns.labels(name).inc()

@@ -8,6 +8,7 @@ The last value stands in between. Pressure is read of a container only where its
 in every cgroup above it.
 """
 
+import errno
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, TypeAlias
 
@@ -31,6 +32,7 @@ PSI_METRICS = {  # some and full, by resource
 _CPU_STAT_BYTES = 448  # it has about 300; buffers of more than half a KB take Python twice as long to make
 _NUMBER_BYTES = 32
 _PRESSURE_BYTES = 256
+_NOT_KEPT = {errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}  # not by this kernel, or not in this tree
 
 # What cannot be dropped, and what can: pages of files lately used, and those the kernel would drop first.
 _WORKING, _HOT, _COLD = ("inactive_anon", "active_anon", "unevictable"), ("active_file",), ("inactive_file",)
@@ -147,8 +149,10 @@ class Cgroup:
                 else:
                     path = f"{self._directories.pressure}/{resource}.pressure"
                     found[resource] = formats.pressure(read_small(path, _PRESSURE_BYTES))
-        except (OSError, ValueError):
-            self._pressure = False  # not kept by this kernel, or not in this tree
+        except ValueError:
+            self._pressure = False
+        except OSError as error:
+            self._pressure = error.errno not in _NOT_KEPT  # what else it is may pass
         return found
 
 

@@ -36,8 +36,11 @@ class Measured(NamedTuple):
 
 
 def name_of(pod: Pod) -> PodName:
-    """What its cgroup may be named by; its own uid first, as anyone can write an annotation."""
-    static = pod.metadata.annotation(ANNOTATION_STATIC_POD_UID)
+    """What its cgroup may be named by; its own uid first, and another only for a pod that the node itself made, as
+    anyone can write an annotation.
+    """
+    of_node = any(owner.controller and owner.kind == "Node" for owner in pod.metadata.owner_references or ())
+    static = pod.metadata.annotation(ANNOTATION_STATIC_POD_UID) if of_node else None
     return PodName(pods.kube_qos(pod), (pod.metadata.uid, *([static] if static else [])))
 
 

@@ -19,7 +19,7 @@ from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups
 from agent.metrics_advisor.source import Sample
 from shared.api.core import ContainerStatus, Pod, PodStatus
-from shared.api.meta import ObjectMeta
+from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
 from tests.unit.agent.trees import ID, UID, Counters, Tree, procfs, sysfs
 
@@ -30,11 +30,19 @@ TICKS_PER_SECOND = 100
 PODS = (Kind.POD, Kind.CONTAINER)
 
 
-def pod(uid: str = UID, *containers: tuple[str, str], qos: str = "Burstable", **annotations: str) -> Pod:
+def pod(
+    uid: str = UID,
+    *containers: tuple[str, str],
+    qos: str = "Burstable",
+    owners: tuple[OwnerReference, ...] = (),
+    **annotations: str,
+) -> Pod:
     """`containers` are (name, id as in a pod's status)."""
     statuses = tuple(ContainerStatus(name, container_id) for name, container_id in containers)
     return Pod(
-        metadata=ObjectMeta(name=uid, namespace="default", uid=uid, annotations=annotations or None),
+        metadata=ObjectMeta(
+            name=uid, namespace="default", uid=uid, annotations=annotations or None, owner_references=owners or None
+        ),
         status=PodStatus(phase="Running", qos_class=qos, container_statuses=statuses),
     )
 
@@ -253,15 +261,17 @@ def test_a_cgroup_made_anew_at_the_same_path_starts_with_nothing(tmp_path: Path,
 def test_a_static_pod_is_found_by_the_name_its_kubelet_gave_it(v2: Machine) -> None:
     static = "0123456789abcdef0123456789abcdef"
     v2.tree.write(v2.tree.pod_path(static, qos=""), Counters())
-    pods = [pod(UID, qos="Guaranteed", **{ANNOTATION_STATIC_POD_UID: static})]
+    node = OwnerReference(kind="Node", name="node", controller=True)
+    pods = [pod(UID, qos="Guaranteed", owners=(node,), **{ANNOTATION_STATIC_POD_UID: static})]
     assert set(v2.ticks(pods, 2)[-1].pods) == {UID}
 
 
 def test_an_annotation_does_not_give_a_pod_the_usage_of_another(v2: Machine) -> None:
     victim = "99999999-0000-1111-2222-333344445555"
-    v2.tree.write(v2.tree.pod_path(), Counters(anon_bytes=MIB))
     v2.tree.write(v2.tree.pod_path(victim), Counters(anon_bytes=5 * MIB))
     pods = [pod(UID, **{ANNOTATION_STATIC_POD_UID: victim})]
+    assert v2.ticks(pods, 2)[-1].pods == {}, "while it has no cgroup of its own"
+    v2.tree.write(v2.tree.pod_path(), Counters(anon_bytes=MIB))
     assert v2.ticks(pods, 2)[-1].pods[UID].memory_bytes == MIB
 
 
@@ -362,6 +372,25 @@ def test_a_container_of_a_pod_without_pressure_has_none(v2: Machine) -> None:
     pressures = {key: value for key, value in found.items() if key.metric.startswith("psi_") and key.kind in PODS}
     assert len(pressures) == 12
     assert set(pressures.values()) == {0.0}
+
+
+def test_pressure_that_cannot_be_read_for_a_while_is_read_again(v2: Machine) -> None:
+    v2.tree.write(v2.tree.pod_path(), Counters(pressure_percent=40))
+    file = v2.tree.root / v2.tree.pod_path() / "cpu.pressure"
+    text = file.read_text()
+
+    def pressures() -> set[float]:
+        samples = v2.ticks([pod()], int(COLD_SECONDS) + 2)
+        key = SeriesKey(Kind.POD, UID, Metric.PSI_CPU_SOME)
+        return {sample.readings[key] for sample in samples if key in sample.readings}
+
+    assert pressures() == {0.4}
+    file.unlink()
+    file.mkdir()
+    assert pressures() == set()
+    file.rmdir()
+    file.write_text(text)
+    assert pressures() == {0.4}
 
 
 @given(present=st.lists(st.sets(st.integers(0, 5)), min_size=3, max_size=10), kept_open=st.sampled_from([0, 7, 1000]))

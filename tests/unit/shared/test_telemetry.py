@@ -91,6 +91,28 @@ def test_a_silent_loop_is_overdue() -> None:
     loops.close()
 
 
+@pytest.mark.parametrize("raised", [RuntimeError("broken"), SystemExit(1)])
+def test_a_loop_of_which_every_round_fails_is_as_silent_as_one_that_hangs(raised: BaseException) -> None:
+    clock = ManualClock()
+    loops = Loops(CollectorRegistry(), clock, restart_seconds=0.0)
+    rounds = 0
+
+    def work() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 1:
+            raise raised
+
+    loops.every("broken", lambda: 10.0, work)
+    eventually(lambda: rounds == 1)
+    clock.advance(10.0)
+    eventually(lambda: rounds > 5)
+    assert loops.overdue() == {}
+    clock.advance(26.0)
+    assert loops.overdue() == {"broken": 36.0}
+    loops.close()
+
+
 def wait_for_the_end(stop: threading.Event) -> None:
     stop.wait()
 
