@@ -36,7 +36,7 @@ from shared.api.core import (
     Pod,
 )
 from shared.api.nodemetric import NodeMetric
-from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
@@ -52,6 +52,7 @@ from shared.kube.resources import (
     PODDISRUPTIONBUDGETS,
     PODS,
     REPLICASETS,
+    REPLICATIONCONTROLLERS,
     STATEFULSETS,
 )
 
@@ -64,6 +65,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "ConfigMap": ConfigMap,
     "NodeMetric": NodeMetric,
+    "ReplicationController": ReplicationController,
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
     "Job": Job,
@@ -107,7 +109,13 @@ def from_files(files: Sequence[Path]) -> Seen:
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
             controllers=_named_too(
                 pods,
-                _controllers(dump.of(DaemonSet), dump.of(ReplicaSet), dump.of(StatefulSet), dump.of(Job)),
+                _controllers(
+                    dump.of(DaemonSet),
+                    dump.of(ReplicationController),
+                    dump.of(ReplicaSet),
+                    dump.of(StatefulSet),
+                    dump.of(Job),
+                ),
             ),
             budgets=tuple(dump.of(PodDisruptionBudget)),
         ),
@@ -144,6 +152,7 @@ def from_cluster(kubeconfig: str, namespace: str) -> Seen:
             priorities=KeptText(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
             controllers=_controllers(
                 daemon_sets,
+                client.list(REPLICATIONCONTROLLERS, into=ReplicationController).items,
                 client.list(REPLICASETS, into=ReplicaSet).items,
                 client.list(STATEFULSETS, into=StatefulSet).items,
                 client.list(JOBS, into=Job).items,
@@ -169,12 +178,14 @@ def _node_side(
 
 def _controllers(
     daemon_sets: Iterable[DaemonSet],
+    replication_controllers: Iterable[ReplicationController],
     replica_sets: Iterable[ReplicaSet],
     stateful_sets: Iterable[StatefulSet],
     jobs: Iterable[Job],
 ) -> Controllers:
     found = (
         *map(residents.daemon_set, daemon_sets),
+        *map(residents.replication_controller, replication_controllers),
         *map(residents.replica_set, replica_sets),
         *map(residents.stateful_set, stateful_sets),
         *map(residents.job, jobs),

@@ -279,6 +279,8 @@ def _actuation(settings: AutoscalerSettings) -> Actuation:
         hold_seconds=settings.node_deletion_delay_timeout_seconds,
         gather_seconds=settings.node_deletion_batcher_interval_seconds,
         soft_taint_seconds=settings.max_bulk_soft_taint_time_seconds,
+        evicts_daemons=settings.daemonset_eviction_for_occupied_nodes,
+        evicts_daemons_of_empty=settings.daemonset_eviction_for_empty_nodes,
     )
 
 

@@ -5,6 +5,7 @@ whoever leads next finds the marks, and takes back those that nobody works on. D
 that a wall clock that jumps takes no node away and keeps none.
 """
 
+import itertools
 import logging
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ from manager.autoscaler.cloudprovider.guard import Guard, Observed
 from manager.autoscaler.deletion_marks import DeletionMarks, Vanished
 from manager.autoscaler.departing import Departure, Doubt, Gone, Moments
 from manager.autoscaler.drains import Draining, Stays, Tenants
+from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.budgets import InProgress
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.residents import Controllers
@@ -65,16 +67,18 @@ class Departures:
         actuation: Actuation,
         rules: DrainRules,
         *,
+        expendable_below: int,
         clock: Clock,
         may_write: Callable[[], bool],
     ) -> None:
-        """Whoever speaks to the cloud holds the lock."""
+        """Whoever speaks to the cloud holds the lock. Pods of a priority below `expendable_below` keep no node."""
         self._client = client.single_attempt(_ATTEMPT_SECONDS)
         self._sight = sight
         self._guard = guard
         self._cloud_lock = cloud_lock
         self._actuation = actuation
         self._rules = rules
+        self._expendable_below = expendable_below
         self._clock = clock
         self._may_write = may_write
         self._marks = DeletionMarks(client, clock, cordons=actuation.cordons)
@@ -88,6 +92,7 @@ class Departures:
         self._observation = 0
         self._staying: frozenset[str] = frozenset()  # machines the cloud keeps, and those that it is deleting
         self._deleted: frozenset[str] = frozenset()
+        self._spare: Counter[str] = Counter()  # nodes above the minimum of each group that the cloud told of
 
     def begin(self, removals: Iterable[Removal], nodes: Mapping[str, Node], atomic: Collection[str] = ()) -> list[str]:
         """These go from now on; the names of those that do. `atomic` groups go as a whole."""
@@ -116,9 +121,11 @@ class Departures:
         """The cloud was looked at; the caller holds the lock of the cloud since before it was."""
         instances = [each for group in observed.groups.values() for each in group.instances]
         deleted = frozenset(each.provider_id for each in instances if each.state is InstanceState.DELETING)
+        spare = {name: each.group.target_size - each.group.min_size for name, each in observed.groups.items()}
         with self._lock:
             self._observation += 1
             self._deleted = deleted
+            self._spare = Counter(spare)
             self._staying = frozenset(each.provider_id for each in instances) - deleted
 
     def added(self, groups: Iterable[str]) -> None:
@@ -183,7 +190,7 @@ class Departures:
         controllers, budgets, now = self._sight.controllers(), self._sight.budgets(), self._clock.now()
         for each in there:
             try:
-                self._advance(each, Tenants(tuple(on_nodes.get(each.name, ())), controllers, budgets, now))
+                self._advance(each, self._tenants(on_nodes.get(each.name, ()), now, controllers, budgets))
             except Vanished as error:
                 logger.info("gone by itself: %s", error, extra={"node": each.name})
                 self._end(each, Stage.GONE)
@@ -201,11 +208,40 @@ class Departures:
         elif of.marked_at is None:
             self._mark(of, now)
         elif now - of.marked_at >= self._actuation.delay_seconds and of.ready_at is None:
-            of.stage = Stage.DRAINING
             if of.draining is None:
+                if not self._is_spare(of, now - of.marked_at):
+                    return
                 of.draining = Draining(self._rules, self._actuation, of.removal.is_drained, now)
+            of.stage = Stage.DRAINING
             if of.draining.step(tenants, self._client, self._may_write, now) and not self._sight.stale():
                 of.stage, of.ready_at = Stage.DELETING, now
+
+    def _tenants(
+        self,
+        pods: Iterable[Pod],
+        now: float,
+        controllers: Controllers | None = None,
+        budgets: tuple[PodDisruptionBudget, ...] = (),
+    ) -> Tenants:
+        matter = tuple(pod for pod in pods if residents.matters(pod, self._expendable_below))
+        return Tenants(matter, controllers, budgets, now)
+
+    def _is_spare(self, of: Departure, waited_seconds: float) -> bool:
+        """Whether its group can do without it, and without those that were chosen before. Raises Stays where it cannot,
+        and where the cloud does not tell for too long.
+        """
+        with self._lock:
+            spare = self._spare.get(of.group)
+            before = itertools.takewhile(lambda each: each is not of, self._departures.values())
+            going = sum(
+                each.group == of.group and not each.error and each.ref.provider_id not in self._deleted
+                for each in before
+            )
+        if spare is not None and spare <= going:
+            raise Stays(f"its group can do without {max(0, spare)} nodes, and {going} others go already")
+        if spare is None and waited_seconds > CLOUD_SECONDS:
+            raise Stays("the cloud does not say how large its group is")
+        return spare is not None
 
     def _mark(self, of: Departure, now: float) -> None:
         if not self._may_write():
@@ -237,7 +273,8 @@ class Departures:
     def _resolve(self, of: Departure, doubt: Doubt, now: float) -> None:
         """What has become of a deletion that failed. Raises Stays."""
         with self._lock:
-            is_news, is_there = self._observation > doubt.observation, of.ref.provider_id in self._staying
+            is_news = self._observation > doubt.observation and of.group in self._spare
+            is_there = of.ref.provider_id in self._staying
         if is_news and not is_there:
             self._taken(of)
         elif is_news and now >= doubt.until:
@@ -305,7 +342,7 @@ class Departures:
             logger.warning("not deleted yet: %s", error, extra={"node": of.name})
             self._give_up_late(of, error)
             return False
-        if Tenants(tuple(found.items), None, (), self._clock.now()).moving():
+        if self._tenants(found.items, self._clock.now()).moving():
             of.stage, of.ready_at = Stage.DRAINING, None  # and they are judged there
             return False
         return True
@@ -320,6 +357,8 @@ class Departures:
             except ProviderError as error:
                 self._not_deleted(group, going, error)
                 return
+            with self._lock:
+                self._spare[group] -= len(going)
             for each in going:
                 self._taken(each)
 

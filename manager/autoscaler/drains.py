@@ -1,11 +1,11 @@
 """The pods of one node that goes: each is asked to go through the eviction API, and waited for until it has.
 
 Whom a disruption budget protects is asked again, for a while. What comes to the node meanwhile is judged like what was
-there.
+there. Pods of DaemonSets are asked last and once, and keep nobody: they have their grace, and then go with the node.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down import drain, residents
@@ -32,7 +32,7 @@ class Stays(HeadroomError):
 
 @dataclass(frozen=True)
 class Tenants:
-    """Who is on a node, and what decides whether they may go."""
+    """Who matters on a node, and what decides whether they may go."""
 
     pods: tuple[Pod, ...]
     controllers: Controllers | None
@@ -41,8 +41,18 @@ class Tenants:
 
     def moving(self) -> list[tuple[Pod, Tenancy]]:
         """Those that have to be elsewhere once the node is gone."""
-        found = ((pod, residents.tenancy(pod, self.controllers)) for pod in self.pods)
-        return [(pod, who) for pod, who in found if who.needs_a_place(self.now)]
+        return [(pod, who) for pod, who in self._all() if who.needs_a_place(self.now)]
+
+    def daemons(self, *, evicted: bool) -> list[tuple[Pod, Tenancy]]:
+        """Those of DaemonSets that are `evicted`, or say so themselves."""
+        return [
+            (pod, who)
+            for pod, who in self._all()
+            if who.is_daemon and not who.is_mirror and _is_evicted(pod, evicted) and not who.is_long_gone(self.now)
+        ]
+
+    def _all(self) -> Iterator[tuple[Pod, Tenancy]]:
+        return ((pod, residents.tenancy(pod, self.controllers)) for pod in self.pods)
 
 
 @dataclass
@@ -65,6 +75,7 @@ class Draining:
     may_have_pods: bool
     began_at: float
     _partings: dict[str, _Parting] = field(default_factory=dict)  # by uid
+    _daemons: dict[str, _Parting] | None = None  # by uid, once all others have gone
     waits_for: tuple[str, ...] = ()
 
     def step(self, tenants: Tenants, client: Client, may_write: Callable[[], bool], now: float) -> bool:
@@ -79,7 +90,7 @@ class Draining:
             if each.evicted_at is None and is_due and may_write() and not self._evict(there[uid], each, client, now):
                 break
         self._check_time(waiting.values(), now)
-        return not waiting
+        return not waiting and self._have_daemons_gone(tenants, client, may_write, now)
 
     def _take_in(self, tenants: Tenants, now: float) -> None:
         """Pods that are seen for the first time. Raises Stays for one that is not to be evicted."""
@@ -95,9 +106,30 @@ class Draining:
             found = drain.ruling(who, self.rules, disruptions, tenants.now)
             if found.drain is Drain.WAIT or (found.drain is Drain.BLOCKED and found.why is not Blocked.NOT_ENOUGH_PDB):
                 raise Stays(f"pod {key} {found.detail}")
-            grace = min(round(who.grace_seconds), self.actuation.most_grace_seconds)
-            leaves = pod.metadata.deletion_timestamp is not None
-            self._partings[pod.metadata.uid] = _Parting(key, grace, evicted_at=now if leaves else None)
+            self._partings[pod.metadata.uid] = self._parting(pod, who, now)
+
+    def _have_daemons_gone(self, tenants: Tenants, client: Client, may_write: Callable[[], bool], now: float) -> bool:
+        """Or have had the time to. Those that are made anew meanwhile are not looked at."""
+        actuation = self.actuation
+        evicted = actuation.evicts_daemons if self.may_have_pods else actuation.evicts_daemons_of_empty
+        there = {pod.metadata.uid: (pod, who) for pod, who in tenants.daemons(evicted=evicted)}
+        if self._daemons is None:
+            self._daemons = {uid: self._parting(pod, who, now) for uid, (pod, who) in there.items()}
+        left = {uid: each for uid, each in self._daemons.items() if uid in there}
+        for uid, each in left.items():
+            is_due = each.tried_at is None and each.evicted_at is None
+            if is_due and may_write() and not self._evict(there[uid][0], each, client, now):
+                break
+        waiting = [
+            each for each in left.values() if each.evicted_at is not None and now - each.evicted_at < each.grace_seconds
+        ]
+        self.waits_for = tuple(sorted(each.key for each in waiting))
+        return not waiting
+
+    def _parting(self, pod: Pod, who: Tenancy, now: float) -> _Parting:
+        grace = min(round(who.grace_seconds), self.actuation.most_grace_seconds)
+        leaves = pod.metadata.deletion_timestamp is not None
+        return _Parting(pod.metadata.key, grace, evicted_at=now if leaves else None)
 
     def _evict(self, pod: Pod, parting: _Parting, client: Client, now: float) -> bool:
         """Whether anybody has answered."""
@@ -109,7 +141,7 @@ class Draining:
             pass  # it is gone, and another one may have its name
         except HeadroomError as error:
             parting.error = str(error)
-            logger.info("pod not evicted yet: %s", error, extra={"pod": parting.key})
+            logger.info("pod not evicted: %s", error, extra={"pod": parting.key})
             return not isinstance(error, Unreachable)
         parting.evicted_at = now
         logger.info("pod evicted", extra={"pod": parting.key, "node": pod.spec.node_name})
@@ -122,3 +154,8 @@ class Draining:
                     raise Stays(f"pod {each.key} could not be evicted in time: {each.error}")
             elif now - each.evicted_at > each.grace_seconds + HEADROOM_SECONDS:
                 raise Stays(f"pod {each.key} was evicted, and is still there")
+
+
+def _is_evicted(daemon: Pod, by_default: bool) -> bool:
+    said = daemon.metadata.annotation(drain.ANNOTATION_DAEMON_EVICTION)
+    return by_default if said is None else said == drain.SAFE

@@ -247,6 +247,12 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_pod_eviction_time_seconds: Annotated[
         float, Meta(ge=0, le=_MOST_SECONDS, description="how long an eviction that is refused is tried again")
     ] = 120.0
+    daemonset_eviction_for_occupied_nodes: Annotated[
+        bool, Meta(description="evict DaemonSets' pods, too, of a node that is drained; their annotation may differ")
+    ] = True
+    daemonset_eviction_for_empty_nodes: Annotated[
+        bool, Meta(description="evict DaemonSets' pods of a node that has no others; their annotation may differ")
+    ] = False
     node_deletion_delay_timeout_seconds: Annotated[
         float, Meta(ge=0, le=_MOST_SECONDS, description="how long a node may ask by annotations to be kept")
     ] = 120.0

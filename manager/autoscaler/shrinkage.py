@@ -60,6 +60,7 @@ class Shrinkage:
             cloud_lock,
             actuation,
             config.scale_down.drain,
+            expendable_below=config.pending.expendable_below,
             clock=clock,
             may_write=may_write,
         )

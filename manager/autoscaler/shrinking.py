@@ -122,7 +122,7 @@ def _situation(outlook: Outlook, waiting: scale_up.Situation, underway: Underway
     groups = _groups(outlook, underway)
     read = residents.read(
         # Where nothing may shrink, it makes no difference who is there.
-        (pod for pod in world.pods if groups and pods.is_active(pod) and not podclasses.is_expendable(pod, cutoff)),
+        (pod for pod in world.pods if groups and residents.matters(pod, cutoff)),
         world.surroundings,
         world.controllers,
     )

@@ -23,7 +23,7 @@ from shared.api.core import (
     Pod,
     PodStatus,
 )
-from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube.client import Client
 from shared.kube.informer import Change, Informer, Kept
 from shared.kube.resources import (
@@ -37,6 +37,7 @@ from shared.kube.resources import (
     PODDISRUPTIONBUDGETS,
     PODS,
     REPLICASETS,
+    REPLICATIONCONTROLLERS,
     STATEFULSETS,
 )
 from shared.quantity import Amounts
@@ -94,11 +95,16 @@ class Watching:
             self._budgets = self._informers["poddisruptionbudgets"] = Informer(
                 client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
             )
-            replica_sets = Informer(client, REPLICASETS, Kept(ReplicaSet, residents.replica_set))
-            stateful_sets = Informer(client, STATEFULSETS, Kept(StatefulSet, residents.stateful_set))
-            jobs = Informer(client, JOBS, Kept(Job, residents.job))
-            self._controllers = [replica_sets, stateful_sets, jobs]
-            self._informers |= {"replicasets": replica_sets, "statefulsets": stateful_sets, "jobs": jobs}
+            of_controllers: dict[str, Informer[Controller]] = {
+                "replicationcontrollers": Informer(
+                    client, REPLICATIONCONTROLLERS, Kept(ReplicationController, residents.replication_controller)
+                ),
+                "replicasets": Informer(client, REPLICASETS, Kept(ReplicaSet, residents.replica_set)),
+                "statefulsets": Informer(client, STATEFULSETS, Kept(StatefulSet, residents.stateful_set)),
+                "jobs": Informer(client, JOBS, Kept(Job, residents.job)),
+            }
+            self._controllers = list(of_controllers.values())
+            self._informers |= of_controllers
 
     def start(self, loops: Loops) -> None:
         """Follows the cluster until the loops end."""

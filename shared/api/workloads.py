@@ -4,14 +4,20 @@ from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.api.selectors import LabelSelector
 
 
-class ReplicaSetSpec(Wire, frozen=True):
+class ReplicasSpec(Wire, frozen=True):
     replicas: int | None = None
+
+
+@prepared
+class ReplicationController(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicasSpec = ReplicasSpec()
 
 
 @prepared
 class ReplicaSet(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: ReplicaSetSpec = ReplicaSetSpec()
+    spec: ReplicasSpec = ReplicasSpec()
 
 
 @prepared

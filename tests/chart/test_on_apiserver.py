@@ -34,6 +34,7 @@ from shared.kube.resources import (
     PODS,
     PRIORITYCLASSES,
     REPLICASETS,
+    REPLICATIONCONTROLLERS,
     SECRETS,
     STATEFULSETS,
     VALIDATINGWEBHOOKS,
@@ -216,6 +217,7 @@ MANAGER_MUST_NOT: dict[str, Call] = {
 # With an autoscaler, whatever its cloud.
 AUTOSCALER_MAY: dict[str, Call] = {
     "follow DaemonSets": _watch(DAEMON_SETS),
+    "follow ReplicationControllers": _watch(REPLICATIONCONTROLLERS),
     "follow ReplicaSets": _watch(REPLICASETS),
     "follow StatefulSets": _watch(STATEFULSETS),
     "follow Jobs": _watch(JOBS),

@@ -277,7 +277,7 @@ def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: 
 
 
 CLOUD_RESOURCES = {
-    *("daemonsets", "replicasets", "statefulsets", "jobs", "poddisruptionbudgets"),
+    *("daemonsets", "replicationcontrollers", "replicasets", "statefulsets", "jobs", "poddisruptionbudgets"),
     *("persistentvolumes", "persistentvolumeclaims", "events", "pods/eviction"),
 }
 

@@ -303,6 +303,9 @@ _RULES: Mapping[str, Rules] = {
     "Event": Rules(errors=_event_errors),
     "Lease": Rules(errors=_lease_errors),
     "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
+    "ReplicationController": Rules(
+        workloads.DEFAULTS["ReplicationController"], workloads.replication_controller_errors
+    ),
     "Deployment": Rules(workloads.DEFAULTS["Deployment"], workloads.errors),
     "ReplicaSet": Rules(workloads.DEFAULTS["ReplicaSet"], workloads.errors),
     "StatefulSet": Rules(workloads.DEFAULTS["StatefulSet"], workloads.errors),

@@ -129,6 +129,8 @@ BUILT_IN: tuple[Kind, ...] = (
          returns_deleted=True),
     Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True,
          returns_deleted=True),
+    Kind("", "v1", "ReplicationController", "replicationcontrollers", short_names=("rc",), categories=("all",),
+         status=True, generation=True, subresources=("scale",), selectable=("status.replicas",)),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", unconditional_update=False, create_on_update=True),
     Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True,
          generation=True, unconditional_update=False),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deploy.local.apiserver import apply, bodies, metadata, status
+from deploy.local.apiserver import apply, bodies, metadata, status, workloads
 from deploy.local.apiserver.handlers import APPLY, how_of, mutation, with_patch
 from deploy.local.apiserver.kinds import SCALE, Kind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, timestamp
@@ -110,7 +110,7 @@ class ScaleSubresource:
 def _scale_of(workload: JsonObject) -> JsonObject:
     """A workload as a Scale; what is zero is left out."""
     replicas, current = dig(workload, "spec", "replicas"), dig(workload, "status", "replicas") or 0
-    selector = object_text(dig(workload, "spec", "selector") or {})
+    selector = object_text(workloads.selector_of(workload) or {})
     return {
         "kind": SCALE.kind,
         "apiVersion": SCALE.api_version,

@@ -303,6 +303,11 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         ("Up-to-date", "string", 0, _count("status", "updatedReplicas")),
         ("Available", "string", 0, _count("status", "availableReplicas")), _AGE, *_IMAGES,
     ),
+    "ReplicationController": (
+        _NAME, ("Desired", "integer", 0, _count("spec", "replicas")),
+        ("Current", "integer", 0, _count("status", "replicas")),
+        ("Ready", "integer", 0, _count("status", "readyReplicas")), _AGE, *_IMAGES,
+    ),
     "ReplicaSet": (
         _NAME, ("Desired", "integer", 0, _count("spec", "replicas")),
         ("Current", "integer", 0, _count("status", "replicas")),

@@ -12,6 +12,7 @@ from deploy.local.apiserver.status import FieldError
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _STRATEGIES = ("Recreate", "RollingUpdate")
 _NOT_NEGATIVE = "must be greater than or equal to 0"
+_NOT_SELECTED = "`selector` does not match template `labels`"
 _NEVER_ENDING = 'valid values: "OnFailure", "Never"'
 _JOB_LABELS = "batch.kubernetes.io/"
 
@@ -24,6 +25,18 @@ def _default_deployment(obj: JsonObject) -> None:
     if spec["strategy"]["type"] == "RollingUpdate":
         setdefaults(spec["strategy"], rollingUpdate={})
         setdefaults(spec["strategy"]["rollingUpdate"], maxUnavailable="25%", maxSurge="25%")
+
+
+def _default_replication_controller(obj: JsonObject) -> None:
+    spec = obj["spec"]
+    setdefaults(spec, replicas=1)
+    if not spec.get("template"):
+        return
+    podspec.default(spec["template"]["spec"])
+    labels = dig(spec, "template", "metadata", "labels")
+    for holder, field in ((spec, "selector"), (obj["metadata"], "labels")):
+        if labels and not holder.get(field):
+            holder[field] = dict(labels)
 
 
 def _default_replica_set(obj: JsonObject) -> None:
@@ -62,10 +75,17 @@ def _default_stateful_set(obj: JsonObject) -> None:
 
 DEFAULTS: Mapping[str, Callable[[JsonObject], None]] = {
     "Deployment": _default_deployment,
+    "ReplicationController": _default_replication_controller,
     "ReplicaSet": _default_replica_set,
     "DaemonSet": _default_daemon_set,
     "StatefulSet": _default_stateful_set,
 }
+
+
+def selector_of(workload: JsonObject) -> JsonObject | None:
+    """Which pods are its own, as a metav1.LabelSelector; a ReplicationController says so by labels alone."""
+    selector: JsonObject | None = workload["spec"].get("selector")
+    return {"matchLabels": selector} if selector and workload["kind"] == "ReplicationController" else selector
 
 
 def errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -76,8 +96,7 @@ def errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     if not selector:
         yield status.required("spec.selector")
     elif not selector.matches(labels):
-        detail = "`selector` does not match template `labels`"
-        yield status.invalid_value("spec.template.metadata.labels", labels, detail)
+        yield status.invalid_value("spec.template.metadata.labels", labels, _NOT_SELECTED)
     if old is not None and spec.get("selector") != old["spec"].get("selector"):
         yield status.immutable("spec.selector", spec.get("selector"))
     if spec.get("replicas", 0) < 0:
@@ -86,6 +105,23 @@ def errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
         shown = {"Type": spec["strategy"]["type"], "RollingUpdate": spec["strategy"].get("rollingUpdate")}
         yield status.unsupported("spec.strategy", shown, _STRATEGIES)
     yield from podspec.errors(spec["template"]["spec"], "spec.template.spec")
+
+
+def replication_controller_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    """Everything wrong with a ReplicationController that has its defaults. Its selector may change."""
+    spec = obj["spec"]
+    selector, template = selectors.from_object(selector_of(obj)), spec.get("template")
+    if not selector:
+        yield status.required("spec.selector")
+    if spec["replicas"] < 0:
+        yield status.invalid_value("spec.replicas", spec["replicas"], _NOT_NEGATIVE)
+    if not template:
+        yield status.required("spec.template")
+        return
+    labels = dig(template, "metadata", "labels") or {}
+    if selector and not selector.matches(labels):
+        yield status.invalid_value("spec.template.metadata.labels", labels, _NOT_SELECTED)
+    yield from podspec.errors(template["spec"], "spec.template.spec")
 
 
 def default_job(job: JsonObject) -> None:

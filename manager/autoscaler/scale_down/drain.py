@@ -11,6 +11,7 @@ from manager.autoscaler.scale_down.rules import Blocked, DrainRules
 
 ANNOTATION_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ANNOTATION_SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+ANNOTATION_DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
 KUBE_SYSTEM = "kube-system"
 
 SAFE, UNSAFE, ON_COMPLETION = "true", "false", "on-completion"

@@ -11,13 +11,14 @@ from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disrupti
 from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
 from shared import durations
+from shared.api import pods as podrules
 from shared.api.core import DaemonSet, Pod
-from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.errors import InvalidInput
 
 Controllers = Mapping[str, Controller]  # by their keys, those that are there
 # Kinds of which it is known which there are; one of another kind is taken to be there.
-FOLLOWED = frozenset({"ReplicaSet", "StatefulSet", "Job", podclasses.DAEMON_SET})
+FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", podclasses.DAEMON_SET})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,6 +112,11 @@ class Read:
     unreadable: Mapping[str, str]
 
 
+def matters(pod: Pod, expendable_below: int) -> bool:
+    """Whether it matters to anybody that the pod's node goes: one that has ended, or is expendable, goes with it."""
+    return podrules.is_active(pod) and not podclasses.is_expendable(pod, expendable_below)
+
+
 def read(pods: Iterable[Pod], surroundings: Surroundings, controllers: Controllers | None = None) -> Read:
     """Pods in their wire form. Without `controllers` every controller counts as there.
 
@@ -160,10 +166,12 @@ def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
     )
 
 
+def replication_controller(found: ReplicationController) -> Controller:
+    return _restarting("ReplicationController", found)
+
+
 def replica_set(found: ReplicaSet) -> Controller:
-    wanted = found.spec.replicas
-    meta = found.metadata
-    return Controller("ReplicaSet", meta.name, replicas=1 if wanted is None else wanted, namespace=meta.namespace)
+    return _restarting("ReplicaSet", found)
 
 
 def stateful_set(found: StatefulSet) -> Controller:
@@ -184,6 +192,11 @@ def budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
         DisruptionBudget(each.metadata.namespace, each.metadata.name, each.spec.selector, each.allowed)
         for each in found
     ]
+
+
+def _restarting(kind: str, found: ReplicationController | ReplicaSet) -> Controller:
+    meta, wanted = found.metadata, found.spec.replicas
+    return Controller(kind, meta.name, replicas=1 if wanted is None else wanted, namespace=meta.namespace)
 
 
 def _controller(pod: Pod, controllers: Controllers | None) -> Controller | None:

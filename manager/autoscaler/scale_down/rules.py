@@ -127,7 +127,9 @@ class ScaleDownRules:
 class Actuation:
     """How a node goes that was chosen. `delay_seconds`: between mark and eviction, for the scheduler to see the mark;
     `hold_seconds`: how long a node may ask by its annotations to be kept; `gather_seconds`: how long nodes of a group
-    are gathered to be deleted together; `soft_taint_seconds`: for all soft taints of a round.
+    are gathered to be deleted together; `soft_taint_seconds`: for all soft taints of a round. Pods of DaemonSets that
+    do not say so themselves are evicted, too: `evicts_daemons` of nodes with other pods, `evicts_daemons_of_empty` of
+    those without.
     """
 
     delay_seconds: float = 5.0
@@ -137,3 +139,5 @@ class Actuation:
     hold_seconds: float = 120.0
     gather_seconds: float = 0.0
     soft_taint_seconds: float = 3.0
+    evicts_daemons: bool = True
+    evicts_daemons_of_empty: bool = False

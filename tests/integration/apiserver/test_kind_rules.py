@@ -85,3 +85,34 @@ def test_built_in_objects_show_what_clients_expect_to_be_there(api: Api, namespa
     path = namespace.replace("/api/v1", "/apis/policy/v1") + "/poddisruptionbudgets"
     counts = api.ok("POST", path, budget(minAvailable=1))["status"]
     assert set(counts.values()) == {0}
+
+
+def test_a_replication_controller_selects_by_labels_those_of_its_template_unless_it_says_so(
+    api: Api, namespace: str
+) -> None:
+    path = f"{namespace}/replicationcontrollers"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    made = api.ok("POST", f"{path}?dryRun=All", {"metadata": {"name": "w"}, "spec": {"template": template}})
+    assert (made["spec"]["replicas"], made["spec"]["selector"]) == (1, {"a": "b"})
+    assert made["metadata"]["labels"] == {"a": "b"}
+    assert made["spec"]["template"]["spec"]["restartPolicy"] == "Always"
+    api.ok("POST", path, {"metadata": {"name": "w"}, "spec": {"replicas": 0, "template": template}})
+    assert api.ok("GET", f"{path}/w/scale")["status"] == {"replicas": 0, "selector": "a=b"}
+    assert api.patch(f"{path}/w/scale?dryRun=All", {"spec": {"replicas": 2}})["spec"] == {"replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "spec.selector: Required value"),
+        ({"selector": {"a": "b"}}, "spec.template: Required value"),
+        (
+            {"selector": {"a": "c"}, "template": {"metadata": {"labels": {"a": "b"}}}},
+            "does not match template `labels`",
+        ),
+        ({"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+    ],
+)
+def test_a_replication_controller_that_cannot_work_is_invalid(api: Api, spec: dict[str, Any], message: str) -> None:
+    path = "/api/v1/namespaces/default/replicationcontrollers"
+    assert message in api.fails(422, "POST", path, {"metadata": {"name": "a"}, "spec": spec})["message"]

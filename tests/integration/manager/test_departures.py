@@ -9,11 +9,13 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import departures
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState, NodeRef
-from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.departures import Departures
+from manager.autoscaler.podclasses import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
+from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, Controller
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Actuation, DrainRules
 from manager.autoscaler.scale_down.verdict import Kind, Memory, Removal
@@ -21,7 +23,7 @@ from manager.autoscaler.watching import Watching
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.kube.client import Client
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NODES, PODS, PRIORITYCLASSES, REPLICATIONCONTROLLERS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
@@ -72,7 +74,7 @@ class Yard:
         self.watching.start(self.loops)
         self.departures = self.made()
 
-    def made(self, **actuation: Any) -> Departures:
+    def made(self, expendable_below: int = EXPENDABLE_BELOW, **actuation: Any) -> Departures:
         return Departures(
             self.client,
             self.watching,
@@ -80,6 +82,7 @@ class Yard:
             self.lock,
             Actuation(**actuation),
             DrainRules(),
+            expendable_below=expendable_below,
             clock=self.clock,
             may_write=lambda: self.leads,
         )
@@ -96,15 +99,24 @@ class Yard:
         self.observe()
 
     def pod(self, name: str, node: str, **annotations: str) -> None:
-        spec = {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "c", "image": "none"}],
-        }
-        metadata = {"name": name, "annotations": {SAFE: "true", **annotations}}
+        self.put(name, node, {SAFE: "true", **annotations}, terminationGracePeriodSeconds=0)
+
+    def daemon(self, name: str, node: str, says: str | None = None, grace_seconds: int = 0) -> None:
+        said = {} if says is None else {ANNOTATION_DAEMON_EVICTION: says}
+        annotations = {ANNOTATION_DAEMON_SET_POD: "true", **said}
+        self.put(name, node, annotations, terminationGracePeriodSeconds=grace_seconds)
+
+    def put(self, name: str, node: str, annotations: dict[str, str], **spec: Any) -> None:
+        metadata = {"name": name, "annotations": annotations}
+        spec |= {"nodeName": node, "containers": [{"name": "c", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.client.create(PODS, body, self.namespace)
         eventually(lambda: name in [pod.metadata.name for pod in self.watching.pods_on({node}).get(node, [])])
+
+    def turn(self, name: str, node: str, phase: str) -> None:
+        """The pod's phase is that from now on."""
+        self.client.patch(PODS, name, {"status": {"phase": phase}}, self.namespace, subresource="status")
+        eventually(lambda: phase in [pod.status.phase for pod in self.watching.pods_on({node})[node]])
 
     def observe(self) -> None:
         with self.lock:
@@ -151,6 +163,18 @@ def yard(server: ApiServer, cluster: Cluster) -> Iterator[Yard]:
     yard = Yard(cluster, server.add_namespace(), cluster.client)
     yield yard
     yard.close()
+
+
+def garbles(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cloud answers, but what it says of the group cannot be believed."""
+    answer = InvalidAnswer("memory", "g", "instances", 1, "garbled")
+
+    def instances(group: str) -> Sequence[Instance]:
+        raise answer
+
+    monkeypatch.setattr(yard.cloud, "instances", instances)
+    yard.observe()
+    assert "g" in yard.guard.observed.refused
 
 
 def failure(yard: Yard) -> Leaving:
@@ -312,6 +336,189 @@ def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> 
     yard.departures.step()
     assert sorted(yard.told().values()) == [Stage.FAILED, Stage.GONE]
     assert yard.cloud.target("g") == 1
+
+
+def test_no_pod_is_evicted_for_a_node_that_its_group_cannot_do_without_any_more(yard: Yard) -> None:
+    yard.add("a", "b", least=1)
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    yard.cloud.members["g"] = [Instance("id:a")]
+    yard.cloud.listed = [Group("g", 1, 10, 1)]
+    yard.observe()
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert "its group can do without 0 nodes" in failure(yard).error
+    assert yard.pods() == ["p"]
+
+
+def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Yard) -> None:
+    yard.add("a", "b", "c", least=1)
+    for name in ("a", "b", "c"):
+        yard.pod(f"on-{name}", name)
+    yard.begin("a", "b", "c", evicted=(f"{yard.namespace}/any",))
+    yard.until_marked("a", "b", "c")
+    yard.after(DELAY_SECONDS)
+    yard.unseen("on-a")
+    yard.unseen("on-b")
+    yard.departures.step()
+    seen = {each.node: each for each in yard.departures.seen()}
+    assert {each.node: each.stage for each in seen.values()} == {"a": Stage.GONE, "b": Stage.GONE, "c": Stage.FAILED}
+    assert "2 others go already" in seen["c"].error
+    assert yard.pods() == ["on-c"]
+    yard.begin("c", evicted=(f"{yard.namespace}/any",))
+    yard.until_marked("c")
+    yard.after(DELAY_SECONDS)
+    yard.departures.step()
+    assert "its group can do without 0 nodes" in failure(yard).error, "not observed since, and yet known"
+    assert yard.pods() == ["on-c"]
+
+
+def test_no_pod_is_evicted_while_the_cloud_is_not_believed_about_its_group(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    garbles(yard, monkeypatch)
+    yard.after(DELAY_SECONDS)
+    assert (yard.told(), yard.pods()) == ({"a": Stage.MARKING}, ["p"])
+    monkeypatch.undo()
+    yard.observe()
+    yard.departures.step()
+    assert (yard.told(), yard.pods()) == ({"a": Stage.DRAINING}, [])
+
+
+def test_a_node_does_not_wait_forever_for_a_cloud_that_is_not_believed(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    garbles(yard, monkeypatch)
+    yard.after(departures.CLOUD_SECONDS + 1)
+    yard.departures.step()
+    assert "does not say how large its group is" in failure(yard).error
+    assert not yard.is_marked("a")
+
+
+def test_a_deletion_that_was_not_answered_is_not_done_because_the_group_is_not_believed(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.add("a")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.cloud.objects = lambda _: (0, Unavailable("memory", "g", "timeout"))
+    yard.after(DELAY_SECONDS)
+    garbles(yard, monkeypatch)
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.DELETING}
+    assert yard.departures.accepted() == {}
+    monkeypatch.undo()
+    yard.clock.advance(departures.SILENCE_SECONDS)
+    yard.observe()
+    yard.departures.step()
+    yard.departures.step()
+    assert "the cloud did not delete it" in failure(yard).error
+
+
+def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
+    yard.add("a")
+    low = f"low-{yard.namespace}"
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": low}, "value": -11}
+    yard.client.create(PRIORITYCLASSES, body)
+    yard.put("pause", "a", {}, priorityClassName=low)
+    for name, phase in (("done", "Succeeded"), ("lost", "Unknown")):
+        yard.pod(name, "a")
+        yard.turn(name, "a", phase)
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    assert yard.told() == {"a": Stage.GONE}
+    assert sorted(yard.pods()) == ["done", "lost", "pause"], "nobody has evicted them"
+
+
+def test_of_other_priorities_pods_nobody_minds_is_said_beforehand(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.departures = yard.made(expendable_below=1)
+    yard.observe()
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    assert yard.told() == {"a": Stage.GONE}
+
+
+def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.daemon("d", "a")
+    yard.daemon("stubborn", "a", says="false")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    assert sorted(yard.pods()) == ["d", "stubborn"]
+    yard.unseen("p")
+    yard.departures.step()
+    assert yard.pods() == ["stubborn"]
+    assert yard.told() == {"a": Stage.GONE}, "without a grace there is nothing to wait for"
+
+
+def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.daemon("d", "a", grace_seconds=20)
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    yard.unseen("p")
+    yard.departures.step()
+    yard.after(19)
+    (seen,) = yard.departures.seen()
+    assert (seen.stage, seen.waits_for) == (Stage.DRAINING, (f"{yard.namespace}/d",))
+    yard.after(1)
+    assert yard.told() == {"a": Stage.GONE}
+    assert yard.pods() == ["d"], "no kubelet has ended it"
+
+
+def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, server: ApiServer) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.daemon("d", "a", grace_seconds=20)
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    server.fault(rule("status", "/d/eviction", method="POST", times=0, status=429))
+    yard.after(DELAY_SECONDS)
+    yard.unseen("p")
+    yard.departures.step()
+    assert yard.told() == {"a": Stage.GONE}
+    assert yard.pods() == ["d"]
+
+
+@pytest.mark.parametrize(("chosen", "left"), [(False, ["d", "stays"]), (True, ["stays"])])
+def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
+    yard: Yard, chosen: bool, left: list[str]
+) -> None:
+    yard.departures = yard.made(evicts_daemons_of_empty=chosen)
+    yard.add("a")
+    yard.daemon("d", "a")
+    yard.daemon("goes", "a", says="true")
+    yard.daemon("stays", "a", says="false")
+    yard.begin("a")
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    assert yard.told() == {"a": Stage.GONE}
+    assert sorted(yard.pods()) == left
+
+
+def test_who_makes_pods_again_is_known_of_every_kind_that_does(yard: Yard) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+    body = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "web"}}
+    spec = {"replicas": 0, "template": template}
+    yard.client.create(REPLICATIONCONTROLLERS, {**body, "spec": spec}, yard.namespace)
+    expected = Controller("ReplicationController", "web", replicas=0, namespace=yard.namespace)
+    eventually(lambda: (yard.watching.controllers() or {}).get(expected.key) == expected)
 
 
 def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:

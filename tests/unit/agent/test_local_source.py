@@ -35,13 +35,14 @@ def pod(
     *containers: tuple[str, str],
     qos: str = "Burstable",
     owners: tuple[OwnerReference, ...] = (),
-    **annotations: str,
+    static_uid: str = "",
 ) -> Pod:
-    """`containers` are (name, id as in a pod's status)."""
+    """`containers` are (name, id as in a pod's status); `static_uid` is what an annotation says."""
+    annotations = {ANNOTATION_STATIC_POD_UID: static_uid} if static_uid else None
     statuses = tuple(ContainerStatus(name, container_id) for name, container_id in containers)
     return Pod(
         metadata=ObjectMeta(
-            name=uid, namespace="default", uid=uid, annotations=annotations or None, owner_references=owners or None
+            name=uid, namespace="default", uid=uid, annotations=annotations, owner_references=owners or None
         ),
         status=PodStatus(phase="Running", qos_class=qos, container_statuses=statuses),
     )
@@ -262,14 +263,14 @@ def test_a_static_pod_is_found_by_the_name_its_kubelet_gave_it(v2: Machine) -> N
     static = "0123456789abcdef0123456789abcdef"
     v2.tree.write(v2.tree.pod_path(static, qos=""), Counters())
     node = OwnerReference(kind="Node", name="node", controller=True)
-    pods = [pod(UID, qos="Guaranteed", owners=(node,), **{ANNOTATION_STATIC_POD_UID: static})]
+    pods = [pod(UID, qos="Guaranteed", owners=(node,), static_uid=static)]
     assert set(v2.ticks(pods, 2)[-1].pods) == {UID}
 
 
 def test_an_annotation_does_not_give_a_pod_the_usage_of_another(v2: Machine) -> None:
     victim = "99999999-0000-1111-2222-333344445555"
     v2.tree.write(v2.tree.pod_path(victim), Counters(anon_bytes=5 * MIB))
-    pods = [pod(UID, **{ANNOTATION_STATIC_POD_UID: victim})]
+    pods = [pod(UID, static_uid=victim)]
     assert v2.ticks(pods, 2)[-1].pods == {}, "while it has no cgroup of its own"
     v2.tree.write(v2.tree.pod_path(), Counters(anon_bytes=MIB))
     assert v2.ticks(pods, 2)[-1].pods[UID].memory_bytes == MIB

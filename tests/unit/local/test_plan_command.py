@@ -224,13 +224,14 @@ def test_marks_on_nodes_say_since_when_they_are_not_needed(tmp_path: Path) -> No
     assert act["cost_per_hour"] == -answer["scale_down"]["saved_per_hour"] < 0
 
 
-def test_who_makes_pods_again_and_what_budgets_allow_comes_from_the_files(tmp_path: Path) -> None:
-    objects = [node("a1", "a"), node("a2", "a"), owned("w", "a1"), owned("db", "a2", "3")]
-    assert why_here(planned(dumped(tmp_path, *objects)))["a1"][0] == "unneeded", "nobody asked for ReplicaSets"
-    others = {"kind": "ReplicaSet", "metadata": {"name": "other", "namespace": "shop"}}
+@pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "StatefulSet", "Job"])
+def test_who_makes_pods_again_and_what_budgets_allow_comes_from_the_files(tmp_path: Path, kind: str) -> None:
+    objects = [node("a1", "a"), node("a2", "a"), owned("w", "a1", kind=kind), owned("db", "a2", "3", kind)]
+    assert why_here(planned(dumped(tmp_path, *objects)))["a1"][0] == "unneeded", f"nobody asked for {kind}s"
+    others = {"kind": kind, "metadata": {"name": "other", "namespace": "shop"}}
     answer = planned(dumped(tmp_path, *objects, others))
     assert why_here(answer)["a1"] == ("needed", "BlockedByPod")
-    known = {"kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "shop"}}
+    known = {"kind": kind, "metadata": {"name": "web", "namespace": "shop"}}
     assert why_here(planned(dumped(tmp_path, *objects, others, known)))["a1"][0] == "unneeded"
     budget = {
         "kind": "PodDisruptionBudget",
@@ -404,6 +405,7 @@ EVERY_KIND = [
     {"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "shop"}, "spec": {"volumeName": "v"}},
     {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {}}}},
     {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "b"}}},
+    {"kind": "ReplicationController", "metadata": {"name": "old", "namespace": "shop"}, "spec": {"replicas": 2}},
     {"kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2}},
     {
         "kind": "PodDisruptionBudget",

@@ -117,6 +117,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         *("--max-graceful-termination-sec", "60", "--max-pod-eviction-time", "3m"),
         *("--node-deletion-delay-timeout", "9s", "--node-deletion-batcher-interval", "10s"),
         *("--max-bulk-soft-taint-time", "2s"),
+        *("--daemonset-eviction-for-occupied-nodes", "false", "--daemonset-eviction-for-empty-nodes", "true"),
     )
     chosen = config.load(given)
     assert (chosen.scales_down, chosen.minds_peaks) == (False, False)
@@ -138,7 +139,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         soft_taints_at_once=4,
         peak_margin_percent=20,
     )
-    assert chosen.actuation == Actuation(8.0, False, 60, 180.0, 9.0, 10.0, 2.0)
+    assert chosen.actuation == Actuation(8.0, False, 60, 180.0, 9.0, 10.0, 2.0, False, True)
 
 
 def test_the_preset_decides_what_makes_labels_popular() -> None:
