@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 
@@ -177,7 +178,30 @@ def _about(operation: str, model: object, summary: str, *, missing: str = "") ->
     responses: dict[int | str, dict[str, Any]] = {200: example, **_REFUSED}
     if missing:
         responses[404] = _PROBLEM | {"description": missing}
-    return {"operation_id": operation, "summary": summary, "response_model": model, "responses": responses}
+    return {
+        "operation_id": operation,
+        "summary": summary,
+        "response_model": model,
+        "responses": responses,
+        "dependencies": [Depends(_once_and_known)],
+    }
+
+
+def _once_and_known(request: Request) -> None:
+    """Raises InvalidInput for a parameter that the route does not have, or that is given twice."""
+    known = _names(request.scope["route"].dependant)
+    given = set()
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise queries.refused(name, value, f"no such parameter; there are {', '.join(sorted(known)) or 'none'}")
+        if name in given:
+            raise queries.refused(name, value, "given twice")
+        given.add(name)
+
+
+def _names(dependant: Dependant) -> set[str]:
+    own = {each.alias for each in dependant.query_params}
+    return own.union(*map(_names, dependant.dependencies))
 
 
 def _chosen(rooms: Rooms, selection: Selection) -> Chosen:
