@@ -180,9 +180,11 @@ def _priced(settings: PlanSettings, nodes: Iterable[Node], notes: list[str]) -> 
         return settings
     named = ", ".join(each or "(none)" for each in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
     note = f"no price is known of machine type {named}: give a file of prices with --prices"
-    if settings.expander == chain.DEFAULT:
-        settings = with_fields(settings, expander=WITHOUT_PRICES)
-        note += f"; till then options are compared by {WITHOUT_PRICES}"
+    expanders = settings.expander.split(",")
+    if chain.PRICE in expanders:
+        others = ",".join(each for each in expanders if each != chain.PRICE) or WITHOUT_PRICES
+        settings = with_fields(settings, expander=others)
+        note += f"; till then options are compared by {others}"
     notes.append(note)
     return with_fields(settings, prices=config.NONE)
 

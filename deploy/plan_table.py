@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from deploy import plan_nodes, rendering
+from manager.autoscaler.expander.chain import PRICE
 from manager.autoscaler.reclaim import RECLAIMED
-from manager.autoscaler.scale_up import PRICE
 from manager.autoscaler.schemas import (
     ComparisonRow,
     DecisionRow,

@@ -11,7 +11,7 @@ from manager.autoscaler.autoprovisioning.gpus import GpuRules
 from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.backoff import BackoffTimes
-from manager.autoscaler.cloudprovider import ownership
+from manager.autoscaler.cloudprovider import aws, externalgrpc, ownership
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.health import HealthLimits
@@ -41,8 +41,9 @@ from shared.errors import InvalidInput
 logger = logging.getLogger(__name__)
 
 FLAGS = "flags"
-PRIORITY = "priority"
 AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
+_WITHOUT_PRICES = (aws.NAME,)
+_WITHOUT_MACHINE_TYPES = (aws.NAME, externalgrpc.NAME)
 _ORDER = tuple(Mode)  # from doing least to doing most
 
 Provided = Callable[[], PricingModel | None]
@@ -97,7 +98,7 @@ class Config:
     @property
     def uses_priorities(self) -> bool:
         """Whether an expander reads its ConfigMap."""
-        return PRIORITY in self.scale_up.expanders
+        return chain.PRIORITY in self.scale_up.expanders
 
     def mode_of(self, group: str) -> Mode:
         """How far to go with a group for the sake of pending pods: its own mode, but never beyond that of all.
@@ -116,6 +117,13 @@ class Config:
 
     def _capped(self, mode: Mode) -> Mode:
         return min(self.mode, mode, key=_ORDER.index)
+
+    def unpriced(self, model: PricingModel | None) -> dict[str, InvalidInput]:
+        """What is wrong where options are to be compared by prices of the cloud's own, and it has none."""
+        if model is not None or self.prices != PROVIDER or chain.PRICE not in self.scale_up.expanders:
+            return {}
+        problem = f"the cloud has no prices of its own, and the expander {chain.PRICE} needs some"
+        return {"--prices": InvalidInput(source=FLAGS, field="prices", value=PROVIDER, problem=problem)}
 
     def pricing(self, provided: Provided) -> PricingModel | None:
         """The model to price by; `provided` asks for the cloud's own, where that is wanted."""
@@ -141,13 +149,18 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
+    if settings.node_autoprovisioning and settings.cloud_provider in _WITHOUT_MACHINE_TYPES:
+        problem = f"no group can be created in {settings.cloud_provider}"
+        raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
     preset = ranking.PRESETS[settings.expander_preset]
+    expanders = chain.parse(settings.expander, source="--expander")
+    taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
     return Config(
         provider=settings.cloud_provider,
         scale_up=Settings(
             ownership=Ownership(listed, settings.autoprovisioning_prefix),
             preset=preset,
-            expanders=chain.parse(settings.expander, source="--expander"),
+            expanders=expanders,
             bounds=_bounds(settings),
             max_nodes_total=settings.max_nodes_total,
             estimates=_estimates(settings, clock),
@@ -170,6 +183,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             popularity=Popularity.PODS if preset is ranking.SEED else Popularity.CPU,
             tolerations=TolerationMode(settings.autoprovisioning_tolerations),
             gpus=GpuRules(default_type=settings.autoprovisioning_gpu_type),
+            taints=taints,
         ),
         pending=PendingRules(
             expendable_below=settings.expendable_pods_priority_cutoff,
@@ -177,7 +191,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             schedulers=frozenset(settings.allowed_scheduler_names),
             bypassed=frozenset(settings.bypassed_scheduler_names),
         ),
-        taints=TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint)),
+        taints=taints,
         forces_daemons=settings.force_ds,
         template_seconds=settings.node_info_cache_expire_time_seconds,
         start=StartTimes(settings.max_node_provision_time_seconds, settings.max_node_startup_time_seconds),
@@ -191,7 +205,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         scales_from_zero=settings.scale_up_from_zero,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
-        prices=_prices(settings.prices),
+        prices=_prices(settings, expanders),
         clock=clock,
     )
 
@@ -329,5 +343,15 @@ def _backoff(settings: AutoscalerSettings) -> BackoffTimes:
     return BackoffTimes(first, most, settings.node_group_backoff_reset_timeout_seconds)
 
 
-def _prices(chosen: str) -> str | PricingModel:
+def _prices(settings: AutoscalerSettings, expanders: Sequence[str]) -> str | PricingModel:
+    """What has no price is never chosen by it, so that without any nothing would ever grow."""
+    chosen = settings.prices
+    if chain.PRICE in expanders:
+        problem = ""
+        if chosen == NONE:
+            problem = f"the expander {chain.PRICE} needs prices: give some, or another --expander"
+        elif chosen == PROVIDER and settings.cloud_provider in _WITHOUT_PRICES:
+            problem = f"{settings.cloud_provider} has no prices of its own, and the expander {chain.PRICE} needs some"
+        if problem:
+            raise InvalidInput(source=FLAGS, field="prices", value=chosen, problem=problem)
     return chosen if chosen in (AUTO, PROVIDER, GCE, NONE) else price_file.load(Path(chosen))

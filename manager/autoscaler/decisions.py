@@ -157,8 +157,10 @@ def _nothing(_: int) -> Reasons:
 class Decision:
     """`triggered` are all pods of what was chosen, those included whose nodes were capped away.
 
-    `remaining` is what the cluster may still take when all of it is done. Machines of `preferred_cpu_milli` suit its
-    size best; None where nothing was ranked. Of an `advice` nothing is done: a group in it may only be recommended.
+    `unmatched` are the groups that the priority expander left out as no pattern matches them, or would have, had any
+    other matched. `remaining` is what the cluster may still take when all of it is done. Machines of
+    `preferred_cpu_milli` suit its size best; None where nothing was ranked. Of an `advice` nothing is done: a group in
+    it may only be recommended.
     """
 
     outcome: Outcome
@@ -166,6 +168,7 @@ class Decision:
     considered: tuple[Considered, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     steps: tuple[Step, ...] = ()
+    unmatched: tuple[str, ...] = ()
     chosen: Considered | None = None
     comparison: Comparison | None = None
     caps: tuple[Cap, ...] = ()

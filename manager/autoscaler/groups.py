@@ -30,7 +30,8 @@ LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes that stand for no machine
 class GroupState:
     """A group with all that decides whether and how it may grow. One with a `spec` does not exist yet.
 
-    `zero_or_max`: it has all of its nodes or none. `barred` says why it is not to grow, whatever else holds.
+    `makes` is how many groups come of creating it. `zero_or_max`: it has all of its nodes or none. `barred` says why it
+    is not to grow, whatever else holds.
     """
 
     group: Group
@@ -39,6 +40,7 @@ class GroupState:
     backed_off: bool = False
     zero_or_max: bool = False
     spec: GroupSpec | None = None
+    makes: int = 1
     barred: str = ""
 
     @property

@@ -4,6 +4,7 @@ Quotas are not enforcing: a cluster beyond one is left as it is, and only ever m
 Auto-provisioning", Configuration). Cores count whole, rounded up per node, as Cluster Autoscaler counts them.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,8 @@ from shared.quantity import MILLI_PER_CORE, Amounts
 
 CLUSTER_WIDE = "cluster-wide"
 CPU, MEMORY, NODES = "cpu", "memory", "nodes"
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 DENIED = -1  # of a limit: no node at all
 UNLIMITED = 0
@@ -122,12 +125,13 @@ def parse_gpu_total(text: str) -> tuple[str, Bounds]:
     parts = text.split(":")
     if len(parts) != 3:
         raise refused(f"incorrect gpu limit specification: {text}")
+    if not parts[0] or parts[0] in (CPU, MEMORY, NODES):
+        raise refused(f"incorrect gpu limit - {parts[0]!r} is no type of GPU: {text}")
     values = dict[str, int]()
     for name, part in zip(("min", "max"), parts[1:], strict=True):
-        try:
-            values[name] = int(part)
-        except ValueError:
-            raise refused(f"incorrect gpu limit - {name} is not integer: {text}") from None
+        if not _INTEGER.fullmatch(part):
+            raise refused(f"incorrect gpu limit - {name} is not integer: {text}")
+        values[name] = int(part)
     for name, value in values.items():
         if value < 0:
             raise refused(f"incorrect gpu limit - {name} is less than 0; {text}")

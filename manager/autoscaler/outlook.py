@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -10,7 +10,10 @@ from typing import Protocol, TypeVar
 from manager.autoscaler import (
     books,
     cluster,
+    estimator,
+    groups,
     podclasses,
+    problem,
     reclaim,
     templates,
     waiting,
@@ -22,7 +25,6 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError
 from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot
 from manager.autoscaler.config import Config
-from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.groups import GroupState
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.podclasses import PendingClass
@@ -43,6 +45,8 @@ UNTOLD = "the cloud does not yet tell the size it was given last"
 
 LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, or nobody is there to report what it could
 
+MOST_TRIED = 50  # label sets of one candidate in one round
+
 _NATIVE_OF = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
 
 OfferedBy = Callable[[Node], Amounts]
@@ -62,15 +66,12 @@ class Cloud(Protocol):
 
 
 class Memory:
-    """What is better remembered from round to round, and lost without harm: templates of groups, and the last
-    priorities that could be read.
-    """
+    """What is better remembered from round to round, and lost without harm: templates of groups."""
 
     def __init__(self, config: Config) -> None:
         self.templates = Templates(
             config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
         )
-        self.priorities = Priorities()
 
 
 def stable_since(node: Node) -> float:
@@ -255,41 +256,70 @@ class Outlook:
         return found + [GroupState(Group(group, 0, 0, 0), None, barred=why) for group, why in state.refused.items()]
 
     def candidates(self, classes: Sequence[PendingClass]) -> list[GroupState]:
-        """The groups that could be created for these pods."""
+        """The groups that could be created for these pods, and why those cannot that no cloud would make.
+
+        Where none is of use the machine types without any labels say why.
+        """
         rules = self.config.autoprovisioning
         if not classes or self.config.mode is Mode.OBSERVE:
             return []
-        machines = {}
         types = or_none(self.cloud.machine_types) or ()
         for name in sorted(rules.machine_types.difference(types)):
             self.unread[f"machine type {name}"] = InvalidInput(
                 source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
             )
-        for name in types:
-            plain = self._theoretical(GroupSpec(name, rules.prefix))
-            if plain is not None and plain.template is not None:
-                machines[name] = plain.template
-        found = (self._theoretical(spec) for spec in candidates.specs(classes, machines, rules))
-        return [each for each in found if each is not None]
+        offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
+        wanted: list[Iterator[GroupSpec]] = []
+        plain: list[GroupState] = []
+        for zone, members in candidates.by_zone(classes).items():
+            where = {candidates.LABEL_ZONE: zone} if zone else {}
+            bare = {name: self._theoretical(GroupSpec(name, rules.prefix, where)) for name in offered}
+            machines = {name: each.template for name, each in bare.items() if each.template is not None}
+            wanted += candidates.alternatives(members, machines, rules, where)
+            plain += bare.values()
+        tried = self._tried(wanted, classes)
+        made = [each for each in tried if each.template is not None]
+        made = made or [each for each in plain if each.template is not None]
+        return [*made, *_refused(each for each in (*plain, *tried) if each.template is None)]
 
-    @property
-    def new_groups(self) -> int:
-        """How many groups may still be created; those of others and those nobody can judge are groups, too."""
+    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[PendingClass]) -> list[GroupState]:
+        """Of every candidate the best, and, while that is refused, backed off, or takes none of the pods, the next."""
+        found: list[GroupState] = []
+        for number in range(MOST_TRIED):
+            tried = [(each, self._theoretical(spec)) for each in wanted if (spec := next(each, None)) is not None]
+            if not tried:
+                break
+            made = [state.template for _, state in tried if state.template is not None]
+            asked = problem.problem(self.current, classes, made)
+            wanted = []
+            for each, state in tried:
+                fits = state.template is not None and estimator.fitting(asked, state.template).flags.any()
+                if not fits or state.backed_off:
+                    wanted.append(each)
+                if fits or number == 0:
+                    found.append(state)
+        return found
+
+    @cached_property
+    def groups_left(self) -> int:
+        """How many groups there may still be; those of others and those nobody can judge are groups, too."""
         observed = self.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.foreign, *observed.refused))
         return candidates.groups_left(
             (*(each.group for each in observed.groups.values()), *others), self.config.autoprovisioning
         )
 
-    def _theoretical(self, spec: GroupSpec) -> GroupState | None:
-        """None for what cannot be made."""
+    def _theoretical(self, spec: GroupSpec) -> GroupState:
+        """Without a template, and with the reason, where it cannot be made."""
         try:
             made = candidates.state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
-        except (Refused, Unsupported, InvalidAnswer, InvalidInput):
-            return None
+        except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
+            name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
+            return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, barred=error.problem)
         backed_off = books.backoff_of(self.assessed.books, made.id, self.world.now) is not None
         template = None if made.template is None else self.offering(made.template)
-        return replace(made, template=template, backed_off=backed_off)
+        barred = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
+        return replace(made, template=template, backed_off=backed_off, barred=barred)
 
     def _provided(self, group: str) -> Node | None:
         try:
@@ -305,6 +335,16 @@ def or_none(ask: Callable[[], T]) -> T | None:
         return ask()
     except Unsupported:
         return None
+
+
+def _refused(states: Iterable[GroupState]) -> list[GroupState]:
+    """Those that cannot be made, one of each id with all the reasons there are."""
+    found: dict[str, GroupState] = {}
+    for each in states:
+        known = found.setdefault(each.id, each)
+        if each.barred not in known.barred.split("; "):
+            found[each.id] = replace(known, barred=f"{known.barred}; {each.barred}")
+    return list(found.values())
 
 
 def nothing(_: Node) -> Amounts:

@@ -20,7 +20,7 @@ from manager.autoscaler import (
     waiting,
 )
 from manager.autoscaler.assessment import Assessment
-from manager.autoscaler.autoprovisioning import removal
+from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster import NodeState, StateRules
@@ -98,26 +98,27 @@ def plan(
         force_delete_unregistered=config.deletes_below_min,
     )
     assessed = assessment.assess(cloud.observed, world.nodes, known, rules, world.now)
-    priorities, unread = _priorities(world, config, memory)
+    priorities, unread = _priorities(world, config)
+    pricing = config.pricing(lambda: or_none(cloud.pricing))
     settings = replace(
         config.scale_up,
-        pricing=config.pricing(lambda: or_none(cloud.pricing)),
+        pricing=pricing,
         priorities=priorities,
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
     outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing, underway.draining)
     held = _held(assessed, world, config)
-    waits = waiting.sort_out(world.pods, config.pending, world.now)
+    waits = waiting.sort_out(world.pods, config.pending, world.now, {node.metadata.name for node in world.nodes})
     again = None
-    if not held and waits.settles:
-        held, again = SETTLING, _settled_in(waits, config, world.now)
+    if not held and waits.settled_at is not None:
+        held, again = SETTLING, waits.settled_at - world.now
     made = Round(
         number,
         world.now,
         state=assessed.state,
         held=held,
         aside=waits.aside,
-        unread=unread,
+        unread={**unread, **config.unpriced(pricing)},
         cost=cost.of(outlook.priced, cloud.observed.group_of_node, settings.pricing),
         acts=assessed.corrections,
         incidents=assessed.incidents,
@@ -153,13 +154,17 @@ def _decided(
         outlook.states(),
         cluster_nodes=len(world.nodes),
         expected=world.expected,
-        new_groups=outlook.new_groups,
         templates_of_nodes={
             node: outlook.templates[group].node for node, group in groups_of.items() if group in outlook.templates
         },
     )
     if outlook.config.autoprovisioning.enabled:
-        situation = replace(situation, groups=[*situation.groups, *outlook.candidates(_unplaced(situation))])
+        creatable = outlook.candidates(_unplaced(situation))
+        situation = replace(
+            situation,
+            groups=[*situation.groups, *creatable],
+            new_groups=candidates.creations(outlook.groups_left, creatable),
+        )
     decisions = _followed(situation, outlook, settings, chance)
     acts = [*made.acts, *_creations(decisions, outlook.config), *increases(decisions, outlook.config)]
     acts += _deletions(outlook, {act.group for act in acts})
@@ -307,19 +312,11 @@ def _held(assessed: Assessment, world: World, config: Config) -> str:
     return "" if ready or config.scales_from_zero else NO_READY_NODE
 
 
-def _settled_in(waits: Waiting, config: Config, now: float) -> float:
-    """When the oldest of the pods is old enough, in seconds."""
-    oldest = min(pod.metadata.created_at for pod in waits.pods)
-    return max(0.0, oldest + config.pending.settling_seconds - now)
-
-
-def _priorities(world: World, config: Config, memory: Memory) -> tuple[Priorities, dict[str, InvalidInput]]:
-    """What the priority expander goes by; of what cannot be read, the last that could."""
-    if not config.uses_priorities or world.priorities is None:
+def _priorities(world: World, config: Config) -> tuple[Priorities, dict[str, InvalidInput]]:
+    """What the priority expander goes by; nothing where that is missing or cannot be read."""
+    if not config.uses_priorities:
         return Priorities(), {}
-    source = f"ConfigMap {priority.CONFIG_MAP}"
     try:
-        memory.priorities = priority.parse(world.priorities, source=source)
+        return priority.parse(world.priorities, source=priority.SOURCE), {}
     except InvalidInput as refused:
-        return memory.priorities, {source: refused}
-    return memory.priorities, {}
+        return Priorities(), {priority.SOURCE: refused}

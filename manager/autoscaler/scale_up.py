@@ -42,7 +42,6 @@ from manager.autoscaler.problem import Problem
 from manager.autoscaler.shares import Shares, distributed, granted, to_min_sizes
 from shared.quantity import Amounts
 
-PRICE = "price"
 NO_PRICES = "there are no prices"
 
 
@@ -199,10 +198,10 @@ class _Round:
             preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
             why_not=why_not,
         )
-        chosen, steps = self._chosen(considered)
-        base = replace(base, steps=tuple(steps))
+        chosen, steps, unmatched = self._chosen(considered)
+        base = replace(base, steps=tuple(steps), unmatched=tuple(unmatched))
         if chosen is None:
-            filtered = tuple(Skipped(each.group, NOT_CONSIDERED) for each in considered)
+            filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
             return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
         return self._grown(asked, left, estimated, chosen, base)
 
@@ -234,26 +233,34 @@ class _Round:
     def _preferred_cpu_milli(self) -> int:
         return ranking.preferred_cpu_milli(self.settings.preset, self.situation.cluster_nodes)
 
-    def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step]]:
+    def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step], list[str]]:
+        """What is taken, what each expander left over, and the groups that priorities say nothing of."""
         settings = self.settings
+        unmatched: list[str] = []
+
+        def by_priority(left: Sequence[Option]) -> list[Option]:
+            choice = priority.choose(left, settings.priorities)
+            unmatched.extend(choice.unmatched)
+            return choice.options
+
         ranks = {each.group: each.ranked for each in considered}
         filters: dict[str, chain.Filter[Option]] = {
             "most-pods": strategies.most_pods,
             "least-nodes": strategies.least_nodes,
             "least-waste": strategies.least_waste,
-            PRICE: lambda left: ranking.best([ranks[each.group] for each in left]),
-            "priority": lambda left: priority.choose(left, settings.priorities).options,
+            chain.PRICE: lambda left: ranking.best([ranks[each.group] for each in left]),
+            chain.PRIORITY: by_priority,
         }
         left: list[Option] = [each.ranked.option for each in considered]
         steps = chain.narrowed(left, filters, settings.expanders)
-        if not steps and settings.expanders[0] == PRICE:  # what has no price is not bought, be it the only option
-            left = list(filters[PRICE](left))
+        if not steps and settings.expanders[0] == chain.PRICE:  # what has no price is not bought, be it the only option
+            left = list(filters[chain.PRICE](left))
         equals = steps[-1][1] if steps else left
-        if PRICE in settings.expanders:  # nothing is created that is no better than what there is
+        if chain.PRICE in settings.expanders:  # nothing is created that is no better than what there is
             equals = [option for option in equals if option.exists] or equals
         picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
-        return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps]
+        return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
 
     def _grown(
         self, asked: Problem, left: Packing, estimated: Sequence[Estimated], chosen: Considered, base: Decision
@@ -357,7 +364,7 @@ class _Round:
             self.situation.new_groups,
             time.deadline(time.group_seconds) if time else options.never,
         )
-        if several is None or not settings.uses_mix or settings.expanders[0] != PRICE:
+        if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:
             return Comparison(single, several, minimum), None
         of_group = {each.state.id: each for each in estimated}
         for balances in (True, False):  # groups that are alike may differ in price, and in what quotas leave them

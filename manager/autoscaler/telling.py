@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from manager.autoscaler import assessment, telling_nodes
 from manager.autoscaler.decisions import Decision, Outcome
+from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.state import Happening, Incident
@@ -80,6 +81,7 @@ def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[Said]:
             reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(act.what, RECOMMENDED_CLEANUP)
             for text in (*_advice(act), *telling_nodes.advice(act, made)):
                 yield NORMAL, reason, text
+    yield from _of_priorities(made)
     if made.decision is not None and made.decision.outcome is Outcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
@@ -89,6 +91,24 @@ _RECOMMENDED = {
     **dict.fromkeys((*_GROWING, What.UNTAINT), RECOMMENDED),
     **dict.fromkeys((What.REMOVE_NODES, What.TAINT), RECOMMENDED_DOWN),
 }
+
+
+def _of_priorities(made: Round) -> Iterator[Said]:
+    wrong = made.unread.get(priority.SOURCE)
+    if wrong is not None:
+        yield WARNING, "PriorityConfigMapInvalid", f"Wrong configuration for priority expander: {wrong}. Ignoring it."
+    if made.decision is None or not made.decision.unmatched:
+        return
+    unmatched = made.decision.unmatched
+    for group in unmatched[:MOST_TOLD]:
+        yield WARNING, "PriorityConfigMapNotMatchedGroup", f"Priority expander: no priority is given to group {group}"
+    kept = next((step.groups for step in made.decision.steps if step.expander == chain.PRIORITY), ())
+    if set(kept) <= set(unmatched):
+        yield (
+            WARNING,
+            "PriorityConfigMapNoGroupMatched",
+            "Priority expander: no group has a priority, so all are left in",
+        )
 
 
 def _of_incident(incident: Incident) -> Iterator[Said]:

@@ -37,26 +37,30 @@ class PendingRules:
 
 @dataclass(frozen=True)
 class Waiting:
-    """`settles`: all of the pods are new, so that this round is to wait."""
+    """`settled_at`: all of the pods are new, so that this round is to wait until then. None where it need not."""
 
     pods: tuple[Pod, ...]
     aside: dict[str, str] = field(default_factory=dict)
-    settles: bool = False
+    settled_at: float | None = None
 
 
-def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float) -> Waiting:
-    """Of pods without a node. Those that are finished, being deleted, or nominated for a node are not looked at."""
+def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float, nodes: Container[str]) -> Waiting:
+    """Of pods without a node. Those that are finished, being deleted, or nominated for one of `nodes`, which are all
+    there are, are not looked at.
+    """
     counted: list[Pod] = []
     aside: dict[str, str] = {}
     for pod in pending:
-        if pod.spec.node_name or pod.status.nominated_node_name or pods.is_terminating(pod) or not pods.is_active(pod):
+        if pod.spec.node_name or pod.status.nominated_node_name in nodes:
+            continue
+        if pods.is_terminating(pod) or not pods.is_active(pod):
             continue
         reason = _aside(pod, rules, now)
         if reason:
             aside[pod.metadata.key] = reason
         else:
             counted.append(pod)
-    return Waiting(tuple(counted), dict(sorted(aside.items())), _all_are_new(counted, rules, now))
+    return Waiting(tuple(counted), dict(sorted(aside.items())), _settled_at(counted, rules, now))
 
 
 def uprooted(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
@@ -113,14 +117,14 @@ def _delay(pod: Pod, rules: PendingRules) -> float:
         return rules.delay_seconds
 
 
-def _all_are_new(counted: list[Pod], rules: PendingRules, now: float) -> bool:
+def _settled_at(counted: list[Pod], rules: PendingRules, now: float) -> float | None:
     if not counted:
-        return False
-    oldest = min(pod.metadata.created_at for pod in counted)
-    if now - oldest < rules.settling_seconds:
-        return True
+        return None
+    settled = min(pod.metadata.created_at for pod in counted) + rules.settling_seconds
     with_gpus = [pod.metadata.created_at for pod in counted if _asks_for_gpus(pod)]
-    return bool(with_gpus) and now - min(with_gpus) < rules.gpu_settling_seconds
+    if with_gpus:
+        settled = max(settled, min(with_gpus) + rules.gpu_settling_seconds)
+    return settled if now < settled else None
 
 
 def _asks_for_gpus(pod: Pod) -> bool:

@@ -5,20 +5,20 @@ Auto-provisioning", Calculating best label set for nodes). Pods that tolerations
 have groups of their own. Candidates then compete with the groups there are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import cluster, predicates, templates
 from manager.autoscaler.autoprovisioning import gpus, labels, tolerations
 from manager.autoscaler.autoprovisioning.gpus import GpuRules
-from manager.autoscaler.autoprovisioning.labels import Popularity, Selecting
+from manager.autoscaler.autoprovisioning.labels import Popularity, Selecting, Selector
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
-from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, NodeState, NodeTemplate
+from manager.autoscaler.cluster import PODS, NodeState, NodeTemplate
 from manager.autoscaler.groups import GroupState
 from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import NodeDemands
+from manager.autoscaler.podfacts import ZONE_LABELS, NodeDemands
 from manager.autoscaler.templates import Daemon, TaintRules
 from shared.api.core import NodeSelectorTerm, Taint
 from shared.names import CPU
@@ -26,7 +26,8 @@ from shared.quantity import Amounts
 
 MOST_GROUPS = 50
 MOST_AUTOPROVISIONED = 15
-_OF_ONE_NODE = frozenset({LABEL_HOSTNAME})
+LABEL_ZONE = "topology.kubernetes.io/zone"
+_ZONE = frozenset(label for label, stands_for in ZONE_LABELS.items() if stands_for == LABEL_ZONE)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class AutoprovisioningRules:
     popularity: Popularity = Popularity.PODS
     tolerations: TolerationMode = TolerationMode.SEPARATE
     gpus: GpuRules = field(default_factory=GpuRules)
+    taints: TaintRules = field(default_factory=TaintRules)
+
+
+def creations(left: int, states: Iterable[GroupState]) -> int:
+    """How many of these may be created where so many groups are `left`, whichever they are."""
+    most = max((each.makes for each in states if each.makes <= left), default=1)
+    return left // most
 
 
 def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
@@ -59,22 +67,62 @@ def specs(
     classes: Sequence[PendingClass], machines: Mapping[str, NodeTemplate], rules: AutoprovisioningRules
 ) -> list[GroupSpec]:
     """Every candidate. `machines` gives, by type, a new node without any label or taint of a group's own."""
-    found: list[GroupSpec] = []
+    return [next(each) for each in alternatives(classes, machines, rules)]
+
+
+def alternatives(
+    classes: Sequence[PendingClass],
+    machines: Mapping[str, NodeTemplate],
+    rules: AutoprovisioningRules,
+    zone: Mapping[str, str] | None = None,
+) -> list[Iterator[GroupSpec]]:
+    """For every candidate the specs that it may have, the best first: where that is of no use to anybody, the next
+    one is without the labels that were the most popular. `zone` is the label of where `machines` are, if they are in
+    one zone alone.
+    """
+    found: list[Iterator[GroupSpec]] = []
+    own = zone or {}
     offered = {name: each for name, each in machines.items() if not rules.machine_types or name in rules.machine_types}
     for taints, members in _set_apart(classes, rules):
-        plain = [each for each in members if not each.facts.requests.get(rules.gpus.resource)]
-        for name, machine in sorted(offered.items()):
-            chosen = _labels(plain, machine, taints, rules)
-            if chosen is not None:
-                found.append(GroupSpec(name, rules.prefix, chosen, taints))
-        for demand in gpus.demands(members, rules.gpus):
-            own = {rules.gpus.label: demand.kind}
-            extra = {rules.gpus.resource: demand.most}
+        no_gpus: Amounts = {}
+        kinds: list[tuple[Sequence[PendingClass], Mapping[str, str], Amounts]] = [
+            ([each for each in members if not each.facts.requests.get(rules.gpus.resource)], own, no_gpus)
+        ]
+        kinds += (
+            (demand.classes, {**own, rules.gpus.label: demand.kind}, {rules.gpus.resource: demand.count})
+            for demand in gpus.demands(members, rules.gpus)
+        )
+        for wanting, labelled, extra in kinds:
             for name, machine in sorted(offered.items()):
-                chosen = _labels(demand.classes, _having(machine, own, extra), taints, rules)
-                if chosen is not None:
-                    found.append(GroupSpec(name, rules.prefix, {**chosen, **own}, taints, extra))
+                equipped = _having(machine, labelled, extra)
+                ranked = _ranked(wanting, equipped, taints, rules)
+                if ranked:
+                    bare = GroupSpec(name, rules.prefix, labelled, taints, extra)
+                    found.append(_labelled(bare, ranked, equipped.node.labels, rules.popularity))
     return found
+
+
+def by_zone(classes: Iterable[PendingClass]) -> dict[str, list[PendingClass]]:
+    """The classes by the zones that they may be in, in order; under "" those to whom it is all the same."""
+    found: dict[str, list[PendingClass]] = {}
+    for each in classes:
+        for zone in _zones(each.facts.demands) or {""}:
+            found.setdefault(zone, []).append(each)
+    return dict(sorted(found.items()))
+
+
+def _zones(demands: NodeDemands) -> set[str]:
+    """Those that selector, affinity and volumes name; empty where they leave it open."""
+    named = {value for key, value in demands.selector if key in _ZONE}
+    named |= {value for key, values in demands.zones if key in _ZONE for value in values}
+    terms: list[NodeSelectorTerm] = [*(demands.terms or ())]
+    for volume in demands.volumes:
+        terms += volume.node_selector_terms
+    for term in terms:
+        for requirement in term.match_expressions or ():
+            if requirement.key in _ZONE and requirement.operator == "In":
+                named.update(requirement.values or ())
+    return named
 
 
 def state(theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: TaintRules | None = None) -> GroupState:
@@ -84,41 +132,8 @@ def state(theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: Tain
         Group(theoretical.id, 0, theoretical.max_size, 0, autoprovisioned=True),
         templates.from_provider(theoretical.id, node, daemons, taints),
         spec=theoretical.spec,
+        makes=theoretical.groups,
     )
-
-
-def wanted_labels(demands: NodeDemands, machine: Mapping[str, str]) -> dict[str, str] | None:
-    """The labels that a machine needs for such a pod beside its own; None when none would do."""
-    wanted = dict(demands.selector)
-    if not labels.are_compatible(wanted, machine):
-        return None
-    if demands.terms is not None:
-        for term in demands.terms:
-            more = _satisfying(term, {**machine, **wanted})
-            if more is not None:
-                wanted |= more
-                break
-        else:
-            return None
-    needed = {key: value for key, value in wanted.items() if key not in machine}
-    return None if _OF_ONE_NODE & needed.keys() else needed
-
-
-def _satisfying(term: NodeSelectorTerm, known: Mapping[str, str]) -> dict[str, str] | None:
-    """What to add to the labels so that a term holds; None when nothing does, or the term names nodes."""
-    if term.match_fields or not term.match_expressions:
-        return None
-    added: dict[str, str] = {}
-    for requirement in term.match_expressions:
-        key, values = requirement.key, requirement.values or ()
-        if key in known or key in added:
-            continue
-        if requirement.operator == "In" and values:
-            added[key] = min(values)
-        elif requirement.operator == "Exists":
-            added[key] = "true"
-    holds = predicates.matches_affinity(NodeDemands(terms=(term,)), cluster.NodeFacts("", labels={**known, **added}))
-    return added if holds else None
 
 
 def _set_apart(
@@ -127,33 +142,38 @@ def _set_apart(
     """The classes by the taints of the group that is made for them."""
     found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[PendingClass]]] = {}
     for each in classes:
-        taints = tolerations.taints_for(each.facts.demands, rules.tolerations)
+        taints = tolerations.taints_for(each.facts.demands, rules.tolerations, rules.taints)
         key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
         found.setdefault(key, (taints, []))[1].append(each)
     return [found[key] for key in sorted(found)]
 
 
-def _labels(
+def _ranked(
     classes: Iterable[PendingClass], machine: NodeTemplate, taints: tuple[Taint, ...], rules: AutoprovisioningRules
-) -> dict[str, str] | None:
-    """The best label set for one machine type; None when no pod would ever fit."""
+) -> list[Selector]:
+    """What selects the nodes of one machine type, the most popular first; empty when no pod would ever fit."""
     selecting = []
-    fits_any = False
     for each in classes:
-        demands, requests = each.facts.demands, each.facts.requests
+        demands, cpu_milli = each.facts.demands, each.facts.requests.get(CPU, 0)
         if rules.popularity is Popularity.CPU:  # Cluster Autoscaler looks at selectors alone, and at those of all pods
-            needed: dict[str, str] | None = dict(demands.selector)
-            fits_any = True
-        else:
-            needed = wanted_labels(demands, machine.node.labels)
-            if needed is None or not _takes(machine, needed, taints, each):
-                continue
-            fits_any = True
-        selecting.append(Selecting(needed or {}, len(each.pods), requests.get(CPU, 0)))
-    if not fits_any:
-        return None
-    ranked = labels.by_popularity(selecting, rules.popularity)
-    return labels.best_label_set(ranked, machine.node.labels, rules.popularity)
+            selecting.append(Selecting(dict(demands.selector), len(each.pods), cpu_milli))
+            continue
+        needed = labels.wanted_labels(demands, machine.node.labels)
+        if needed is not None and _takes(machine, needed, taints, each):
+            selecting.append(Selecting(needed, len(each.pods), cpu_milli, demands))
+    return labels.by_popularity(selecting, rules.popularity)
+
+
+def _labelled(
+    bare: GroupSpec, ranked: Sequence[Selector], machine: Mapping[str, str], popularity: Popularity
+) -> Iterator[GroupSpec]:
+    """The spec with the best label set, then with that of all selectors but the first, and so on."""
+    before: dict[str, str] | None = None
+    for first in range(len(ranked)):
+        chosen = labels.best_label_set(ranked[first:], machine, popularity)
+        if chosen != before:
+            yield replace(bare, labels={**chosen, **bare.labels})
+        before = chosen
 
 
 def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint, ...], each: PendingClass) -> bool:
@@ -161,7 +181,8 @@ def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint
     node = replace(machine.node, labels={**machine.node.labels, **needed}, taints=(*machine.node.taints, *taints))
     free = machine.free
     fits = free.get(PODS, 0) >= 1 and all(free.get(name, 0) >= amount for name, amount in each.facts.requests.items())
-    return fits and predicates.admits(each.facts.demands, node)
+    domains = {rule.key for rule in each.facts.spread} | {term.key for term in each.facts.affinity}
+    return fits and domains <= node.labels.keys() and predicates.admits(each.facts.demands, node)
 
 
 def _having(machine: NodeTemplate, own: Mapping[str, str], extra: Amounts) -> NodeTemplate:

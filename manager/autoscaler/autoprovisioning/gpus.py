@@ -1,17 +1,19 @@
-"""Groups with GPUs for the pods that ask for some: one kind of group for each type of GPU asked for."""
+"""Groups with GPUs for the pods that ask for some: one kind of group for each type and number of GPUs asked for."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from manager.autoscaler.autoprovisioning import labels
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
+from shared.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class GpuRules:
-    """`label` says which type of GPU a node has; pods that select none get `default_type`."""
+    """`label` says which type of GPU a node has; pods that require none get `default_type`."""
 
     label: str = LABEL_ACCELERATOR
     default_type: str = gke.DEFAULT_ACCELERATOR
@@ -20,21 +22,31 @@ class GpuRules:
 
 @dataclass(frozen=True)
 class GpuDemand:
-    """Pods that ask for one type, and the most that one of them asks for."""
+    """A number of GPUs of one type, and the pods that ask for that type and for no more of them."""
 
     kind: str
-    most: int
+    count: int
     classes: tuple[PendingClass, ...]
 
 
 def demands(classes: Iterable[PendingClass], rules: GpuRules) -> Sequence[GpuDemand]:
-    """By type, in order."""
+    """By type and number, in order. A number that no machine has keeps nobody from the others."""
     found: dict[str, list[PendingClass]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:
-            kind = dict(each.facts.demands.selector).get(rules.label) or rules.default_type
-            found.setdefault(kind, []).append(each)
+            required = labels.wanted_labels(each.facts.demands, {}) or {}
+            found.setdefault(required.get(rules.label) or rules.default_type, []).append(each)
     return [
-        GpuDemand(kind, max(each.facts.requests[rules.resource] for each in members), tuple(members))
+        GpuDemand(kind, count, tuple(each for each in members if _count(each, rules) <= count))
         for kind, members in sorted(found.items())
+        for count in sorted({_count(each, rules) for each in members})
     ]
+
+
+def _count(pending: PendingClass, rules: GpuRules) -> int:
+    """How many GPUs the machine has that such a pod needs; what is beyond them all is for the cloud to refuse."""
+    asked = pending.facts.requests[rules.resource]
+    try:
+        return gke.normalized_gpus(asked)
+    except InvalidInput:
+        return asked

@@ -3,15 +3,22 @@
 "Node Auto-provisioning", Calculating best label set for nodes: the most popular selector, and every further one in
 order of popularity that contradicts neither those before it nor the machine. Popularity is the number of pods.
 Cluster Autoscaler weighs by requested cpu, and takes no label of the infrastructure over from a later selector.
+A selector also contradicts another where its labels break what affinity requires of the pods of either.
 """
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from manager.autoscaler import predicates
+from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts
+from manager.autoscaler.podfacts import NodeDemands
+from shared.api.core import NodeSelectorTerm
+
 # A pod that requests no cpu weighs this much, so that many of them count for something.
 LEAST_CPU_MILLI = 50
 _INFRASTRUCTURE = ("kubernetes.io", "cloud.google.com")
+_OF_ONE_NODE = frozenset({LABEL_HOSTNAME})
 
 
 class Popularity(enum.StrEnum):
@@ -22,29 +29,40 @@ class Popularity(enum.StrEnum):
 
 
 class Selecting(NamedTuple):
-    """Pods with the same node selector, how many, and how much cpu each requests."""
+    """Pods with the same node selector, how many, and how much cpu each requests. With `demands`, what else they
+    require of a node's labels is to hold, too.
+    """
 
     selector: Mapping[str, str]
     pods: int
     cpu_milli: int
+    demands: NodeDemands | None = None
 
 
 class Selector(NamedTuple):
-    """One selector and its weight."""
+    """One selector and its weight. `demands` are those of its pods that have a required affinity."""
 
     labels: Mapping[str, str]
     weight: int
+    demands: tuple[NodeDemands, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is what affinity requires of the selector's pods."""
+        return all(predicates.matches_affinity(each, NodeFacts("", labels=labels)) for each in self.demands)
 
 
 def by_popularity(pods: Iterable[Selecting], popularity: Popularity) -> list[Selector]:
     """The different selectors, most popular first; equals in the order of their labels."""
     weights: dict[tuple[tuple[str, str], ...], int] = {}
+    demands: dict[tuple[tuple[str, str], ...], dict[NodeDemands, None]] = {}
     for each in pods:
         key = tuple(sorted(each.selector.items()))
         weight = 1 if popularity is Popularity.PODS else each.cpu_milli or LEAST_CPU_MILLI
         weights[key] = weights.get(key, 0) + weight * each.pods
+        if each.demands is not None and each.demands.terms is not None:
+            demands.setdefault(key, {})[each.demands] = None
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
-    return [Selector(dict(labels), weight) for labels, weight in ordered]
+    return [Selector(dict(labels), weight, tuple(demands.get(labels, ()))) for labels, weight in ordered]
 
 
 def best_label_set(
@@ -53,15 +71,54 @@ def best_label_set(
     """What to label the nodes with, beside the labels that the `machine` has of itself."""
     chosen: dict[str, str] = {}
     taken_any = False
+    bound: list[Selector] = []
     for selector in selectors:
         if not are_compatible(selector.labels, chosen) or not are_compatible(selector.labels, machine):
             continue
         new = selector.labels.keys() - chosen.keys() - machine.keys()
         if taken_any and popularity is Popularity.CPU and any(map(_is_infrastructure, new)):
             continue
-        chosen |= {key: selector.labels[key] for key in new}
-        taken_any = True
+        more = {key: selector.labels[key] for key in new}
+        judges = [*bound, selector] if selector.demands else bound
+        if judges and not all(each.holds({**machine, **chosen, **more}) for each in judges):
+            continue
+        chosen |= more
+        taken_any, bound = True, judges
     return chosen
+
+
+def wanted_labels(demands: NodeDemands, machine: Mapping[str, str]) -> dict[str, str] | None:
+    """The labels that a machine needs for such a pod beside its own; None when none would do."""
+    wanted = dict(demands.selector)
+    if not are_compatible(wanted, machine):
+        return None
+    if demands.terms is not None:
+        for term in demands.terms:
+            more = _satisfying(term, {**machine, **wanted})
+            if more is not None:
+                wanted |= more
+                break
+        else:
+            return None
+    needed = {key: value for key, value in wanted.items() if key not in machine}
+    return None if _OF_ONE_NODE & needed.keys() else needed
+
+
+def _satisfying(term: NodeSelectorTerm, known: Mapping[str, str]) -> dict[str, str] | None:
+    """What to add to the labels so that a term holds; None when nothing does, or the term names nodes."""
+    if term.match_fields or not term.match_expressions:
+        return None
+    added: dict[str, str] = {}
+    for requirement in term.match_expressions:
+        key, values = requirement.key, requirement.values or ()
+        if key in known or key in added:
+            continue
+        if requirement.operator == "In" and values:
+            added[key] = min(values)
+        elif requirement.operator == "Exists":
+            added[key] = "true"
+    holds = predicates.matches_affinity(NodeDemands(terms=(term,)), NodeFacts("", labels={**known, **added}))
+    return added if holds else None
 
 
 def are_compatible(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

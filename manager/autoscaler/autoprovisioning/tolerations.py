@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.podfacts import NodeDemands
+from manager.autoscaler.templates import TaintRules
 from shared.api.core import Taint, Toleration
 
 NO_SCHEDULE = "NoSchedule"
@@ -25,12 +26,14 @@ class TolerationMode(enum.StrEnum):
     ALWAYS = "always"
 
 
-def taints_for(demands: NodeDemands, mode: TolerationMode) -> tuple[Taint, ...]:
-    """The taints, in order, of the group made for such pods; the pods tolerate all of them."""
+def taints_for(demands: NodeDemands, mode: TolerationMode, rules: TaintRules | None = None) -> tuple[Taint, ...]:
+    """The taints, in order, of the group made for such pods; the pods tolerate all of them. Of the values that they
+    tolerate of one key and effect it is the one they also select, else the first: a node has only one.
+    """
     if mode is TolerationMode.NEVER:
         return ()
     wanted = _wanted(demands)
-    found = set()
+    found: dict[tuple[str, str], set[str]] = {}
     for toleration in demands.tolerations:
         value = _value(toleration)
         if not _is_own(toleration) or value is None:
@@ -43,8 +46,13 @@ def taints_for(demands: NodeDemands, mode: TolerationMode) -> tuple[Taint, ...]:
                 value = same[0]
             elif mode is TolerationMode.SEPARATE:
                 continue
-        found.add((toleration.key, value, toleration.effect or NO_SCHEDULE))
-    return tuple(Taint(*each) for each in sorted(found))
+        effect = toleration.effect or NO_SCHEDULE
+        if (rules or TaintRules()).belongs(Taint(toleration.key, value, effect)):
+            found.setdefault((toleration.key, effect), set()).add(value)
+    return tuple(
+        Taint(key, min(values & wanted.get(key, set()) or values), effect)
+        for (key, effect), values in sorted(found.items())
+    )
 
 
 def _value(toleration: Toleration) -> str | None:

@@ -122,12 +122,13 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class Theoretical:
-    """What `create_group` would make of a spec; nothing of it exists."""
+    """What `create_group` would make of a spec; nothing of it exists. `groups` counts it and those it comes with."""
 
     spec: GroupSpec
     id: str
     max_size: int
     template: Node
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)

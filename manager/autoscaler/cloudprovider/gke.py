@@ -1,7 +1,7 @@
 """Google Kubernetes Engine's rules for the nodes it provisions: machine types, what the system keeps, GPUs, labels."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
@@ -154,6 +154,20 @@ def check_gpus(accelerator: str, count: int, zone: str, machine_type: str) -> No
         raise refused(NVIDIA_GPU, count, f"of {accelerator}: one of {', '.join(map(str, _MAX_CORES[accelerator]))}")
     if int(cores[1]) > most:
         raise refused(LABELS_MACHINE_TYPE[0], machine_type, f"at most {most} cores beside {count} {accelerator}")
+
+
+def zones_with_gpus(accelerator: str, count: int, zones: Sequence[str], machine_type: str) -> list[str]:
+    """Those of the zones where such a machine can have these GPUs. Raises InvalidInput where it is none of them."""
+    found, problem = [], None
+    for zone in zones:
+        try:
+            check_gpus(accelerator, count, zone, machine_type)
+            found.append(zone)
+        except InvalidInput as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    return found
 
 
 def gpu_requests(pods: Iterable[tuple[Mapping[str, str], int]]) -> dict[str, GpuRequest]:

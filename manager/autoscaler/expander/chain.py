@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from shared.errors import InvalidInput
 
-NAMES = ("random", "most-pods", "least-nodes", "least-waste", "price", "priority")
-DEFAULT = "price"
-RANDOM = "random"
+RANDOM, PRICE, PRIORITY = "random", "price", "priority"
+NAMES = (RANDOM, "most-pods", "least-nodes", "least-waste", PRICE, PRIORITY)
+DEFAULT = PRICE
 
 T = TypeVar("T")
 Filter = Callable[[Sequence[T]], Sequence[T]]

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 import yaml
 
 from manager.autoscaler.expander.option import Option
+from manager.autoscaler.expander.patterns import compiled
 from shared import yaml_file
 from shared.errors import InvalidInput
 
 CONFIG_MAP = "cluster-autoscaler-priority-expander"
 KEY = "priorities"
+SOURCE = f"ConfigMap {CONFIG_MAP}"
 
 LOWEST_PRIORITY = -1  # what is below matches nothing
 
@@ -44,12 +46,14 @@ class Choice:
     unmatched: tuple[str, ...] = ()
 
 
-def parse(text: str, *, source: str) -> Priorities:
-    """The value of the ConfigMap's key. Raises InvalidInput."""
+def parse(text: str | None, *, source: str) -> Priorities:
+    """The value of the ConfigMap's key, None where there is none. Raises InvalidInput."""
 
     def refused(value: object, problem: str) -> InvalidInput:
         return InvalidInput(source=source, field=KEY, value=value, problem=problem)
 
+    if text is None:
+        raise refused(None, "there is none")
     try:
         document = yaml_file.parse(text)
     except yaml.YAMLError as error:
@@ -63,8 +67,8 @@ def parse(text: str, *, source: str) -> Priorities:
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise refused(listed, f"of priority {priority}: expected a list of regular expressions")
         try:
-            patterns[priority] = tuple(map(re.compile, listed))
-        except (re.error, OverflowError, RecursionError) as error:
+            patterns[priority] = tuple(map(compiled, listed))
+        except ValueError as error:
             raise refused(listed, f"of priority {priority}: {error}") from error
     return Priorities(patterns)
 

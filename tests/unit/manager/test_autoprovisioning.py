@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler import cluster, groups, podclasses, predicates, scale_up
-from manager.autoscaler.autoprovisioning import candidates, removal, tolerations
+from manager.autoscaler.autoprovisioning import candidates, labels, removal, tolerations
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
@@ -26,6 +26,7 @@ from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.templates import TaintRules
 from shared.api.core import Node, Pod, Taint
 from shared.quantity import Amounts
 
@@ -203,6 +204,22 @@ def test_pods_tolerate_the_taints_that_are_made_for_them(mode: TolerationMode) -
         assert predicates.tolerates_taints(demands, node)
 
 
+def test_a_node_has_one_value_of_each_taint_the_one_that_is_selected() -> None:
+    both = [{"key": "d", "value": value, "effect": "NoSchedule"} for value in ("a", "b")]
+    demands = [each.facts.demands for each in pending({"tolerations": both}, {"tolerations": both, **affine("d", "b")})]
+    found = [tolerations.taints_for(each, TolerationMode.ALWAYS) for each in demands]
+    assert found == [(Taint("d", "a", "NoSchedule"),), (Taint("d", "b", "NoSchedule"),)]
+
+
+def test_taints_of_a_nodes_moment_are_no_groups() -> None:
+    keys = ("ToBeDeletedByClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x", "mine", "own")
+    given = {"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]}
+    rules = replace(RULES, tolerations=TolerationMode.ALWAYS, taints=TaintRules(frozenset({"mine"})))
+    assert {each.taints for each in candidates.specs(pending(given), SMALL, rules)} == {
+        (Taint("own", "", "NoSchedule"),)
+    }
+
+
 def test_pods_too_large_for_a_machine_or_bound_to_another_do_not_label_it() -> None:
     classes = pending(
         {"nodeSelector": {"size": "large"}, "more": {"memory": "40Gi"}},
@@ -215,6 +232,62 @@ def test_pods_too_large_for_a_machine_or_bound_to_another_do_not_label_it() -> N
     assert found["n1-highmem-8"] == {"size": "large", "team": "a"}
     only_large = candidates.specs(pending({}, cpu="9"), MACHINES, RULES)
     assert {each.machine_type for each in only_large} == {"n1-standard-16", "n1-highcpu-16", "n1-highmem-16"}
+
+
+ONE_TYPE = {"n1-standard-1": MACHINES["n1-standard-1"]}
+
+
+def spread_over(key: str, **more: Any) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    return {"topologySpreadConstraints": [constraint], **more}
+
+
+@pytest.mark.parametrize(
+    ("many", "few", "chosen"),
+    [
+        (affine("x", operator="DoesNotExist"), {"nodeSelector": {"x": "a"}}, {}),
+        ({**affine("x", "a", operator="NotIn"), "nodeSelector": {"y": "b"}}, {"nodeSelector": {"x": "a"}}, {"y": "b"}),
+        (
+            {"nodeSelector": {"x": "a"}},
+            {**affine("x", operator="DoesNotExist"), "nodeSelector": {"y": "b"}},
+            {"x": "a"},
+        ),
+    ],
+)
+def test_no_label_breaks_what_affinity_requires_of_the_pods_that_were_chosen(
+    many: dict[str, Any], few: dict[str, Any], chosen: dict[str, str]
+) -> None:
+    classes = pending(*(dict(many) for _ in range(10)), *(dict(few) for _ in range(3)))
+    (found,) = candidates.specs(classes, ONE_TYPE, RULES)
+    assert found.labels == chosen
+    assert len(provisioned(classes, machines=ONE_TYPE).triggered) == 10
+
+
+def test_pods_that_no_such_machine_could_take_have_no_say() -> None:
+    bound = [spread_over("nowhere", nodeSelector={"x": "a"}) for _ in range(2)]
+    classes = pending(*bound, {"nodeSelector": {"x": "b"}})
+    assert [each.labels for each in candidates.specs(classes, ONE_TYPE, RULES)] == [{"x": "b"}]
+
+
+def test_what_is_of_no_use_is_followed_by_the_next_popular_labels() -> None:
+    specs = [{"nodeSelector": {"x": value}} for value in "aaabbc"] + [{"nodeSelector": {"y": "d"}}]
+    (found,) = candidates.alternatives(pending(*specs), ONE_TYPE, RULES)
+    assert [each.labels for each in found] == [
+        {"x": "a", "y": "d"},
+        {"x": "b", "y": "d"},
+        {"x": "c", "y": "d"},
+        {"y": "d"},
+    ]
+
+
+def test_pods_are_told_apart_by_the_zones_that_they_name() -> None:
+    classes = pending({"nodeSelector": {ZONE: "b"}}, affine(ZONE, "a", "b"), {}, affine(ZONE, "a", operator="NotIn"))
+    found = {zone: [each.pods[0] for each in members] for zone, members in candidates.by_zone(classes).items()}
+    assert found == {"": ["ns/p2", "ns/p3"], "a": ["ns/p1"], "b": ["ns/p0", "ns/p1"]}
+    where = {ZONE: "b"}
+    there = {"m": bare("m", gke.MACHINE_TYPES["n1-standard-1"], where)}
+    (spec,) = (next(each) for each in candidates.alternatives(classes[:1], there, RULES, where))
+    assert spec.labels == where
 
 
 def test_labels_satisfy_what_affinity_requires() -> None:
@@ -230,7 +303,7 @@ def test_labels_satisfy_what_affinity_requires() -> None:
     ]
     for spec, wanted in demands:
         [each] = pending(spec)
-        assert candidates.wanted_labels(each.facts.demands, machine) == wanted
+        assert labels.wanted_labels(each.facts.demands, machine) == wanted
 
 
 def test_pods_that_ask_for_gpus_get_candidates_of_the_type_they_select() -> None:
@@ -242,8 +315,21 @@ def test_pods_that_ask_for_gpus_get_candidates_of_the_type_they_select() -> None
     found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
     assert found == [
         GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: gke.DEFAULT_ACCELERATOR}, (), {NVIDIA_GPU: 1}),
-        GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: "nvidia-tesla-p100", "team": "a"}, (), {NVIDIA_GPU: 3}),
+        GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: "nvidia-tesla-p100"}, (), {NVIDIA_GPU: 2}),
+        GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: "nvidia-tesla-p100", "team": "a"}, (), {NVIDIA_GPU: 4}),
     ]
+
+
+def test_a_number_of_gpus_that_no_machine_has_keeps_nobody_from_the_others() -> None:
+    classes = pending({"more": {NVIDIA_GPU: "9"}}, {"more": {NVIDIA_GPU: "1"}})
+    found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
+    assert [each.extra_resources for each in found] == [{NVIDIA_GPU: 1}, {NVIDIA_GPU: 9}]
+
+
+def test_the_type_of_gpu_may_be_asked_for_by_affinity() -> None:
+    classes = pending({"more": {NVIDIA_GPU: "1"}, **affine(LABEL_ACCELERATOR, "nvidia-tesla-v100")})
+    found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
+    assert [each.labels for each in found] == [{LABEL_ACCELERATOR: "nvidia-tesla-v100"}]
 
 
 def test_under_the_preset_all_pods_selectors_count_by_cpu_for_every_machine() -> None:
@@ -264,6 +350,13 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
     decision = scale_up.decide(situation, Settings(Ownership(), FilePricing()), random.Random(1))
     assert decision.creations == ()
     assert {each.reason for each in decision.skipped} == {groups.AT_MOST_GROUPS}
+
+
+def test_groups_that_come_with_others_count_as_many() -> None:
+    (state,) = offered(candidates.specs(pending({}), ONE_TYPE, RULES))
+    three = replace(state, makes=3)
+    assert [candidates.creations(left, [three, state]) for left in (0, 2, 3, 5, 6)] == [0, 2, 1, 1, 2]
+    assert candidates.creations(4, []) == 4
 
 
 def test_only_the_machine_types_that_are_listed_are_offered() -> None:

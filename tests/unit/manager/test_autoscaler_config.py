@@ -38,7 +38,7 @@ GIB = 1 << 30
 
 
 def loaded(**settings: Any) -> Config:
-    return config.load(AutoscalerSettings(cloud_provider="simulated", **settings))
+    return config.load(AutoscalerSettings(**{"cloud_provider": "simulated", **settings}))
 
 
 def flags(*argv: str) -> AutoscalerSettings:
@@ -166,6 +166,15 @@ def test_a_range_may_take_the_place_of_two_flags() -> None:
         ({"memory_total": "10:5"}, "memory-total"),
         ({"gpu_total": ("k80:4",)}, "gpu-total"),
         ({"gpu_total": ("k80:0:4", "k80:0:5")}, "gpu-total"),
+        *(
+            ({"gpu_total": (text,)}, "gpu-total")
+            for text in ("nodes:0:5", ":0:5", "t4:0:1_0", "t4: 0:5", "t4:0:\u0665")
+        ),
+        ({"prices": "none"}, "prices"),
+        ({"prices": "none", "expander": "priority,price"}, "prices"),
+        ({"prices": "provider", "cloud_provider": "aws"}, "prices"),
+        ({"node_autoprovisioning": True, "cloud_provider": "aws"}, "node-autoprovisioning"),
+        ({"node_autoprovisioning": True, "cloud_provider": "externalgrpc"}, "node-autoprovisioning"),
         ({"prices": "/nowhere/prices.yaml"}, "(document)"),
         ({"node_groups": "/nowhere/groups.yaml"}, "(document)"),
         (
@@ -216,7 +225,7 @@ class Own:
     ],
 )
 def test_prices_are_the_clouds_or_googles_as_is_wanted(prices: str, own: PricingModel | None, kind: type) -> None:
-    assert type(loaded(prices=prices).pricing(lambda: own)) is kind
+    assert type(loaded(prices=prices, expander="least-waste").pricing(lambda: own)) is kind
 
 
 def test_what_the_cloud_has_no_price_for_has_googles() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import books, groups, outlook, planning
+from manager.autoscaler import books, groups, outlook, planning, scale_up
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import (
@@ -21,7 +21,7 @@ from manager.autoscaler.cloudprovider.contract import (
     NodeRef,
     Theoretical,
 )
-from manager.autoscaler.cloudprovider.errors import Unsupported
+from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import NodeState
@@ -44,6 +44,7 @@ from shared.quantity import Amounts
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
+ZONE = "topology.kubernetes.io/zone"
 AMOUNTS = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 OLD, YOUNG = NOW - 86_400, NOW - 60
 
@@ -243,6 +244,22 @@ def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
     assert (found.round.held, found.round.acts, found.again_seconds) == (planning.SETTLING, (), 1.0)
 
 
+def test_gpu_pods_are_waited_for_longer() -> None:
+    young = pod("p", {"cpu": "1", "nvidia.com/gpu": "1"}, at=NOW - 3)
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(young, pod("old")))
+    assert (found.round.held, found.again_seconds) == (planning.SETTLING, 27.0)
+
+
+def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
+    nominated = msgspec.structs.replace(
+        pod("p"), status=msgspec.structs.replace(pod("p").status, nominated_node_name="n")
+    )
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(nominated,))
+    assert acts(found) == [(What.INCREASE, "a", 1)]
+    found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(node("n"),), pods=(nominated,))
+    assert acts(found) == []
+
+
 def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
     cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
     assert planned(cloud, chosen, pods=(pod("p"),)).round.held == planning.NO_READY_NODE
@@ -279,15 +296,35 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
     assert sorted(found.round.unread) == ["broken", "ns/odd"]
 
 
-def test_priorities_that_cannot_be_read_leave_the_last_good_ones() -> None:
+def test_without_priorities_that_can_be_read_every_group_is_left_in() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     chosen = config("a", "b", decides={"expanders": ("priority", "price")})
     memory = Memory(chosen)
     good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
-    assert acts(good) == [(What.INCREASE, "b", 1)]
-    bad = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="[")
-    assert acts(bad) == [(What.INCREASE, "b", 1)]
-    assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
+    assert (acts(good), good.round.unread) == ([(What.INCREASE, "b", 1)], {})
+    for text in ("[", "", None):
+        bad = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities=text)
+        assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [2]
+        assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
+
+
+def test_groups_without_a_priority_are_named() -> None:
+    cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
+    chosen = config("a", "b", decides={"expanders": ("priority",)})
+    for text, unmatched in (("1: [b]", ("a",)), ("1: [c]", ("a", "b")), ("1: [a, b]", ())):
+        found = planned(cloud, chosen, pods=(pod("p"),), priorities=text)
+        assert found.decisions[0].unmatched == unmatched
+
+
+def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> None:
+    chosen = replace(config("a"), prices=PROVIDER)
+    found = planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))
+    assert list(found.round.unread) == ["--prices"]
+    (left,) = found.decisions[0].left
+    assert found.decisions[0].reasons(left) == {"a": (scale_up.NO_PRICES,)}
+    without = replace(chosen, scale_up=replace(chosen.scale_up, expanders=("least-waste",)))
+    found = planned(Cloud(Group("a", 0, 5, 0)), without, pods=(pod("p"),))
+    assert (acts(found), found.round.unread) == ([(What.INCREASE, "a", 1)], {})
 
 
 def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
@@ -311,6 +348,74 @@ def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
     found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
     assert [(what, size) for what, _, size in acts(found)] == [(What.CREATE_GROUP, 1)]
     assert [dict(spec.labels) for spec in cloud.asked if spec.labels] == [{"team": "db"}]
+
+
+class Picky(Cloud):
+    """One that makes no machine with certain labels, has zones of its own, and makes groups several at a time."""
+
+    def __init__(self, *groups: Group, refuses: str = "", zone: str = "", at_once: int = 1) -> None:
+        super().__init__(*groups)
+        self.types = ("m",)
+        self.refuses, self.zone, self.at_once = refuses, zone, at_once
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        if self.refuses in spec.labels.values():
+            raise Refused("picky", "", f"no {self.refuses}")
+        found = super().theoretical(spec)
+        labels = {ZONE: self.zone, **(found.template.metadata.labels or {})}
+        made = msgspec.structs.replace(
+            found.template, metadata=msgspec.structs.replace(found.template.metadata, labels=labels)
+        )
+        name = "-".join((found.id, *sorted(spec.labels.values())))
+        return replace(found, id=name, template=made, groups=self.at_once)
+
+
+def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> None:
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    pods = tuple(pod(f"p{number}", nodeSelector={"team": team}) for number, team in enumerate("aab"))
+    first = planned(Picky(), chosen, pods=pods)
+    assert acts(first) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
+    refused = planned(Picky(refuses="a"), chosen, pods=pods)
+    assert acts(refused) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert reasons(refused) == {"nodeautoprovisioning-m": "no a"}
+    known = books.backed_off(Books(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
+    failed = planned(Picky(), chosen, known, pods=pods)
+    assert acts(failed) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert reasons(failed) == {"nodeautoprovisioning-m-1-a": groups.BACKED_OFF}
+
+
+def test_where_the_most_popular_pods_find_no_place_on_their_machine_others_do() -> None:
+    """They are to be beside a pod that there is none of, which only the cluster tells."""
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "gone"}}}
+    beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pods = [pod(f"p{number}", nodeSelector={"team": "a"}, affinity=beside) for number in range(2)]
+    found = planned(Picky(), chosen, pods=(*pods, pod("q", nodeSelector={"team": "b"})))
+    assert acts(found) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+
+
+def test_pods_that_no_machine_would_take_are_told_why() -> None:
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    found = planned(Picky(), chosen, pods=(pod("p", {"cpu": "99"}),))
+    (left,) = found.decisions[0].left
+    assert found.decisions[0].reasons(left) == {"nodeautoprovisioning-m-0": ("Insufficient cpu",)}
+
+
+def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    found = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
+    ((creation,),) = (each.creations for each in found.decisions)
+    assert creation.spec.labels == {ZONE: "b"}
+    nowhere = planned(Picky(refuses="b"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
+    assert (acts(nowhere), reasons(nowhere)) == ([], {"nodeautoprovisioning-m": "no b"})
+
+
+@pytest.mark.parametrize(("most", "makes"), [(3, True), (2, False)])
+def test_groups_that_come_with_another_count_towards_the_limit(most: int, makes: bool) -> None:
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, most_autoprovisioned=most))
+    found = planned(Picky(at_once=3), chosen, pods=(pod("p"),))
+    assert [what for what, _, _ in acts(found)] == ([What.CREATE_GROUP] if makes else [])
+    assert reasons(found) == ({} if makes else {"nodeautoprovisioning-m-0": groups.AT_MOST_GROUPS})
 
 
 def test_no_other_group_is_made_of_what_has_just_failed() -> None:

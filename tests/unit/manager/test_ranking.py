@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +127,44 @@ def test_a_chain_stops_as_soon_as_one_option_is_left() -> None:
     assert chain.narrowed(["a", "b"], filters, chain.parse("price,priority,random", source="flags")) == [
         ("price", ["a"])
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("[[:digit:]]+$", "[:digit:]"),
+        (r"pool\z", r"\z"),
+        (r"\pL", r"\p"),
+        (r"\Qa.b\E", r"\Q"),
+        (r"(a)\1", r"\1"),
+        ("a(?=b)", "(?="),
+        ("(a+)+$", "+ repeats"),
+        ("(a|aa)*$", "* repeats"),
+        ("((?:a?)b{2})*$", "* repeats"),
+        ("(a?){30}", "{30} repeats"),
+        (".*.*.*.*.*x", "5 repetitions"),
+    ],
+)
+def test_what_means_something_else_to_re2_or_takes_for_ever_is_refused_by_name(pattern: str, named: str) -> None:
+    with pytest.raises(InvalidInput, match="priorities") as refused:
+        priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("^pool-[0-9]{1,2}-.*-(?:spot|gpu)$", True),
+        ("(pool|node)?-7", True),
+        (r"[]+*]|\(x\)+|(?i:POOL)", True),
+        ("(ab)+", False),
+        (r"(\++|[*+]{2})$", False),
+        ("p{x", False),
+    ],
+)
+def test_patterns_are_searched_for_in_ids(pattern: str, matches: bool) -> None:
+    found = priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
+    assert (found.of("pool-7-a-spot") is not None) is matches
 
 
 @pytest.mark.parametrize(

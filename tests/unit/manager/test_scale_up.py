@@ -193,7 +193,7 @@ def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
 def test_what_has_no_price_is_not_bought_by_price() -> None:
     decision = decided([group("a", machine(4))], [pending(1)], pricing=None)
     assert decision.outcome is Outcome.NO_OPTIONS
-    assert decision.reasons(decision.left[0]) == {"a": (groups.NOT_CONSIDERED,)}
+    assert decision.reasons(decision.left[0]) == {"a": (scale_up.NO_PRICES,)}
     assert grown(decided([group("a", machine(4))], [pending(1)], pricing=None, expanders=("most-pods",))) == {"a": 1}
 
 

@@ -204,6 +204,26 @@ def test_a_group_that_cannot_be_is_refused(tmp_path: Path, spec: GroupSpec) -> N
             ask(spec)
 
 
+def test_a_group_is_made_in_the_zone_that_is_asked_for_alone(tmp_path: Path) -> None:
+    cloud = provider(tmp_path, autoprovisioning={"zones": ["us-west1-a", "us-west1-b"]})
+    assert cloud.theoretical(GroupSpec("n1-standard-2", DEFAULT_PREFIX)).groups == 2
+    spec = GroupSpec("n1-standard-2", DEFAULT_PREFIX, {gke.LABEL_ZONE: "us-west1-b"})
+    theory = cloud.theoretical(spec)
+    assert ((theory.template.metadata.labels or {})[gke.LABEL_ZONE], theory.groups) == ("us-west1-b", 1)
+    created = cloud.create_group(spec)
+    assert (created.main.debug, created.extras) == ("n1-standard-2 in us-west1-b", ())
+    with pytest.raises(Refused, match="us-west1-a, us-west1-b"):
+        cloud.theoretical(GroupSpec("n1-standard-2", DEFAULT_PREFIX, {gke.LABEL_ZONE: "us-west1-c"}))
+
+
+def test_groups_with_gpus_are_made_where_there_are_some(tmp_path: Path) -> None:
+    cloud = provider(tmp_path, autoprovisioning={"zones": ["us-west1-a", "us-west1-b"]})
+    labels = {LABEL_ACCELERATOR: "nvidia-tesla-k80"}
+    spec = GroupSpec("n1-standard-2", DEFAULT_PREFIX, labels, (), {NVIDIA_GPU: 1})
+    assert cloud.theoretical(spec).groups == 1
+    assert cloud.create_group(spec).main.debug == "n1-standard-2 in us-west1-b"
+
+
 def test_without_autoprovisioning_there_are_no_machine_types(tmp_path: Path) -> None:
     with pytest.raises(Unsupported):
         provider(tmp_path).machine_types()

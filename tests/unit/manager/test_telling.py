@@ -6,11 +6,13 @@ from dataclasses import replace
 from manager.autoscaler import telling
 from manager.autoscaler.assessment import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, GroupSpec, InstanceError
-from manager.autoscaler.decisions import Creation, Decision, Increase, Left, Outcome, Reasons
+from manager.autoscaler.decisions import Creation, Decision, Increase, Left, Outcome, Reasons, Step
+from manager.autoscaler.expander import priority
 from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident
+from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
 from tests.unit.manager.objects import NOW
 
@@ -46,6 +48,24 @@ def test_pods_are_told_what_they_triggered() -> None:
     assert told[2:] == [
         (ObjectRef("v1", "Pod", "a", "team", "uid-a"), "Normal", "TriggeredScaleUp", message),
         (ObjectRef("v1", "Pod", "b", "team"), "Normal", "TriggeredScaleUp", message),
+    ]
+
+
+def test_what_is_wrong_with_priorities_is_told() -> None:
+    wrong = InvalidInput(source=priority.SOURCE, field="priorities", value=None, problem="there is none")
+    told = said(replace(a_round(), unread={priority.SOURCE: wrong}))
+    assert [(name, kind, reason) for name, kind, reason, _ in told] == [
+        (STATUS.name, "Warning", "PriorityConfigMapInvalid")
+    ]
+    assert "there is none" in told[0][3]
+    some = Decision(Outcome.NOT_NEEDED, steps=(Step("priority", ("pool",)),), unmatched=("spare",))
+    assert [(reason, "spare" in message) for _, _, reason, message in said(a_round(decision=some))] == [
+        ("PriorityConfigMapNotMatchedGroup", True)
+    ]
+    none = replace(some, steps=(Step("priority", ("pool", "spare")),), unmatched=("pool", "spare"))
+    assert [reason for _, _, reason, _ in said(a_round(decision=none))] == [
+        *["PriorityConfigMapNotMatchedGroup"] * 2,
+        "PriorityConfigMapNoGroupMatched",
     ]
 
 

@@ -11,6 +11,7 @@ from shared import durations
 from shared.api.core import Pod
 
 NOW = 1_700_000_000.0
+NODES = frozenset({"n"})
 
 
 def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
@@ -57,7 +58,7 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
     ],
 )
 def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingRules, reason: str | None) -> None:
-    found = waiting.sort_out([given], rules, NOW)
+    found = waiting.sort_out([given], rules, NOW, NODES)
     assert found.aside == ({} if reason is None else {"ns/p": reason})
     assert found.pods == ((given,) if reason is None else ())
 
@@ -72,22 +73,29 @@ def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingR
     ],
 )
 def test_a_pod_that_needs_no_node_is_not_spoken_of(given: Pod) -> None:
-    assert waiting.sort_out([given], PendingRules(), NOW) == waiting.Waiting(())
+    assert waiting.sort_out([given], PendingRules(), NOW, NODES) == waiting.Waiting(())
+
+
+def test_a_pod_that_was_nominated_for_a_node_that_is_gone_waits_for_another() -> None:
+    given = pod(status={"nominatedNodeName": "gone"})
+    assert waiting.sort_out([given], PendingRules(), NOW, NODES).pods == (given,)
 
 
 @pytest.mark.parametrize(
-    ("given", "settles"),
+    ("given", "in_seconds"),
     [
-        ([], False),
-        ([pod(age=1)], True),
-        ([pod(age=1), pod("older", age=2)], False),
-        ([pod(age=10, requests={"nvidia.com/gpu": "1"})], True),
-        ([pod(age=10, requests={"nvidia.com/gpu": "1"}), pod("old", age=90)], True),
-        ([pod(age=30, requests={"nvidia.com/gpu": "1"})], False),
+        ([], None),
+        ([pod(age=1)], 1),
+        ([pod(age=1), pod("older", age=2)], None),
+        ([pod(age=1, requests={"nvidia.com/gpu": "1"})], 29),
+        ([pod(age=10, requests={"nvidia.com/gpu": "1"})], 20),
+        ([pod(age=10, requests={"nvidia.com/gpu": "1"}), pod("old", age=90)], 20),
+        ([pod(age=30, requests={"nvidia.com/gpu": "1"})], None),
     ],
 )
-def test_a_round_waits_while_all_pods_are_new(given: list[Pod], settles: bool) -> None:
-    assert waiting.sort_out(given, PendingRules(), NOW).settles is settles
+def test_a_round_waits_while_all_pods_are_new(given: list[Pod], in_seconds: float | None) -> None:
+    settled_at = waiting.sort_out(given, PendingRules(), NOW, NODES).settled_at
+    assert settled_at == (None if in_seconds is None else NOW + in_seconds)
 
 
 def on_node(owner: str = "ReplicaSet", node: str = "leaving", phase: str = "Running", **more: Any) -> Pod:

@@ -150,21 +150,17 @@ class SimulatedProvider:
         digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
         suffix = "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
         try:
-            group = self._made_of(spec, offered, suffix, offered.zones[0])
+            group, *extras = self._made_of(spec, offered, suffix)
             template = fake_nodes.node(f"template-{group.name}", group, self._offer.cloud)
         except InvalidInput as error:
-            raise Refused(NAME, "", f"{spec.machine_type}: {error}") from error
-        return Theoretical(spec, group.name, group.max, template)
+            raise Refused(NAME, "", str(error)) from error
+        return Theoretical(spec, group.name, group.max, template, 1 + len(extras))
 
     def create_group(self, spec: GroupSpec) -> Created:
-        """One in each zone."""
+        """One in each zone that has such machines, or in the one that the spec's labels name."""
         offered = self._autoprovisioning()
         self.theoretical(spec)
-        suffix = self._suffix()
-        made = [
-            self._made_of(spec, offered, suffix if number == 0 else f"{suffix}-{number}", zone)
-            for number, zone in enumerate(offered.zones)
-        ]
+        made = self._made_of(spec, offered, self._suffix())
 
         def step(current: Books) -> Books:
             for group in made:
@@ -244,7 +240,7 @@ class SimulatedProvider:
             raise Unsupported(NAME, "", "the file has no autoprovisioning")
         return found
 
-    def _made_of(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str, zone: str) -> GroupConfig:
+    def _made_of(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str) -> list[GroupConfig]:
         """Raises InvalidInput for what cannot be."""
 
         def refused(field: str, value: object, problem: str) -> InvalidInput:
@@ -252,24 +248,34 @@ class SimulatedProvider:
 
         if spec.machine_type not in self._offer.cloud.offered:
             raise refused("machine_type", spec.machine_type, "not on offer")
+        named = spec.labels.get(gke.LABEL_ZONE)
+        if named is not None and named not in offered.zones:
+            raise refused(gke.LABEL_ZONE, named, f"one of {', '.join(offered.zones)}")
+        zones: Sequence[str] = offered.zones if named is None else (named,)
         gpus = spec.extra_resources.get(NVIDIA_GPU, 0)
         extra = dict(spec.extra_resources)
         if gpus:
             extra[NVIDIA_GPU] = gke.normalized_gpus(gpus)
-            gke.check_gpus(spec.labels.get(LABEL_ACCELERATOR, ""), extra[NVIDIA_GPU], zone, spec.machine_type)
+            zones = gke.zones_with_gpus(
+                spec.labels.get(LABEL_ACCELERATOR, ""), extra[NVIDIA_GPU], zones, spec.machine_type
+            )
         name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if gpus else ()), suffix))
-        if len(name) > MAX_GROUP_NAME:
-            raise refused("name", name, f"longer than {MAX_GROUP_NAME} characters")
-        return GroupConfig(
-            name=name,
-            machine_type=spec.machine_type,
-            max=offered.max,
-            labels=dict(spec.labels),
-            taints=tuple(spec.taints),
-            extra_resources=extra,
-            zone=zone,
-            autoprovisioned=True,
-        )
+        names = [name, *(f"{name}-{number}" for number in range(1, len(zones)))]
+        if len(names[-1]) > MAX_GROUP_NAME:
+            raise refused("name", names[-1], f"longer than {MAX_GROUP_NAME} characters")
+        return [
+            GroupConfig(
+                name=name,
+                machine_type=spec.machine_type,
+                max=offered.max,
+                labels=dict(spec.labels),
+                taints=tuple(spec.taints),
+                extra_resources=extra,
+                zone=zone,
+                autoprovisioned=True,
+            )
+            for name, zone in zip(names, zones, strict=True)
+        ]
 
     def _suffix(self) -> str:
         return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
