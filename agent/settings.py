@@ -6,8 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from shared.api.nodemetric import TrainingInput
-
-LARGEST = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
+from shared.api.predictpolicy import LARGEST
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ Every look is level-based, at the caches as they are now, so a missed, repeated 
 Whoever leads writes; the others decide all the same, and serve what they know.
 """
 
+import enum
 import logging
 import threading
 from collections.abc import Callable
@@ -41,6 +42,15 @@ _IDLE_SECONDS = 0.5
 _SHORTLY_SECONDS = 0.02
 
 
+class _Part(enum.Enum):
+    """What there may be to write of a node."""
+
+    WRITE = enum.auto()
+    STEP = enum.auto()
+    NOTICE = enum.auto()
+    ZONES = enum.auto()
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What would bring a node to its wanted state."""
@@ -58,15 +68,16 @@ class _Plan:
         return None if self.look is None else self.look.zones
 
     @property
-    def urgencies(self) -> list[Urgency]:
-        """Of each part, in the order in which they are done."""
+    def urgencies(self) -> dict[_Part, Urgency]:
+        """Of each part there is, in the order in which they are done."""
+        shrinks = self.write is not None and self.write.shrinks
         parts = (
-            (self.write, Urgency.SHRINK if self.write is not None and self.write.shrinks else Urgency.GROW),
-            (self.step, Urgency.LIFECYCLE),
-            (self.notice, Urgency.LIFECYCLE),
-            (self.zones, Urgency.GROW),
+            (_Part.WRITE, self.write, Urgency.SHRINK if shrinks else Urgency.GROW),
+            (_Part.STEP, self.step, Urgency.LIFECYCLE),
+            (_Part.NOTICE, self.notice, Urgency.LIFECYCLE),
+            (_Part.ZONES, self.zones, Urgency.GROW),
         )
-        return [urgency for part, urgency in parts if part is not None]
+        return {part: urgency for part, there, urgency in parts if there is not None}
 
 
 class Controller:
@@ -100,6 +111,8 @@ class Controller:
         self._decisions = Decisions(caches, settings, clock, reporter, topologies)
         self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
         self._turned_at: dict[str, float] = {}  # by thread
+        self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since it was last looked at
+        self._unkept: dict[str, str] = {}  # by node: what was asked of its NodeMetric, and the server kept nothing of
 
     def run(self, stop: threading.Event) -> None:
         """Looks at nodes until `stop`; for one thread."""
@@ -221,12 +234,13 @@ class Controller:
     def _look(self, name: str) -> None:
         if self._caches.unsynced():
             return  # every name comes again once all is seen
+        self._failed.pop(name, None)
         with self._deciding:
             plan = self._plan(name)
         suppressed = self._why_suppressed(plan)
         if suppressed is not None:
             self._counters.suppressed.labels(suppressed).inc()
-        urgency = min(plan.urgencies, default=None)
+        urgency = min(plan.urgencies.values(), default=None)
         if urgency is None:
             self._queue.forget(name)
         elif self._dry_run:
@@ -247,28 +261,43 @@ class Controller:
         return None
 
     def _act(self, name: str) -> None:
-        """Does the first part of what the node needs, as it is needed now and not when it was queued."""
+        """Does the first part of what the node needs, as it is needed now and not when it was queued.
+
+        A part that fails makes way for the others until the node is looked at again.
+        """
         with self._deciding:
             plan = self._plan(name)
-        if plan.write is not None:
+        failed = self._failed.get(name, frozenset())
+        due = [part for part in plan.urgencies if part not in failed]
+        try:
+            if due:
+                self._do(due[0], plan, name)
+        except Exception:
+            self._failed[name] = failed | {due[0]}
+            raise
+        finally:
+            if rest := [plan.urgencies[part] for part in due[1:]]:
+                self._outbox.put(name, min(rest))
+        if not failed:
+            self._queue.forget(name)
+
+    def _do(self, part: _Part, plan: _Plan, name: str) -> None:
+        if part is _Part.WRITE:
             self._write(plan.look)
         elif self._is_leader():
-            if plan.step is not None:
-                lifecycle.perform(self._client, plan.step)
-                self._counters.node_metric_writes.labels(type(plan.step).__name__.lower()).inc()
-            elif plan.notice is not None:
+            if plan.step is not None and part is _Part.STEP:
+                self._take(plan.step)
+            elif plan.notice is not None and part is _Part.NOTICE:
                 self._say(plan.notice)
-            elif plan.zones is not None:
+            elif plan.zones is not None and part is _Part.ZONES:
                 self._write_zones(name, plan.zones)
-        if rest := plan.urgencies[1:]:
-            self._outbox.put(name, min(rest))
-        self._queue.forget(name)
 
     def _plan(self, name: str) -> _Plan:
         node, report = self._caches.node(name), self._caches.report(name)
         if node is None:
             self._decisions.forget(name)
             self._tracker.forget(name)
+            self._unkept.pop(name, None)
             return _Plan(None if report is None else lifecycle.Delete(name, report.uid))
         look = self._looked(node)
         return _Plan(self._step(name, report, look.strategy), look, self._notice(look))
@@ -292,7 +321,16 @@ class Controller:
             return None
         old = None if report is None else report.spec
         wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old)
-        return lifecycle.plan(name, old, wanted, version="" if report is None else report.resource_version)
+        step = lifecycle.plan(name, old, wanted, version="" if report is None else report.resource_version)
+        return None if isinstance(step, lifecycle.Update) and step.asked == self._unkept.get(name) else step
+
+    def _take(self, step: lifecycle.Step) -> None:
+        """Takes a step of the NodeMetric's life, and remembers one that came to nothing."""
+        did_something = lifecycle.perform(self._client, step)
+        self._counters.node_metric_writes.labels(type(step).__name__.lower()).inc()
+        if isinstance(step, lifecycle.Update) and not did_something:
+            logger.info("the schema of NodeMetrics lacks what was asked: %s", step.asked, extra={"node": step.name})
+            self._unkept[step.name] = step.asked
 
     def _write(self, look: Look | None) -> None:
         """Patches the Node; on a conflict decides again on the Node as it is now. A node that is gone is no error."""

@@ -10,7 +10,7 @@ from manager.configuration import Configuration
 from manager.eviction.tracker import Tracked
 from manager.noderesource import damping, explain, situation, topology, writing
 from manager.noderesource.batch import Above
-from manager.noderesource.buffer import Learner
+from manager.noderesource.buffer import NOTHING_LEARNED, Learner
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Decision, Known, Offer
 from manager.noderesource.report import Report
@@ -156,6 +156,8 @@ class Decisions:
         if memory is None:
             memory = self._memories[name] = Memory()
         strategy, decision = self._decided(node, memory, now)
+        if _inherits(memory, node, decision):
+            strategy, decision = self._decided(node, memory, now)
         in_effect = strategy.strategy if strategy else DEFAULTS
         self._remember(memory, decision, in_effect, monotonic)
         last = None if memory.last_write is None else memory.last_write.monotonic
@@ -262,6 +264,17 @@ class Decisions:
         mid = decision.offers.get(Tier.MID)
         if mid is not None:
             _learn(memory, mid, decision)
+
+
+def _inherits(memory: Memory, node: Node, decision: Decision) -> bool:
+    """Whether the first report shows that another process held Mid back, as this one then does until it has learned."""
+    if memory.learned_from is not None or memory.last_write is not None:
+        return False
+    mid, shown = decision.offers.get(Tier.MID), writing.on_offer(node, Tier.MID)
+    if mid is None or mid.resources is None or shown is None:
+        return False
+    memory.learner.inherit(mid.resources.plus(mid.held_back), shown)
+    return memory.learner.learned != NOTHING_LEARNED
 
 
 def _learn(memory: Memory, mid: Offer, decision: Decision) -> None:

@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, NamedTuple
@@ -63,8 +63,9 @@ class Dispensability(NamedTuple):
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
-    """One pod. `requests` are native; `held` is what it requests of its own tier, Mid or Batch.
+    """One pod. `requests` are native; `held` is what it requests of `held_tier`, of which it has requested something.
 
+    A pod of any class may request what belongs to a tier; one that requests of both counts with that of its class.
     `limits` are of what its class asks for: of its tier's resources if it has one, else native.
     Only an `active` pod holds what it requests: one that is neither finished nor failed. Instants are Unix seconds.
     `numa_nodes` are those it is bound to, none when it may run on all. `dispensability` is of pods with something held.
@@ -79,6 +80,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     priority: int
     requests: Resources = NOTHING
     held: Resources = NOTHING
+    held_tier: Tier | None = None
     scheduled_at: float | None = None
     numa_nodes: tuple[int, ...] = ()
     limits: Resources = NOTHING
@@ -114,7 +116,7 @@ def record(pod: Pod) -> PodRecord:
         priority_class, qos, asked = pods.raw_priority_class(pod), QoS.NONE, {}
     tier = _TIER_OF.get(priority_class)
     cpu, memory = ("", "") if tier is None else names.TIER_RESOURCES[tier]
-    held, limited = _amount(asked.get(cpu, 0), asked.get(memory, 0)), _limited(pod)
+    (held_tier, held), limited = _held(asked, tier), _limited(pod)
     return PodRecord(
         key=meta.key,
         uid=meta.uid,
@@ -125,6 +127,7 @@ def record(pod: Pod) -> PodRecord:
         priority=pod.spec.priority or 0,
         requests=_amount(asked.get(names.CPU, 0), asked.get(names.MEMORY, 0)),
         held=held,
+        held_tier=held_tier,
         scheduled_at=_true_since(pod, "PodScheduled"),
         numa_nodes=_numa_nodes(pod),
         limits=_amount(limited.get(cpu or names.CPU, 0), limited.get(memory or names.MEMORY, 0)),
@@ -132,6 +135,15 @@ def record(pod: Pod) -> PodRecord:
         estimation=_estimation(pod),
         dispensability=None if held == NOTHING else _dispensability(pod),
     )
+
+
+def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources]:
+    """Whose resources are requested, by their names, and how much of them; the tier of the pod's class goes first."""
+    for tier in Tier if own is None else (own, *Tier):
+        cpu, memory = names.TIER_RESOURCES[tier]
+        if asked.get(cpu) or asked.get(memory):
+            return tier, _amount(asked.get(cpu, 0), asked.get(memory, 0))
+    return None, NOTHING
 
 
 @lru_cache(maxsize=4096)

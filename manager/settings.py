@@ -21,12 +21,14 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
     ] = ""
 
     check_interval_seconds: Annotated[
-        float, Meta(ge=0.1, description="between two looks for NodeMetrics that have turned stale")
+        float, Meta(ge=0.1, le=3600, description="between two looks for NodeMetrics that have turned stale")
     ] = 5.0
-    writes_per_second: Annotated[float, Meta(gt=0, description="writes to the cluster, on average at most")] = 50.0
-    write_burst: Annotated[int, Meta(ge=1, description="writes to the cluster, at once at most")] = 100
+    writes_per_second: Annotated[
+        float, Meta(gt=0, le=100_000, description="writes to the cluster, on average at most")
+    ] = 50.0
+    write_burst: Annotated[int, Meta(ge=1, le=100_000, description="writes to the cluster, at once at most")] = 100
     evictions_per_minute: Annotated[
-        float, Meta(gt=0, description="pods evicted for want of their resource, at most and evenly spread")
+        float, Meta(gt=0, le=100_000, description="pods evicted for want of their resource, at most and evenly spread")
     ] = 30.0
     offers: Annotated[
         str,
@@ -45,9 +47,13 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
 
     leader_elect: Annotated[bool, Meta(description="let only the holder of a Lease write")] = True
     identity: Annotated[str, Meta(description="name of this candidate; empty: host name and a random part")] = ""
-    lease_duration_seconds: Annotated[int, Meta(ge=1, description="how long others honour a lease")] = 15
-    renew_deadline_seconds: Annotated[float, Meta(gt=0, description="when a leader that cannot renew gives up")] = 10.0
-    retry_period_seconds: Annotated[float, Meta(gt=0, description="between two tries to get or renew the lease")] = 2.0
+    lease_duration_seconds: Annotated[int, Meta(ge=1, le=86_400, description="how long others honour a lease")] = 15
+    renew_deadline_seconds: Annotated[
+        float, Meta(gt=0, le=86_400, description="when a leader that cannot renew gives up")
+    ] = 10.0
+    retry_period_seconds: Annotated[
+        float, Meta(gt=0, le=86_400, description="between two tries to get or renew the lease")
+    ] = 2.0
 
     webhook_listen: Annotated[str, Meta(description="address of the admission webhook; empty: there is none")] = ""
     webhook_certificates: Annotated[

@@ -1,7 +1,5 @@
 """The prediction policy in force: the agent's settings, overridden field by field by the NodeMetric's spec."""
 
-import math
-
 import msgspec
 import numpy as np
 
@@ -9,7 +7,8 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.predict_server import plugins
 from agent.predict_server.models import Parameters
 from agent.predict_server.percentile import DEFAULT_MARGIN_PERCENT
-from agent.settings import LARGEST, AgentSettings
+from agent.settings import AgentSettings
+from shared.api import predictpolicy
 from shared.api.nodemetric import PredictPolicy, TrainingInput
 from shared.errors import InvalidInput
 from shared.explanation import Term
@@ -86,21 +85,14 @@ def overridden(base: Policy, raw: object) -> Policy:
     wire = _decoded(raw)
     if wire.predictor is not None:
         plugins.members(wire.predictor, source=SOURCE)
-    if wire.reclaim_ratio_percent is not None and wire.reclaim_ratio_percent > 100:
-        raise InvalidInput(
-            source=SOURCE,
-            field="reclaimRatioPercent",
-            value=wire.reclaim_ratio_percent,
-            problem="more than was requested (100) cannot be reclaimed",
-        )
     changes = {
         "predictor": wire.predictor,
-        "sigma_cpu": _number("sigmaCPU", wire.sigma_cpu),
-        "sigma_memory": _number("sigmaMemory", wire.sigma_memory),
-        "cpu_percentile": _number("cpuPercentile", wire.cpu_percentile, most=100),
-        "memory_percentile": _number("memoryPercentile", wire.memory_percentile, most=100),
+        "sigma_cpu": _number(wire.sigma_cpu),
+        "sigma_memory": _number(wire.sigma_memory),
+        "cpu_percentile": _number(wire.cpu_percentile),
+        "memory_percentile": _number(wire.memory_percentile),
         "safety_margin_percent": wire.safety_margin_percent,
-        "borg_ratio": _number("borgRatio", wire.borg_ratio, least=1),
+        "borg_ratio": _number(wire.borg_ratio),
         "training_input": wire.training_input,
         "warm_up_samples": wire.warm_up_samples,
         "cold_start_seconds": wire.cold_start_period_seconds,
@@ -120,21 +112,10 @@ def _decoded(raw: object) -> PredictPolicy:
         field = path.strip(".`") or "predictPolicy"
         value = raw.get(field) if isinstance(raw, dict) else raw
         raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem) from error
-    for name, number in msgspec.to_builtins(wire).items():
-        if isinstance(number, int) and number > LARGEST:
-            raise InvalidInput(source=SOURCE, field=name, value=number, problem=f"must be at most {LARGEST}")
+    for field, value, problem in predictpolicy.violations(wire):
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
     return wire
 
 
-def _number(field: str, value: str | int | None, *, least: float = 0, most: float = LARGEST) -> float | None:
-    """A number may be written "2.5", as custom resources carry no floats."""
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        problem = f"expected a number from {least:g} to {most:.10g}"
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
-    return number
+def _number(value: str | int | None) -> float | None:
+    return None if value is None else predictpolicy.number(value)

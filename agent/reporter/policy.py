@@ -7,9 +7,10 @@ import msgspec
 
 from agent.metric_cache.series import Metric
 from agent.reporter.schedule import Intervals
-from agent.settings import LARGEST, AgentSettings
+from agent.settings import AgentSettings
 from shared import durations
 from shared.api.nodemetric import MetricCollectPolicy
+from shared.api.predictpolicy import LARGEST
 from shared.errors import InvalidInput
 
 DEFAULT_AGGREGATE_SECONDS = 300

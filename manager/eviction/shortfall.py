@@ -15,12 +15,10 @@ from manager.noderesource.report import ReportedUsage
 from manager.noderesource.writing import SAFETY_TOLERANCE
 from manager.pods import Dispensability, PodRecord
 from shared import explanation
-from shared.names import PriorityClass, Tier
+from shared.names import Tier
 from shared.quantity import Resources
 
 NOTHING = Resources()
-
-_CLASSES = {Tier.MID: PriorityClass.MID, Tier.BATCH: PriorityClass.BATCH}
 
 _NONE_SHORT: Mapping[Tier, "Shortfall"] = {}
 _NO_USAGE: Mapping[str, ReportedUsage] = {}
@@ -75,8 +73,7 @@ def find(
         return _NONE_SHORT
     found = {}
     for tier, offer in decision.offers.items():
-        of_tier = _CLASSES[tier]
-        held_by = [pod for pod in holding if pod.priority_class is of_tier]
+        held_by = [pod for pod in holding if pod.held_tier is tier]
         if held_by and (shortfall := _of(offer, held_by, _usages(decision), spared)) is not None:
             found[tier] = shortfall
     return found

@@ -3,8 +3,11 @@
 NodeMetrics have no owner, so that those of another manager can be adopted; all races end in the wanted state.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from manager.nodemetric import spec
 from shared import names
@@ -23,8 +26,21 @@ class Create:
 
 @dataclass(frozen=True)
 class Update:
+    """What is to become of the spec, if the NodeMetric is still at that resourceVersion."""
+
     name: str
-    patch: dict[str, object]
+    spec: dict[str, object]
+    version: str
+
+    @property
+    def patch(self) -> dict[str, object]:
+        """A merge patch."""
+        return {"metadata": {"resourceVersion": self.version}, "spec": self.spec}
+
+    @property
+    def asked(self) -> str:
+        """What is asked for; one text for all NodeMetrics of which the same is asked."""
+        return sys.intern(msgspec.json.encode(self.spec, order="deterministic").decode())
 
 
 @dataclass(frozen=True)
@@ -47,22 +63,25 @@ def plan(name: str, old: NodeMetricSpec | None, wanted: NodeMetricSpec, *, versi
     if old == wanted:
         return None
     patch = spec.merge_patch(old, wanted)
-    return Update(name, {"metadata": {"resourceVersion": version}, "spec": patch}) if patch else None
+    return Update(name, patch, version) if patch else None
 
 
-def perform(client: Client, step: Step) -> None:
-    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable."""
+def perform(client: Client, step: Step) -> bool:
+    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable.
+
+    Whether it did anything: a server whose schema lacks the fields of an update takes it, and keeps nothing of it.
+    """
     try:
         match step:
             case Create():
                 client.create(NODEMETRICS, manifest(step))
             case Update():
-                client.patch(NODEMETRICS, step.name, step.patch)
+                return client.patch(NODEMETRICS, step.name, step.patch).resource_version != step.version
             case Delete():
                 client.delete(NODEMETRICS, step.name, uid=step.uid)
     except (AlreadyExists, NotFound, Conflict):
-        # The watch will bring what is there now, and with it the next step.
-        return
+        pass  # the watch will bring what is there now, and with it the next step
+    return True
 
 
 def manifest(step: Create) -> dict[str, object]:

@@ -34,7 +34,7 @@ DEGRADED_REASONS = {
     Tier.MID: "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource",
     Tier.BATCH: "degrade node resource because of abnormal nodeMetric, reason: degradedByBatchResource",
 }
-CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be behind the API server's; no machine is replaced within it
+CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be ahead, or behind; no machine is replaced within it
 
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
 
@@ -170,14 +170,14 @@ def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
 def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) -> str | None:
     """Why a NodeMetric of that age says nothing; None while it does. Exactly `degrade_seconds` old it still does.
 
-    A time further ahead than the same limit comes from a clock, or an agent, not to be trusted.
+    A time further ahead than clocks differ comes from a clock, or an agent, not to be trusted.
     """
     if update_time is None:
         return "no NodeMetric has been reported"
     age = now - update_time
     if age > degrade_seconds:
         return f"the NodeMetric is {age:.0f} s old, the limit is {degrade_seconds} s"
-    if -age > degrade_seconds:
+    if -age > CLOCK_SKEW_SECONDS:
         return f"the NodeMetric is dated {-age:.0f} s into the future"
     return None
 

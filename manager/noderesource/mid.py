@@ -21,6 +21,7 @@ from shared.names import PriorityClass
 STATIC = "static"
 RECLAIMABLE = "reclaimable"
 REQUESTED = "prod_requested"
+ALLOCATABLE = "allocatable"
 PEAK = "prod_peak"
 BUFFER = "buffer"
 STATIC_RESERVED = "static_reserved"
@@ -169,7 +170,10 @@ def _along(axis: _Axis, strategy: ColocationStrategy, situation: Situation, held
 
 
 def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
-    """min(Reclaimable, NodeAllocatable * threshold), and with `mixed` + max(NodeAllocatable - Allocated[Prod], 0)."""
+    """min(Reclaimable, NodeAllocatable * threshold), and with `mixed` + max(NodeAllocatable - Allocated[Prod], 0).
+
+    Together they are never more than NodeAllocatable, which a report of requests that are gone since would have it.
+    """
     axis, allocatable, requested = of.axis, of.allocatable, of.prod_requested
     cap = percent(allocatable, of.threshold_percent)
     offered = max(0, min(of.reclaimable, cap))
@@ -178,7 +182,7 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
         Term(REQUESTED, requested, axis.unit, _PODS),
         *_peak(of),
         Term(RECLAIMABLE, of.reclaimable, axis.unit, _RECLAIMABLE, of.report.updated),
-        Term("allocatable", allocatable, axis.unit, _ALLOCATABLE),
+        Term(ALLOCATABLE, allocatable, axis.unit, _ALLOCATABLE),
         Term("threshold", of.threshold_percent, "percent", axis.threshold_key),
         Term("cap", cap, axis.unit, "allocatable x threshold"),
     ]
@@ -187,6 +191,8 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
         terms.append(Term("unallocated", unallocated, axis.unit, "allocatable - prod_requested"))
         offered += unallocated
         bound += " + unallocated"
+        if offered > allocatable:
+            offered, bound = max(0, allocatable), ALLOCATABLE
     return _buffered(of, terms, bound, offered)
 
 

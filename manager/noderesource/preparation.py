@@ -6,7 +6,7 @@ An annotation of the Node that means nothing is as if it were not there, and is 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from manager.noderesource import amplification, third_party
+from manager.noderesource import amplification, situation, third_party
 from shared import names
 from shared.api.core import Node
 from shared.errors import InvalidInput
@@ -18,6 +18,13 @@ ORIGIN = "before_third_party"
 THIRD_PARTY = "third_party"
 
 _HEEDED = frozenset({names.ANNOTATION_CPU_NORMALIZATION_RATIO, names.ANNOTATION_THIRD_PARTY_ALLOCATIONS})
+
+_READ = (
+    situation.reservation,
+    amplification.raw_allocatable,
+    amplification.cpu_normalization_ratio,
+    third_party.allocated,
+)
 
 T = TypeVar("T")
 
@@ -52,12 +59,12 @@ def origin(prepared: Explanation) -> Resources:
 
 
 def problems(node: Node) -> tuple[InvalidInput, ...]:
-    """What is wrong with the annotations that say how a node's resources are reckoned and shared."""
+    """What is wrong with the annotations that say how a node's resources are reserved, reckoned and shared."""
     return tuple(_problems(node))
 
 
 def _problems(node: Node) -> Iterator[InvalidInput]:
-    for read in (amplification.raw_allocatable, amplification.cpu_normalization_ratio, third_party.allocated):
+    for read in _READ:
         try:
             read(node)
         except InvalidInput as problem:

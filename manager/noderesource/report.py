@@ -53,10 +53,10 @@ _UNUSED = CpuAndMemory()
 class Report(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
 
-    `pods` are by "namespace/name", `host_applications` by name. `peak` is of prod, `node_peak` of all that runs, and
-    `confidence_percent` what their model has learned of what it has to. `aggregated` are the node's aggregated usages
-    as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds, and
-    the rest is as if never said.
+    `pods` are by "namespace/name"; several `host_applications` may bear one name. `peak` is of prod, `node_peak` of
+    all that runs, and `confidence_percent` what their model has learned of what it has to. `aggregated` are the node's
+    aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds, and the
+    rest is as if never said.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True):
     updated: str | None = None
     usage: Resources | None = None
     system_usage: Resources = NOTHING
-    host_applications: Mapping[str, ReportedUsage] = _NONE
+    host_applications: tuple[ReportedUsage, ...] = ()
     pods: Mapping[str, ReportedUsage] = _NONE
     peak: Resources | None = None
     reclaimable: Resources | None = None
@@ -129,13 +129,13 @@ def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
     }
 
 
-def _host_applications(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
+def _host_applications(metric: NodeMetric, source: str) -> tuple[ReportedUsage, ...]:
     listed = metric.status.host_application_metric
     if not listed:
-        return _NONE
+        return ()
     _require_few(len(listed), source, "status.hostApplicationMetric")
     field = "status.hostApplicationMetric[%s].usage"
-    return {one.name: ReportedUsage(one.priority, *_amounts(one.usage, source, field, one.name)) for one in listed}
+    return tuple(ReportedUsage(one.priority, *_amounts(one.usage, source, field, one.name)) for one in listed)
 
 
 def _require_few(count: int, source: str, field: str) -> None:

@@ -1,11 +1,12 @@
 """What the cluster says of one node, checked and in integers: the input of every formula."""
 
+import re
 from collections.abc import Container
 from typing import Annotated
 
 import msgspec
 
-from manager.noderesource import amplification
+from manager.noderesource import amplification, annotations
 from manager.noderesource.report import Report
 from manager.pods import Requested
 from shared import durations, names, quantity
@@ -15,6 +16,8 @@ from shared.errors import InvalidInput
 from shared.quantity import Resources
 
 NOTHING = Resources()
+
+_CPU_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -42,7 +45,7 @@ class Situation(NodeFacts, frozen=True, kw_only=True):
         if self.report is None:
             return NOTHING
         used = self.report.system_usage
-        for application in self.report.host_applications.values():
+        for application in self.report.host_applications:
             if application.priority_class in host_applications:
                 used = used.plus(application.usage)
         return used
@@ -58,7 +61,7 @@ def facts(node: Node) -> NodeFacts:
     """Raises InvalidInput naming object, field and value of what the Node says wrongly."""
     capacity = _amount(node, "capacity", node.status.capacity)
     allocatable = _raw(node) or _amount(node, "allocatable", node.status.allocatable)
-    reserved = capacity.minus(allocatable).floored().most(_annotated_reservation(node))
+    reserved = capacity.minus(allocatable).floored().most(_reservation_or_none(node))
     return NodeFacts(node.metadata.name, capacity, allocatable, reserved, _created_at(node))
 
 
@@ -88,25 +91,32 @@ def reserved_cpu_count(cpu_set: str) -> int:
     cpus: set[int] = set()
     for part in cpu_set.split(","):
         first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if not 0 <= low <= high < 1 << 16:
+        if not _CPU_RANGE.fullmatch(part) or not (low := int(first)) <= (high := int(last or first)) < 1 << 16:
             raise ValueError(f"not a range of cpus: {part!r}")
         cpus.update(range(low, high + 1))
     return len(cpus)
 
 
-def _annotated_reservation(node: Node) -> Resources:
-    """The reservation annotation, in which a set of cpus outranks an amount; one that means nothing is none."""
+def reservation(node: Node) -> Resources:
+    """What the reservation annotation says, in which a set of cpus outranks an amount. Raises InvalidInput."""
     text = node.metadata.annotation(names.ANNOTATION_NODE_RESERVATION)
     if not text:
         return NOTHING
     try:
-        reservation = msgspec.json.decode(text, type=_Reservation)
-        amount = Resources.parse(reservation.resources or {})
-        if reservation.reserved_cpus:
-            return amount._replace(cpu_milli=quantity.MILLI_PER_CORE * reserved_cpu_count(reservation.reserved_cpus))
+        said = msgspec.json.decode(text, type=_Reservation)
+        amount = Resources.parse(said.resources or {})
+        if said.reserved_cpus:
+            return amount._replace(cpu_milli=quantity.MILLI_PER_CORE * reserved_cpu_count(said.reserved_cpus))
         return amount
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        raise annotations.refused(node, names.ANNOTATION_NODE_RESERVATION, text, str(error)) from error
+
+
+def _reservation_or_none(node: Node) -> Resources:
+    """An annotation that means nothing reserves nothing."""
+    try:
+        return reservation(node)
+    except InvalidInput:
         return NOTHING
 
 

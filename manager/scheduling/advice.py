@@ -120,7 +120,8 @@ class Advisor:
             load = None if report is None else loadaware.load(node, report, pods, self.args)
         except QuantityError:
             return None
-        view = self._views[name] = NodeView(node, report, pods, bound.held(pods), load)
+        held = view.held if view is not None and view.pods is pods else bound.held(pods)
+        view = self._views[name] = NodeView(node, report, pods, held, load)
         if len(self._views) > self._sweep_at:
             self._sweep()
         return view

@@ -13,12 +13,11 @@ from manager.pods import PodRecord
 from shared import explanation, names
 from shared.api import pods
 from shared.api.core import Pod
-from shared.names import PriorityClass, Tier
+from shared.names import Tier
 from shared.quantity import Resources
 
 NOTHING = Resources()
 
-_TIER_OF = {PriorityClass.MID: Tier.MID, PriorityClass.BATCH: Tier.BATCH}
 _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 
@@ -63,9 +62,8 @@ def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
     """What the node's pods hold of each tier."""
     sums = dict.fromkeys(Tier, NOTHING)
     for pod in running:
-        if pod.held != NOTHING and pod.active:
-            tier = _TIER_OF[pod.priority_class]
-            sums[tier] = sums[tier].plus(pod.held)
+        if pod.held_tier is not None and pod.active:
+            sums[pod.held_tier] = sums[pod.held_tier].plus(pod.held)
     return sums
 
 

@@ -281,9 +281,9 @@ def _delta(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> 
     since = -math.inf if measured.forced else measured.since
     for pod in pods:
         of_pod = reported.get(pod.key)
-        used = NOTHING if of_pod is None else of_pod.usage
-        if used != NOTHING and (pod.scheduled_at or 0.0) <= since:
+        if of_pod is not None and (of_pod.cpu_milli or of_pod.memory_bytes) and (pod.scheduled_at or 0.0) <= since:
             continue  # as most pods are: `tells`, without a call for each of them
+        used = NOTHING if of_pod is None else of_pod.usage
         if pod.active and not measured.tells(pod, used, args):
             expected = estimate.estimate(pod, args)
             cpu += max(0, expected[0] - used[0])

@@ -7,6 +7,7 @@ complete, its defaults being Koordinator's.
 
 import enum
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -14,8 +15,10 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from shared import durations, names
+from shared.api import predictpolicy
 from shared.api.meta import Wire, prepared
 from shared.api.nodemetric import Percent, PredictPolicy
+from shared.api.predictpolicy import LARGEST
 from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
 from shared.names import Tier
@@ -25,8 +28,6 @@ T = TypeVar("T")
 
 NODE_CONFIGS = "nodeConfigs"
 AUTO_EVICTION_SECONDS = 300
-
-_INT32_MAX = 2**31 - 1  # no field means anything beyond, and no sum of such values overflows
 
 
 class MidFormula(enum.StrEnum):
@@ -76,7 +77,7 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
     mid_static_cpu_reserved_percent: int = msgspec.field(default=0, name="midStaticCPUReservedPercent")
     mid_static_memory_reserved_percent: int = 0
     mid_buffer: Literal["auto", "off"] | Percent = "auto"
-    eviction_after_seconds: Literal["auto", "off"] | Annotated[int, msgspec.Meta(ge=1, le=_INT32_MAX)] = "auto"
+    eviction_after_seconds: Literal["auto", "off"] | Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = "auto"
     batch_cpu_threshold_percent: int | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
     batch_memory_threshold_percent: int | None = None
     node_predict_policy: NodePredictPolicy | None = None
@@ -149,7 +150,7 @@ class NodeStrategy:
 @dataclass(frozen=True)
 class _Bound:
     low: int
-    high: int = _INT32_MAX
+    high: int = LARGEST
     open: bool = False
 
     def broken_by(self, value: float) -> str | None:
@@ -180,6 +181,8 @@ _BOUNDS = {
 _MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ColocationStrategy))
 _WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
+
+_RATIO = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # Go reads no other, hexadecimal ones apart
 
 # A label's ratio replaces this field.
 _RATIO_LABELS = {
@@ -249,6 +252,9 @@ def violations(checked: ColocationStrategy, *, source: str, field: str = "") -> 
     for text in checked.metric_aggregate_policy.durations:
         if not _is_positive_duration(text):
             yield problem("metric_aggregate_policy", text, "durations: not a positive duration such as '5m'")
+    for violation in predictpolicy.violations(checked.node_predict_policy or PredictPolicy()):
+        at = _path(field, _WIRE_NAMES["node_predict_policy"], violation.field)
+        yield InvalidInput(source=source, field=at, value=violation.value, problem=violation.problem)
     if checked.eviction_after_seconds == "off" and checked.formula is MidFormula.SEED_MIXED:
         text = "midFormula seed-mixed lends what is not requested yet, so its pods must be evictable when it is"
         yield problem("eviction_after_seconds", checked.eviction_after_seconds, text)
@@ -285,11 +291,8 @@ def _percents(ratios: Json, *, name: str, problems: list[InvalidInput]) -> dict[
     """The percentages that labels name, by label."""
     percents: dict[str, int] = {}
     for label, text in ratios.items():
-        try:
-            ratio = float(str(text))
-        except ValueError:
-            ratio = math.nan
-        if 0 <= ratio <= _INT32_MAX / 100:
+        ratio = float(str(text)) if _RATIO.fullmatch(str(text)) else math.nan
+        if 0 <= ratio <= LARGEST / 100:
             percents[label] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
         else:
             problem = "expected a ratio such as 0.6; the label is ignored"

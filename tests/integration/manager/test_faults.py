@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared import durations
+from shared import durations, names
+from shared.api.colocation import MidFormula
 from shared.clock import ManualClock
-from shared.kube.resources import NODEMETRICS, NODES
+from shared.kube.resources import NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
 from tests.integration.manager.process import ManagerProcess
@@ -171,6 +172,12 @@ def pods_using(cpu: str, memory: str, count: int = 1) -> list[dict[str, object]]
     ]
 
 
+def a_pod(name: str, *, on: str, asks: dict[str, str]) -> dict[str, object]:
+    container = {"name": "c", "image": "i", "resources": {"requests": asks, "limits": asks}}
+    meta, spec = {"name": name}, {"nodeName": on, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
 HOSTILE: dict[str, Callable[[float], dict[str, object]]] = {
     "more than all": lambda now: {
         "updateTime": durations.timestamp(now),
@@ -202,23 +209,29 @@ HOSTILE: dict[str, Callable[[float], dict[str, object]]] = {
 }
 
 
+@pytest.mark.parametrize("formula", MidFormula)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_report_offers_nothing_that_is_not_there_and_costs_nobody_else(
-    cluster: Cluster, start_manager: StartManager, what: str
+    cluster: Cluster, start_manager: StartManager, what: str, formula: MidFormula
 ) -> None:
     clock = ManualClock(float(int(time.time())))
-    cluster.configure(midCPUThresholdPercent=100, midMemoryThresholdPercent=100)
+    cluster.configure(midFormula=formula, midCPUThresholdPercent=100, midMemoryThresholdPercent=100)
     manager = start_manager(clock)
-    for name in ("hostile", "honest"):
+    usage = {"status": {"nodeMetric": {"nodeUsage": resources("1", "1Gi")}}}
+    for name, requested in (("hostile", "3"), ("honest", "4")):
         cluster.add_node(name)
         cluster.wait_for_metric(name)
+        cluster.client.create(PODS, a_pod(name, on=name, asks={"cpu": requested, "memory": "8Gi"}), cluster.namespace)
+        cluster.client.patch(NODEMETRICS, name, usage, subresource="status")
         cluster.report(name, at=clock.now())
-    eventually(lambda: (cluster.mid("hostile"), cluster.mid("honest")) == (OFFERED, OFFERED))
+    unallocated = Resources(1000 if formula is MidFormula.SEED_MIXED else 0)
+    before = OFFERED.plus(unallocated)
+    eventually(lambda: (cluster.mid("hostile"), cluster.mid("honest")) == (before, OFFERED))
     cluster.client.patch(NODEMETRICS, "hostile", {"status": HOSTILE[what](clock.now())}, subresource="status")
     cluster.report("honest", at=clock.now(), cpu="500m")
     eventually(lambda: cluster.mid("honest") == Resources(500, GIB))
     # The worker has come to the hostile one before: it was told of it before. The write may take a moment longer.
-    eventually(lambda: cluster.mid("hostile") != OFFERED)
+    eventually(lambda: cluster.mid("hostile") != before)
     offered = cluster.mid("hostile")
     assert offered is None or Resources() <= offered.least(WHOLE_NODE) == offered
     if what != "more than all":
@@ -229,6 +242,33 @@ def test_a_hostile_report_offers_nothing_that_is_not_there_and_costs_nobody_else
     clock.advance(60 * 60)
     eventually(lambda: cluster.mid("hostile") is None)
     assert not counted(manager, "failures_total")
+
+
+def test_a_node_metric_that_cannot_be_written_keeps_nothing_else_of_the_node_waiting(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure(midBuffer="off")
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    holder = a_pod("mid", on="n1", asks={names.MID_CPU: "1400", names.MID_MEMORY: "1Mi"})
+    cluster.client.create(PODS, holder, cluster.namespace)
+    server.fault(rule("status", "nodemetrics/n1[?]", method="PATCH", status=403, times=0))
+    cluster.configure(midBuffer="off", nodePredictPolicy={"predictor": "n-sigma-v1"})
+    eventually(lambda: counted(manager, 'failures_total{error="Forbidden"}') >= 1)
+    cluster.report("n1", at=time.time(), cpu="300m")
+
+    def is_short() -> bool:
+        conditions = cluster.client.get(NODES, "n1")["status"].get("conditions", [])
+        return any(each["type"] == names.CONDITION_MID_SHORTFALL and each["status"] == "True" for each in conditions)
+
+    eventually(is_short)
+    assert cluster.mid("n1") == Resources(300, GIB)
+    server.fault()
+    cluster.report("n1", at=time.time(), cpu="400m")
+    eventually(
+        lambda: cluster.client.get(NODEMETRICS, "n1")["spec"].get("predictPolicy") == {"predictor": "n-sigma-v1"}
+    )
 
 
 def test_a_report_about_a_node_that_is_not_there_is_taken_away(cluster: Cluster, start_manager: StartManager) -> None:

@@ -1,19 +1,23 @@
 """The manager does its job on a real API server, and bad input or another writer costs nothing but itself."""
 
+import copy
 import json
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from shared import names
 from shared.clock import ManualClock
 from shared.kube.errors import Invalid
-from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS, Resource
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 GIB = 1 << 30
 OFFERED = Resources(1500, GIB)
 
@@ -126,6 +130,93 @@ def test_a_broken_configuration_leaves_the_last_good_one_and_is_reported(
     assert counted(manager, "config_last_reload_success") == 1
 
 
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({"sigmaCPU": "abc"}, "sigmaCPU"),
+        ({"cpuPercentile": "700"}, "cpuPercentile"),
+        ({"reclaimRatioPercent": 100_000}, "reclaimRatioPercent"),
+        ({"predictor": "nonsense shape"}, "predictor"),
+    ],
+)
+def test_a_predict_policy_that_no_node_metric_could_carry_is_refused_where_it_stands(
+    cluster: Cluster, start_manager: StartManager, policy: dict[str, object], field: str
+) -> None:
+    cluster.configure(nodePredictPolicy={"predictor": "n-sigma-v1"})
+    manager = start_manager()
+    cluster.add_node("n1")
+    cluster.wait_for_metric("n1")
+    cluster.configure(nodePredictPolicy=policy)
+    (event,) = eventually(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
+    assert f"nodePredictPolicy.{field}" in event["message"]
+    assert event["involvedObject"]["kind"] == "ConfigMap"
+    assert counted(manager, "config_last_reload_success") == 0
+    cluster.add_node("n2")
+    cluster.wait_for_metric("n2")
+    for name in ("n1", "n2"):
+        assert cluster.client.get(NODEMETRICS, name)["spec"]["predictPolicy"] == {"predictor": "n-sigma-v1"}
+    assert not counted(manager, 'failures_total{error="Invalid"}')
+
+
+def test_a_static_share_beyond_the_whole_node_is_delivered(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure(midFormula="upstream", midReclaimMode="static", midStaticMemoryReservedPercent=120)
+    start_manager()
+    cluster.add_reporting_node("n1", at=time.time(), labels={names.LABEL_MID_STATIC_CPU_RESERVED_RATIO: "1.5"})
+    policy = cluster.client.get(NODEMETRICS, "n1")["spec"]["midPolicy"]
+    assert (policy["midStaticCPUReservedPercent"], policy["midStaticMemoryReservedPercent"]) == (150, 120)
+    eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
+
+
+@pytest.fixture
+def upstreams_schema(cluster: Cluster) -> Iterator[None]:
+    """NodeMetrics as Koordinator's own schema has them, which keeps nothing of what is added to the spec."""
+    name = f"{NODEMETRICS.plural}.{NODEMETRICS.group}"
+    ours = cluster.client.get(CRDS, name)
+
+    def install(versions: list[dict[str, Any]]) -> None:
+        current = cluster.client.get(CRDS, name)
+        cluster.client.replace(CRDS, name, {**current, "spec": {**current["spec"], "versions": versions}})
+
+    pruned = copy.deepcopy(ours["spec"]["versions"])
+    for version in pruned:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        del spec["midPolicy"], spec["predictPolicy"]
+    probe = {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": {"name": "probe"}}
+
+    def keeps() -> bool:
+        cluster.client.create(NODEMETRICS, {**probe, "spec": {"midPolicy": {"midBuffer": "off"}}})
+        kept = "midPolicy" in cluster.client.get(NODEMETRICS, "probe").get("spec", {})
+        cluster.client.delete(NODEMETRICS, "probe")
+        return kept
+
+    install(pruned)
+    eventually(lambda: not keeps())
+    yield
+    install(ours["spec"]["versions"])
+    eventually(keeps)
+
+
+@pytest.mark.usefixtures("upstreams_schema")
+def test_what_a_server_keeps_nothing_of_is_asked_for_once(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure(midBuffer="off")
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+
+    def updates_after(cpu: int) -> float:
+        """How many updates there were when all that a report led to has been done."""
+        cluster.report("n1", at=time.time(), cpu=f"{cpu}m")
+        eventually(lambda: cluster.mid("n1") == Resources(cpu, GIB))
+        eventually(lambda: counted(manager, "pending_writes") == 0)
+        return counted(manager, 'node_metric_writes_total{verb="update"}')
+
+    _, _, first, *_, last = [updates_after(cpu) for cpu in range(1500, 100, -150)]
+    assert 1 <= first == last
+    cluster.configure(midBuffer="off", metricReportIntervalSeconds=30)
+    eventually(
+        lambda: cluster.client.get(NODEMETRICS, "n1")["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
+    )
+
+
 def test_a_bad_annotation_concerns_its_node_alone(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure()
     start_manager()
@@ -208,17 +299,18 @@ def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: St
     cluster.configure(midFormula="seed-mixed")
     manager = start_manager(write_rule="upstream")
     cluster.add_reporting_node("n1", at=time.time())
+    cluster.report("n1", at=time.time(), cpu="500m")
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}}
     spec = {"nodeName": "n1", "containers": [container]}
     cluster.client.create(PODS, {**pod, "spec": spec}, cluster.namespace)
-    eventually(lambda: cluster.mid("n1") == Resources(4500, 7 * GIB))
+    eventually(lambda: cluster.mid("n1") == Resources(3500, 7 * GIB))
     assert fetch(manager, "/api/v1/nodes").json()["nodes"][0]["requested"] == {
         "cpu_milli": 1000,
         "memory_bytes": 2 << 30,
     }
     cluster.client.delete(PODS, "p1", cluster.namespace, grace_period_seconds=0)
-    eventually(lambda: cluster.mid("n1") == Resources(5500, 9 * GIB))
+    eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
 
 
 def test_a_dry_run_decides_and_writes_nothing(cluster: Cluster, start_manager: StartManager) -> None:

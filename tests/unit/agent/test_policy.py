@@ -80,6 +80,8 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         ({"predictor": "max(n-sigma-v1,crystal-ball)"}, "predictor"),
         ({"predictor": "max(max(n-sigma-v1),percentile)"}, "predictor"),
         ({"predictor": ""}, "predictor"),
+        ({"sigmaCPU": "1_0"}, "sigmaCPU"),
+        ({"sigmaCPU": " 5"}, "sigmaCPU"),
         ({"cpuPercentile": 101}, "cpuPercentile"),
         ({"memoryPercentile": -1}, "memoryPercentile"),
         ({"safetyMarginPercent": -1}, "safetyMarginPercent"),

@@ -1,6 +1,6 @@
 """Nodes with pods for the tests of Batch, short to write: amounts are (milli-cores, bytes)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def seen(
     used: Mapping[str, tuple[int, int] | tuple[int, int, str]] | None = None,
     system: tuple[int, int] = (0, 0),
     reserved: tuple[int, int] = (0, 0),
-    host_applications: Mapping[str, tuple[int, int, str]] | None = None,
+    host_applications: Iterable[tuple[int, int, str]] = (),
 ) -> Situation:
     """What a node with these usages, by name, looks like; one that names no class was reported in none."""
     report = Report(
@@ -56,7 +56,7 @@ def seen(
         updated=UPDATED,
         system_usage=Resources(*system),
         pods={f"default/{name}": _usage(amount) for name, amount in (used or {}).items()},
-        host_applications={name: _usage(amount) for name, amount in (host_applications or {}).items()},
+        host_applications=tuple(map(_usage, host_applications)),
     )
     amount = Resources(*capacity)
     return Situation("n1", amount, amount, Resources(*reserved), requested=Requested(), report=report)

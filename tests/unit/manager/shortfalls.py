@@ -24,7 +24,7 @@ def mid_pod(
     cpu_milli: int = 1000,
     memory_bytes: int = GIB,
     *,
-    priority: int = 7500,
+    priority: int | None = 7500,
     phase: str = "Running",
     **metadata: Any,
 ) -> PodRecord:

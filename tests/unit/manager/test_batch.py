@@ -104,7 +104,7 @@ def test_a_finished_pod_that_was_just_measured_counts_as_one_that_is_not_there()
     ("priority_class", "counts"), [("koord-prod", 1), ("koord-mid", 1), ("koord-batch", 0), ("koord-free", 0), ("", 0)]
 )
 def test_a_host_application_above_batch_counts_with_the_system(priority_class: str, counts: int) -> None:
-    situation = seen(system=(1_000, GIGA), host_applications={"nginx": (500, GIGA, priority_class)})
+    situation = seen(system=(1_000, GIGA), host_applications=[(500, GIGA, priority_class)])
     assert taken(ALL, situation) == (1_000 + counts * 500, GIGA + counts * GIGA)
 
 

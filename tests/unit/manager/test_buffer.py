@@ -69,6 +69,27 @@ def test_what_came_before_an_interruption_is_not_compared() -> None:
     assert learner.learned == Learned()
 
 
+@given(st.integers(1, 10**13), st.integers(0, MOST_PERMILLE))
+def test_what_was_held_back_before_is_held_back_again_and_no_more(raw: int, permille: int) -> None:
+    shown = raw * (1000 - permille) // 1000
+    learner = Learner()
+    learner.inherit(Resources(raw, raw), Resources(shown, 2 * raw))
+    cpu, memory = learner.learned
+    assert raw * (1000 - cpu.permille) // 1000 == max(shown, raw * (1000 - MOST_PERMILLE) // 1000)
+    assert (memory.permille, cpu.steps) == (0, 0)
+
+
+def test_what_was_held_back_before_counts_until_enough_has_been_seen() -> None:
+    learner = Learner()
+    learner.inherit(Resources(1000, 1), Resources(930, 1))
+    for _ in range(LEAST_STEPS):
+        learner.learn(Resources(1000, 1))
+    assert learner.learned.cpu == Share(70, LEAST_STEPS - 1)
+    assert learner.learned.cpu.source.endswith("say nothing yet, 7 % were held back before")
+    learner.learn(Resources(1000, 1))
+    assert learner.learned.cpu == Share(0, LEAST_STEPS)
+
+
 @given(st.lists(st.integers(0, 2000), max_size=700))
 def test_the_counters_never_overflow(steps: list[int]) -> None:
     counters = bytearray(buffer.BINS)

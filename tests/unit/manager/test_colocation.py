@@ -38,6 +38,21 @@ def test_an_empty_configuration_is_upstreams_defaults() -> None:
         ('{"metricMemoryCollectPolicy": "all"}', "metricMemoryCollectPolicy", "all", "must be one of"),
         ('{"metricAggregatePolicy": {"durations": ["5"]}}', "metricAggregatePolicy", "5", "positive duration"),
         ('{"nodePredictPolicy": {"sigma": 5}}', "nodePredictPolicy.sigma", 5, "unknown field"),
+        ('{"nodePredictPolicy": {"sigmaCPU": "abc"}}', "nodePredictPolicy.sigmaCPU", "abc", "a number from 0"),
+        ('{"nodePredictPolicy": {"sigmaMemory": "1e3"}}', "nodePredictPolicy.sigmaMemory", "1e3", "a number from 0"),
+        ('{"nodePredictPolicy": {"cpuPercentile": "700"}}', "nodePredictPolicy.cpuPercentile", "700", "from 0 to 100"),
+        ('{"nodePredictPolicy": {"memoryPercentile": 101}}', "nodePredictPolicy.memoryPercentile", 101, "to 100"),
+        ('{"nodePredictPolicy": {"borgRatio": "0"}}', "nodePredictPolicy.borgRatio", "0", "a number from 1"),
+        ('{"nodePredictPolicy": {"reclaimRatioPercent": 101}}', "nodePredictPolicy.reclaimRatioPercent", 101, "to 100"),
+        ('{"nodePredictPolicy": {"safetyMarginPercent": 1' + "0" * 20 + "}}", "nodePredictPolicy.safetyMarginPercent",
+         10**20, "number|integer"),
+        ('{"nodePredictPolicy": {"cpuHalfLifeSeconds": 2147483648}}', "nodePredictPolicy.cpuHalfLifeSeconds", 2**31,
+         "to 2147483647"),
+        ('{"nodePredictPolicy": {"predictor": "nonsense shape"}}', "nodePredictPolicy.predictor", "nonsense shape",
+         "name of a predictor"),
+        ('{"nodePredictPolicy": {"predictor": "max(a,)"}}', "nodePredictPolicy.predictor", "max(a,)", "of several"),
+        ('{"nodeConfigs": [{"nodePredictPolicy": {"sigmaCPU": true}}]}', "nodeConfigs[0].nodePredictPolicy.sigmaCPU",
+         True, "Expected"),
         ('{"midFormula": "magic"}', "midFormula", "magic", "Invalid enum value"),
         ('{"midBuffer": 101}', "midBuffer", 101, "<= 100"),
         ('{"evictionAfterSeconds": 0}', "evictionAfterSeconds", 0, ">= 1"),
@@ -64,6 +79,19 @@ def test_a_node_config_out_of_bounds_leaves_its_nodes_with_the_cluster_strategy(
     )
     assert colocation.for_node(config, name="n", labels={"pool": "a"}, annotations=None).strategy == config.cluster
     assert [problem.field for problem in config.problems] == ["nodeConfigs[0].midCPUThresholdPercent"]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"sigmaCPU": "2.5", "sigmaMemory": 0, "cpuPercentile": "99.9", "memoryPercentile": 100, "borgRatio": 1},
+        {"predictor": "max( n-sigma-v2 , our_own.model)", "reclaimRatioPercent": 100, "safetyMarginPercent": 2**31 - 1},
+        {"predictor": "borg-default", "cpuHalfLifeSeconds": 1, "memoryHalfLifeSeconds": 2**31 - 1},
+    ],
+)
+def test_every_predict_policy_that_an_agent_could_heed_is_taken(policy: dict[str, object]) -> None:
+    found = parse(nodePredictPolicy=policy).cluster.node_predict_policy
+    assert msgspec.to_builtins(found) == policy
 
 
 @pytest.mark.parametrize(
@@ -104,6 +132,7 @@ def test_the_cluster_switch_cannot_be_overridden_by_a_node_config() -> None:
         ("{", "(document)"),
         ('{"midCPUThresholdPercent": 900}', "midCPUThresholdPercent"),
         ('{"midCPUThresholdPercent": 10, "nonsense": 1}', "nonsense"),
+        ('{"nodePredictPolicy": {"sigmaCPU": "abc"}}', "nodePredictPolicy.sigmaCPU"),
         ('{"extensions": ' + '{"a": ' * 600 + "1" + "}" * 601, "(document)"),
         ('{"degradeTimeMinutes": 1' + "0" * 15 + "}", "degradeTimeMinutes"),
     ],
@@ -118,7 +147,7 @@ def test_a_bad_annotation_is_ignored_whole_and_concerns_that_node_alone(annotati
     assert [(problem.source.split()[1], problem.field) for problem in bad.problems] == [("n", field)]
 
 
-@pytest.mark.parametrize("ratio", ["-1", "nan", "inf", "1e307", "half", ""])
+@pytest.mark.parametrize("ratio", ["-1", "nan", "inf", "1e307", "half", "", "1_0", " 0.5", "0.5\n", "٠.٥"])
 def test_a_ratio_label_that_means_nothing_is_ignored_and_reported(ratio: str) -> None:
     found = colocation.for_node(
         parse(enable=True), name="n", labels={names.LABEL_CPU_RECLAIM_RATIO: ratio}, annotations=None

@@ -1,9 +1,13 @@
 """The last configuration that could be read stays in effect."""
 
+import pytest
+
 from manager import configuration
 from manager.configuration import Configuration
-from shared import names
+from manager.settings import ManagerSettings
+from shared import names, settings
 from shared.api.core import ConfigMap
+from shared.errors import InvalidInput
 from tests.unit.manager.objects import node
 
 
@@ -16,6 +20,26 @@ def read(*texts: str | None) -> Configuration:
     for text in texts:
         known = configuration.after(known, config_map(text), source="cm")
     return known
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--check-interval=inf",
+        "--check-interval=1e300",
+        "--writes-per-second=inf",
+        "--writes-per-second=nan",
+        "--write-burst=1000000000",
+        "--evictions-per-minute=inf",
+        "--lease-duration=100000000000",
+        "--renew-deadline=inf",
+        "--retry-period=1e300",
+    ],
+)
+def test_a_setting_beyond_all_sense_is_refused_by_its_flag(flag: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        settings.load(ManagerSettings, program="manager", description="", argv=[flag], environment={})
+    assert flag.partition("=")[0] in str(refused.value)
 
 
 def test_before_anything_was_read_nothing_holds() -> None:

@@ -11,6 +11,7 @@ from manager import configuration
 from manager.configuration import Configuration
 from manager.decisions import Decisions
 from manager.noderesource import report, writing
+from manager.noderesource.buffer import LEAST_STEPS
 from manager.noderesource.report import Report
 from manager.noderesource.writing import Reason, Wait, Waiting, Write
 from manager.pods import PodRecord, Requested
@@ -49,8 +50,13 @@ class World:
         self.clock = ManualClock(NOW)
         config_map = ConfigMap(data={names.CONFIG_KEY_COLOCATION: strategy})
         self.known = Known(configuration.after(Configuration(), config_map, source="cm"))
-        self.decisions = Decisions(self.known, ManagerSettings(**settings), self.clock, Reporter(None))
+        self.settings = ManagerSettings(**settings)
         self.node = node()
+        self.restart()
+
+    def restart(self) -> None:
+        """A manager begins that remembers nothing."""
+        self.decisions = Decisions(self.known, self.settings, self.clock, Reporter(None))
 
     def report(self, cpu: str, memory: str = "1Gi") -> None:
         """The agent reports now."""
@@ -122,6 +128,36 @@ def test_a_node_that_swings_learns_to_hold_something_back_and_then_is_not_writte
     assert written == 0
     assert memory.look is not None
     assert memory.look.decision.offers[Tier.MID].held_back.cpu_milli == 80
+
+
+def test_a_manager_that_begins_holds_back_what_the_one_before_did_until_it_has_learned_itself() -> None:
+    world = World(offers="mid")
+    for index in range(61):
+        world.report("1920m" if index % 2 else "2")
+        world.look()
+        world.clock.advance(60)
+    before = world.mid()
+    assert before is not None
+    assert before.cpu_milli < 1920
+    world.restart()
+    for _ in range(LEAST_STEPS):
+        world.look()
+        assert world.mid() == Resources(before.cpu_milli + 1, GIB)  # as a share is kept in thousandths
+        world.clock.advance(60)
+        world.report("2")
+    world.look()
+    assert world.decisions.look(world.node).decision.offers[Tier.MID].held_back == Resources()
+
+
+def test_a_manager_that_begins_while_nothing_can_be_read_learns_later_what_was_held_back() -> None:
+    world = World(offers="mid")
+    world.node = node(mid={names.MID_CPU: "1800", names.MID_MEMORY: str(GIB)})
+    good, world.known.configuration = world.known.configuration, Configuration()
+    world.report("2")
+    world.look()
+    world.known.configuration = good
+    world.look()
+    assert world.mid() == Resources(1800, GIB)
 
 
 def test_looking_twice_at_one_report_teaches_nothing() -> None:

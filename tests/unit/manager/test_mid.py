@@ -70,6 +70,11 @@ def results(explained: Explanation) -> tuple[tuple[int, str], tuple[int, str]]:
             ((1000 + 22_000, "reclaimable + unallocated"), (GIB + 54 * GIB, "reclaimable + unallocated")),
         ),
         (
+            {"mid_formula": MidFormula.SEED_MIXED, "mid_cpu_threshold_percent": 20},
+            Resources(20_000, 20 * GIB),
+            ((6400 + 22_000, "cap + unallocated"), (64 * GIB, "allocatable")),
+        ),
+        (
             {"mid_buffer": 25},
             Resources(1000, GIB),
             ((750, "reclaimable - buffer"), (GIB * 3 // 4, "reclaimable - buffer")),
@@ -150,6 +155,7 @@ def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationS
         assert each.result <= value["cap"] + room
         if strategy.formula is not MidFormula.UPSTREAM:
             assert each.result <= max(0, reclaimable) + room
+            assert each.result <= value["allocatable"]
 
 
 @given(STRATEGIES, SITUATIONS)

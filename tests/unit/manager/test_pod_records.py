@@ -6,6 +6,7 @@ import pytest
 from manager.pods import Estimation, PodLedger, record
 from shared import durations, names
 from shared.api.core import Pod
+from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, pod
 
@@ -39,6 +40,26 @@ def test_limits_are_of_what_the_class_asks_for() -> None:
     assert record(made("koord-mid", limits=both)).limits == Resources(500, 0)
     assert record(made("koord-batch", limits=both)).limits == Resources(0, 7)
     assert record(made()).limits == Resources()
+
+
+@pytest.mark.parametrize(
+    ("priority_class", "asked", "tier", "held"),
+    [
+        ("koord-mid", {names.MID_CPU: "500", names.MID_MEMORY: "1Gi"}, Tier.MID, Resources(500, GIB)),
+        ("koord-mid", {"cpu": "1"}, None, Resources()),
+        ("", {names.MID_CPU: "500"}, Tier.MID, Resources(500, 0)),
+        ("koord-prod", {names.BATCH_MEMORY: "7"}, Tier.BATCH, Resources(0, 7)),
+        ("koord-free", {names.BATCH_CPU: "7"}, Tier.BATCH, Resources(7, 0)),
+        ("koord-batch", {names.MID_CPU: "500"}, Tier.MID, Resources(500, 0)),
+        ("koord-batch", {names.MID_CPU: "500", names.BATCH_CPU: "7"}, Tier.BATCH, Resources(7, 0)),
+    ],
+)
+def test_who_requests_of_a_tier_holds_of_it_whatever_its_class(
+    priority_class: str, asked: dict[str, str], tier: Tier | None, held: Resources
+) -> None:
+    known = record(made(priority_class, limits=asked))
+    assert (known.held_tier, known.held) == (tier, held)
+    assert (known.dispensability is not None) == (tier is not None)
 
 
 def test_only_a_condition_that_is_true_tells_a_time() -> None:

@@ -17,6 +17,7 @@ from tests.unit.manager.objects import GIB, node
 RATIO = names.ANNOTATION_CPU_NORMALIZATION_RATIO
 RAW = names.ANNOTATION_RAW_ALLOCATABLE
 ALLOCATIONS = names.ANNOTATION_THIRD_PARTY_ALLOCATIONS
+RESERVATION = names.ANNOTATION_NODE_RESERVATION
 ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
 
 
@@ -96,6 +97,11 @@ def test_without_annotations_nothing_is_done() -> None:
         (RAW, '{"cpu": "-1"}'),
         (RAW, '["cpu"]'),
         (RAW, "null"),
+        (RESERVATION, "{"),
+        (RESERVATION, '{"reservedCPUs": "0-3, 8"}'),
+        (RESERVATION, '{"reservedCPUs": "1_0"}'),
+        (RESERVATION, '{"reservedCPUs": "0-"}'),
+        (RESERVATION, '{"resources": {"cpu": "four"}}'),
         (ALLOCATIONS, "{"),
         (ALLOCATIONS, '{"allocations": {}}'),
         (ALLOCATIONS, given_away(("koord-batch", {names.BATCH_CPU: "many"}))),
@@ -107,6 +113,7 @@ def test_an_annotation_that_means_nothing_is_ignored_and_named(annotation: str, 
     one = node(cpu="4", memory="4Gi", annotations={annotation: text})
     assert preparation.prepare(batch(50_000), one) == batch(50_000)
     assert situation.facts(one).allocatable == Resources(4_000, 4 * GIB)
+    assert situation.facts(one).reserved == Resources()
     (problem,) = preparation.problems(one)
     assert (problem.source, problem.field) == ("Node n1 annotation", annotation)
 

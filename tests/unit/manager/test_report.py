@@ -28,7 +28,10 @@ def test_a_report_is_read_into_numbers() -> None:
         updateTime="2023-11-14T22:13:20Z",
         nodeMetric={"nodeUsage": used("2", "3Gi"), "systemUsage": used("100m", "1Gi")},
         podsMetric=[{"name": "p", "namespace": "default", "podUsage": used("150m", "512Mi"), "priority": "koord-mid"}],
-        hostApplicationMetric=[{"name": "h", "usage": used("50m", "0"), "priority": "koord-prod"}],
+        hostApplicationMetric=[
+            {"name": "h", "usage": used("50m", "0"), "priority": "koord-prod"},
+            {"name": "h", "usage": used("70m", "1"), "priority": "koord-prod"},
+        ],
         prodReclaimableMetric={"resource": used("-1", "2Gi")},
     )
     assert found.problem is None
@@ -36,7 +39,7 @@ def test_a_report_is_read_into_numbers() -> None:
     assert (found.usage, found.system_usage) == (Resources(2000, 3 << 30), Resources(100, 1 << 30))
     assert found.pods["default/p"].usage == Resources(150, 512 << 20)
     assert found.pods["default/p"].priority_class == "koord-mid"
-    assert found.host_applications["h"].usage == Resources(50, 0)
+    assert [each.usage for each in found.host_applications] == [Resources(50, 0), Resources(70, 1)]
     assert (found.reclaimable, found.peak) == (Resources(-1000, 2 << 30), None)
 
 

@@ -39,6 +39,12 @@ def test_what_pods_hold_beyond_what_there_is_is_missing() -> None:
     )
 
 
+def test_who_holds_of_a_tier_without_being_of_its_class_is_short_with_the_others() -> None:
+    found = of(decision(1500), mid_pod("a"), mid_pod("classless", priority=None))
+    assert found is not None
+    assert (found.held, found.missing) == (Resources(2000, 2 * GIB), Resources(500, 0))
+
+
 def test_nothing_is_missing_where_enough_is_held_back_or_less_than_a_hundredth_lacks() -> None:
     assert of(decision(900, held_back=Resources(100, 0)), mid_pod("a")) is None
     assert of(decision(990), mid_pod("a")) is None

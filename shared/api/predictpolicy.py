@@ -1,0 +1,55 @@
+"""What may stand in a predict policy: one judgement for the manager, which delivers it, and the agent, which heeds it.
+
+It is no wider than the NodeMetric's schema, so that the API server takes every policy that passes here.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from shared.api.nodemetric import PredictPolicy
+
+LARGEST: Final = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
+
+_BOUNDS: dict[str, tuple[int, int]] = {
+    "cpu_percentile": (0, 100),
+    "memory_percentile": (0, 100),
+    "borg_ratio": (1, LARGEST),
+    "reclaim_ratio_percent": (0, 100),  # more than was requested cannot be reclaimed
+}
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_PREDICTOR = re.compile(rf"\s*({_NAME}|max\(\s*{_NAME}(\s*,\s*{_NAME}){{0,15}}\s*\))\s*")
+_TEXTS = frozenset({"predictor", "training_input"})
+
+
+class Violation(NamedTuple):
+    """One value that cannot stand, by the name it has on the wire."""
+
+    field: str
+    value: object
+    problem: str
+
+
+def violations(policy: PredictPolicy) -> Iterator[Violation]:
+    """What of a policy is out of bounds. Which predictors there are is for the agent to say: some are plug-ins."""
+    if policy.predictor is not None and not _PREDICTOR.fullmatch(policy.predictor):
+        yield Violation("predictor", policy.predictor, "expected the name of a predictor, or max(a,b) of several")
+    for field in msgspec.structs.fields(PredictPolicy):
+        value = getattr(policy, field.name)
+        if value is None or field.name in _TEXTS:
+            continue
+        least, most = _BOUNDS.get(field.name, (0, LARGEST))
+        if not least <= number(value) <= most:
+            yield Violation(field.encode_name, value, f"expected a number from {least} to {most}")
+
+
+def number(value: str | int) -> float:
+    """A number may be written "2.5", as custom resources carry no floats; NaN is for a text that is none."""
+    try:
+        return float(value) if isinstance(value, int) or _NUMBER.fullmatch(value) else math.nan
+    except OverflowError:
+        return math.inf
