@@ -2,29 +2,35 @@
 
 import datetime as dt
 import re
+from decimal import Decimal
 
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
 }
+_MOST_NANOSECONDS = 2**63 - 1
 
 
 def parse(text: str) -> float:
-    """Seconds in a Go duration; a bare "0" is allowed. Raises ValueError."""
-    body = text.removeprefix("-").removeprefix("+")
+    """Seconds in a Go duration of whole nanoseconds; a bare "0" is allowed. Raises ValueError."""
+    is_negative = text.startswith("-")
+    body = text[1:] if text.startswith(("-", "+")) else text
     if body == "0":
         return 0.0
     if not body or _PART.sub("", body):
         raise ValueError("not a duration (expected for example '30s', '5m', '1h30m')")
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(body))
-    return -seconds if text.startswith("-") else seconds
+    parts = [Decimal(number) * _NANOSECONDS[unit] for number, unit in _PART.findall(body)]
+    if any(each > _MOST_NANOSECONDS + is_negative for each in (*parts, sum(parts))):
+        raise ValueError("not a duration: longer than 292 years")
+    seconds = sum(int(each) for each in parts) / 10**9
+    return -seconds if is_negative else seconds
 
 
 def render(seconds: float) -> str:

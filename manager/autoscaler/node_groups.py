@@ -13,11 +13,14 @@ node_groups:
   compat: headroom                 # or escalator: its peculiarities as they are
 
   predicted_peaks: prod            # or off (the default), or prod-and-mid: full is what its predicted peaks fill, too
-  drain_before_termination: true   # past the hard deadline pods are evicted first (false)
+  drain_before_termination: true   # past the hard deadline pods are evicted first (false), for as long again as it is;
+                                   # after that the node goes with whatever budgets still keep on it
   balance_zones: true              # nodes leave the zone first that has most of them, and not the oldest (false)
 
-Escalator's further keys have Escalator's meaning. Keys that nobody knows are passed by with a warning, as Escalator's
-own samples carry some that have died. Scale-up for pending pods is about the groups whose policy says so.
+Escalator's further keys have Escalator's meaning, and are read as Escalator reads them: from JSON or the first document
+of YAML, in upper or lower case, any scalar for a text, and what has no value as if it were not there. Keys that nobody
+knows are passed by with a warning, as Escalator's own samples carry some that have died. Scale-up for pending pods is
+about the groups whose policy says so.
 In a group of policy both, min_nodes and max_nodes take the place of the cloud's bounds for either way to grow; nodes
 leave it by the rules of utilization alone.
 
@@ -25,8 +28,9 @@ What `utilization` needs of a group is judged by `problems`, in Escalator's word
 """
 
 import enum
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,14 +170,14 @@ def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
 def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
     """The groups of a text as they stand there. Raises InvalidInput where they have another form."""
     try:
-        # Of several documents Escalator reads the first.
-        document = yaml_file.parse(text, lambda given: next(yaml.safe_load_all(given), None))
+        document = yaml_file.parse(text, _first_document)
     except yaml.YAMLError as error:
         raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
-    listed = document.get("node_groups") if isinstance(document, dict) else None
+    document = _given(document, {"node_groups"}) if isinstance(document, dict) else {}
+    listed = document.get("node_groups")
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise InvalidInput(source=source, field="node_groups", value=listed, problem="expected a list of groups")
-    _warn_of(document or {}, {"node_groups"}, source)
+    _warn_of(document, {"node_groups"}, source)
     return tuple(_group(each, position, source) for position, each in enumerate(listed))
 
 
@@ -281,11 +285,11 @@ def _parsed(text: str) -> float | None:
 
 def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
-    source = f"{file}: group {given.get('name') or position}"
-    _warn_of(given, set(NodeGroup.__struct_fields__), source)
-    read = _with_texts(given, NodeGroup)
-    if isinstance(given.get("aws"), dict):
-        read["aws"] = _with_texts(given["aws"], AwsOptions)
+    source = f"{file}: group {_given(given, {'name'}).get('name') or position}"
+    read = _as_fields(given, NodeGroup)
+    _warn_of(read, set(NodeGroup.__struct_fields__), source)
+    if isinstance(read.get("aws"), dict):
+        read["aws"] = _as_fields(read["aws"], AwsOptions)
     try:
         return msgspec.convert(read, NodeGroup)
     except msgspec.ValidationError as error:
@@ -295,10 +299,45 @@ def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
         raise InvalidInput(source=source, field=f"{where}.{name}", value=value, problem=problem) from error
 
 
-def _with_texts(given: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Escalator's YAML reader takes any scalar for a text."""
+class _Loader(yaml.SafeLoader):
+    """Escalator's reader of YAML knows no dates: they are texts."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _first_document(text: str) -> Any:
+    """What begins like JSON is read as such, where it is."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.JSONDecoder().raw_decode(text.lstrip())[0]
+        except ValueError:
+            pass
+    return next(yaml.load_all(text, _Loader), None)
+
+
+def _given(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
+    """The options that say anything, under the names of the fields; of several that fit the exact one is the last."""
+    found = {}
+    for key in sorted(options, key=str):
+        lowered = key.lower() if isinstance(key, str) else key
+        if options[key] is not None:
+            found[lowered if lowered in fields else key] = options[key]
+    return found
+
+
+def _as_fields(given: dict[Any, Any], kind: type[msgspec.Struct]) -> dict[Any, Any]:
+    """Escalator's reader takes any scalar for a text, and 30.0 for a whole number."""
     texts = {field.name for field in msgspec.structs.fields(kind) if field.type is str}
-    return {key: _text(value) if key in texts else value for key, value in given.items()}
+    whole = ((key, _whole(value)) for key, value in _given(given, kind.__struct_fields__).items())
+    return {key: _text(value) if key in texts else value for key, value in whole}
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(value: object) -> object:

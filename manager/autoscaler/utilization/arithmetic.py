@@ -102,5 +102,6 @@ def _check(threshold_percent: int) -> None:
         raise Uncomputable(NO_THRESHOLD)
 
 
-def _thousandths(amount: Resources) -> tuple[int, int]:
-    return amount.cpu_milli, amount.memory_bytes * 1000
+def _thousandths(amount: Resources) -> tuple[float, float]:
+    """As floating point before anything is divided: of whole numbers the quotient may differ in its last bit."""
+    return float(amount.cpu_milli), float(amount.memory_bytes * 1000)

@@ -17,6 +17,7 @@ class Rule(enum.StrEnum):
     NOTHING_THERE = "neither nodes nor pods"
     BELOW_MIN = "below the minimum"
     LOCKED = "a scale-up is under way"
+    ON_ITS_WAY = "as many nodes as are wanted are on their way"
     FAST_REMOVAL = "below the lower threshold"
     SLOW_REMOVAL = "below the upper threshold"
     SCALE_UP = "above the scale-up threshold"

@@ -4,11 +4,13 @@ How long a node has been tainted is not here but on the node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization.observation import Observation
 from manager.autoscaler.utilization.rules import Rules
 from shared.quantity import Resources
+
+PATIENCE_SECONDS = 900.0  # for so long what a cloud was asked for counts as on its way
 
 
 def is_within(seconds: float, *, since: float | None, now: float) -> bool:
@@ -31,47 +33,77 @@ class ScaleLock:
 class Breaker:
     """Stops asking a cloud that does not deliver.
 
-    `failures`: scale-ups in a row after which no more instances ran than before, `size_before` the last one.
-    `open_until_size`: so many must run, or all that are still wanted of the cloud, until it is asked again; None while
-    it is closed.
+    `failures`: scale-ups in a row after which no more instances ran than before. The last one was asked for at
+    `asked_at`, when `size_before` ran, to have `asked_size`. `open_until_size`: so many must run until the cloud is
+    asked again; None while it is closed.
     """
 
     failures: int = 0
     size_before: int | None = None
     open_until_size: int | None = None
+    asked_size: int | None = None
+    asked_at: float | None = None
 
     @property
     def is_open(self) -> bool:
         return self.open_until_size is not None
 
-    def seen(self, *, size: int, target: int) -> "Breaker":
-        """With so many instances running."""
-        if self.open_until_size is not None and size >= min(self.open_until_size, target):
-            return Breaker()
-        return self
+    def seen(self, *, size: int, target: int, now: float) -> "Breaker":
+        """With so many instances running.
 
-    def before_increase(self, *, size: int, target: int, most_failures: int) -> "Breaker":
-        """Judges the last increase as the next one is wanted; open when that was one failure too many."""
-        if not most_failures or self.is_open:
+        A cloud that has given up, and so has nothing left to bring, is tried once more after a while: that one decides.
+        """
+        if self.open_until_size is None:
             return self
-        failed = self.size_before is not None and size <= self.size_before and size < target
-        failures = self.failures + 1 if failed else 0
-        return Breaker(failures, self.size_before, target if failures >= most_failures else None)
+        if size >= self.open_until_size:
+            return Breaker()
+        waits = size < target or is_within(PATIENCE_SECONDS, since=self.asked_at, now=now)
+        return self if waits else Breaker(self.failures)
 
-    def increased(self, *, size: int) -> "Breaker":
-        return Breaker(self.failures, size, self.open_until_size)
+    def before_increase(self, *, size: int, most_failures: int) -> "Breaker":
+        """Judges the last increase as the next one is wanted; open when that was one failure too many.
+
+        It goes by what was asked for, as the target of a cloud that gives up is as low as before.
+        """
+        if not most_failures or self.is_open or self.size_before is None or self.asked_size is None:
+            return self
+        failed = size <= self.size_before and size < self.asked_size
+        failures = self.failures + 1 if failed else 0
+        is_too_many = failures >= most_failures
+        return replace(self, failures=failures, open_until_size=self.asked_size if is_too_many else None)
+
+    def increased(self, *, size: int, asked_size: int, now: float) -> "Breaker":
+        return Breaker(self.failures, size, self.open_until_size, asked_size, now)
+
+    def deleted(self, count: int) -> "Breaker":
+        """With so many nodes fewer that were taken away on purpose, and are not missing."""
+        if self.size_before is None or self.asked_size is None:
+            return self
+        return replace(self, size_before=self.size_before - count, asked_size=self.asked_size - count)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """So many nodes that the cloud was asked for are not there; none of them has come `since` then."""
+
+    since: float
+    nodes: int
+
+    def is_late(self, nodes: int, *, now: float) -> bool:
+        """Whether as many are missing still, so long after, that nobody should count on them."""
+        return nodes == self.nodes and not is_within(PATIENCE_SECONDS, since=self.since, now=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`node_size` is what the first node seen last can give; `last_delta` what the last scan wanted.
+    """`node_size` is what the first node seen last can give; `scaled_out_at` since when nodes are wanted, if they are.
 
     `dry_tainted` are the nodes that would have been tainted, in that order. `untainted_at` by node.
     """
 
     lock: ScaleLock | None = None
+    awaited: Awaited | None = None
     node_size: Resources = field(default_factory=Resources)
-    last_delta: int = 0
     scaled_out_at: float | None = None
     tainted_at: float | None = None
     untainted_at: Mapping[str, float] = field(default_factory=dict)
@@ -82,7 +114,14 @@ class Memory:
 
 def taken_over(rules: Rules, seen: Observation, *, now: float) -> Memory:
     """The memory of a process that begins."""
-    on_its_way = seen.cloud.target_size - len(seen.nodes)
-    if seen.unlisted or not rules.fixes.takes_over or on_its_way <= 0:
+    if seen.unlisted or not rules.fixes.takes_over or not seen.missing:
         return Memory()
-    return Memory(lock=ScaleLock(now, on_its_way))
+    return Memory(lock=ScaleLock(now, seen.missing))
+
+
+def awaited(before: Awaited | None, seen: Observation, *, asked: int, now: float) -> Awaited | None:
+    """What is missing after a scan that asked for so many nodes more."""
+    missing = max(0, seen.cloud.target_size + asked - len(seen.nodes))
+    if before is not None and missing == before.nodes and not asked:
+        return before
+    return Awaited(now, missing) if missing else None

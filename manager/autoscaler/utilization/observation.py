@@ -98,6 +98,16 @@ class Observation:
     unlisted: str = ""
     refused: Mapping[str, InvalidInput] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """How many instances run."""
+        return len(self.nodes) if self.cloud.size is None else self.cloud.size
+
+    @property
+    def missing(self) -> int:
+        """How many nodes the cloud was asked for that are not there."""
+        return max(0, self.cloud.target_size - len(self.nodes))
+
 
 @dataclass(slots=True)
 class _Seen:

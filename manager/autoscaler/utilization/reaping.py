@@ -26,6 +26,7 @@ class Why(enum.StrEnum):
     TOO_EARLY = "within its soft grace period"
     HOLDS_PODS = "holds pods"
     AT_MINIMUM = "the cloud's minimum"
+    AWAITS_OTHERS = "the group's minimum, until others are there"
     PASSED_OVER = "it could not be done now"
 
 
@@ -148,19 +149,27 @@ def _verdict(rules: Rules, node: GroupNode, pods: PodsByNode, *, healthy_may_go:
     elif pods.is_empty(node.name):
         why = Why.EMPTY
     elif now - since > rules.hard_seconds:
-        why = Why.DRAINING if rules.group.drain_before_termination else Why.OVERDUE
+        drains = rules.group.drain_before_termination and now - since <= 2 * rules.hard_seconds
+        why = Why.DRAINING if drains else Why.OVERDUE
     else:
         why = Why.HOLDS_PODS
     return Verdict(node, why, count, since)
 
 
-def reaped(verdicts: Sequence[Verdict], *, target_size: int, min_size: int, clamps: bool) -> Reaping:
-    """What the cloud lets of it: its minimum refuses them all, or only (`clamps`) those that are too many."""
+def reaped(
+    verdicts: Sequence[Verdict], *, target_size: int, min_size: int, clamps: bool, spare: int | None = None
+) -> Reaping:
+    """What the cloud lets of it: its minimum refuses them all, or only (`clamps`) those that are too many.
+
+    No more than the `spare` ones go, where there are any that are not.
+    """
+    if spare is not None:
+        verdicts = tuple(_kept_to(verdicts, max(0, spare), Why.AWAITS_OTHERS))
     going = sum(each.goes or each.drains for each in verdicts)
     if not going:
         return Reaping(tuple(verdicts))
     if clamps:
-        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size))))
+        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size), Why.AT_MINIMUM)))
     if target_size <= min_size:
         return Reaping(tuple(verdicts), AT_MIN_SIZE)
     if target_size - going < min_size:
@@ -168,11 +177,11 @@ def reaped(verdicts: Sequence[Verdict], *, target_size: int, min_size: int, clam
     return Reaping(tuple(verdicts))
 
 
-def _kept_to(verdicts: Sequence[Verdict], most: int) -> Iterator[Verdict]:
+def _kept_to(verdicts: Sequence[Verdict], most: int, why: Why) -> Iterator[Verdict]:
     """With no more than so many nodes that go, those that are to be drained counted after all others."""
     most_drained = most - sum(each.goes for each in verdicts)
     for each in verdicts:
         most -= each.goes
         most_drained -= each.drains
         is_too_many = (each.goes and most < 0) or (each.drains and most_drained < 0)
-        yield replace(each, why=Why.AT_MINIMUM) if is_too_many else each
+        yield replace(each, why=why) if is_too_many else each

@@ -25,12 +25,16 @@ class Fixes:
     all_pods_keep_nodes: bool = True  # a node is empty when no pod at all is left, not only none of the group's
     counts_sidecars: bool = True  # init containers that stay are added to what runs with them
     ignores_pod_affinity: bool = True  # pods with affinity to pods alone are the default group's
+    reaps_while_growing: bool = True  # nodes that may go, and cannot come back, do so while others are added
     clamps_deletions: bool = True  # as many nodes are deleted as the cloud's minimum lets, in place of none
     counts_deletions: bool = True  # what was deleted in a scan is off the target that the rest of it goes by
     excludes_unavailable: bool = True  # pods on nodes that are on their way out are no demand on the others
     taints_what_others_hold: bool = True  # no node is tainted whose pods, once back, would fill the others
     marks_once: bool = True  # in dry mode an unhealthy node is marked once, and not at every scan again
     locks_in_doubt: bool = True  # a cloud that has not answered may have done it, which is waited for like an answer
+    keeps_min_nodes: bool = True  # what is deleted leaves the group its own minimum, too, and not the cloud's alone
+    grows_below_min: bool = True  # what has lost nodes is brought back to its minimum, which its cloud may not know
+    counts_ordered: bool = True  # what is on its way already is not asked for once more
     takes_over: bool = True  # what is on its way when a process begins is waited for as if it had asked for it
 
 

@@ -3,7 +3,7 @@
 The order of the rules is Escalator's, and so are the words of errors. What differs is named by `rules.Fixes`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import arithmetic, classes, node_health, reaping, taints
@@ -19,6 +19,8 @@ from shared import quantity
 from shared.quantity import Resources
 
 BELOW_MIN = "node count less than the minimum"
+BELOW_OWN_MIN = "the number of nodes({}) is less than specified minimum of {}. Taking no action"
+STAY = "{} of {} nodes to be tainted stay: {}"
 BREAKER_OPEN = "refusing to scale up as long as {} of {} instances are running: the last scale-ups brought none"
 
 
@@ -38,22 +40,29 @@ def remember(rules: Rules, seen: Observation, memory: Memory, decision: Decision
     if seen.unlisted:
         return memory
     here = {node.name for node in seen.nodes}
+    gone = 0 if rules.dry else len(decision.deletions)
     untainted_at = {name: at for name, at in memory.untainted_at.items() if name in here}
     untainted_at |= {node.name: now for node in decision.untaint.planned}
     lock = memory.lock if locked(rules, memory, now=now) else None
-    breaker = decision.breaker
+    breaker = decision.breaker.deleted(gone)
     if decision.increase:
         lock = ScaleLock(now, decision.increase)
-        breaker = breaker.increased(size=_size(seen))
+    asked = 0 if rules.dry else decision.increase
+    if asked:
+        asked_size = seen.cloud.target_size - gone + asked
+        breaker = breaker.increased(size=seen.size - gone, asked_size=asked_size, now=now)
+    scaled_out_at = memory.scaled_out_at
+    if not decision.locked:
+        scaled_out_at = now if decision.delta > 0 else None
     return replace(
         memory,
         lock=lock,
+        awaited=memories.awaited(memory.awaited, seen, asked=asked, now=now),
         node_size=seen.nodes[0].allocatable if seen.nodes else memory.node_size,
-        last_delta=decision.delta,
-        scaled_out_at=now if decision.delta > 0 and not decision.locked else memory.scaled_out_at,
+        scaled_out_at=scaled_out_at,
         tainted_at=now if decision.taint.planned else memory.tainted_at,
         untainted_at=untainted_at,
-        dry_tainted=_dry_tainted(memory.dry_tainted, decision) if rules.dry else memory.dry_tainted,
+        dry_tainted=_dry_tainted(memory.dry_tainted, decision, here) if rules.dry else memory.dry_tainted,
         breaker=breaker,
     )
 
@@ -95,22 +104,6 @@ def untaintable(rules: Rules, tainted: tuple[GroupNode, ...], *, now: float) -> 
     )
 
 
-def tainted_count(wanted: int, *, untainted: int, min_nodes: int, target_size: int, min_size: int) -> int:
-    """How many of the wanted nodes may be tainted: the group's minimum stays, and what the cloud could delete goes.
-
-    A target that is below the cloud's minimum already says nothing. Raises Uncomputable below the group's own.
-    """
-    count = wanted
-    if untainted - count < min_nodes:
-        count = untainted - min_nodes
-        if count < 0:
-            raise Uncomputable(
-                f"the number of nodes({untainted}) is less than specified minimum of {min_nodes}. Taking no action"
-            )
-    deletable = target_size - min_size
-    return deletable if target_size - count < min_size and deletable >= 0 else count
-
-
 @dataclass
 class _Scan:
     rules: Rules
@@ -138,7 +131,7 @@ class _Scan:
             classes=self.classes,
             health_taints=self.health_taints(),
             dry=rules.dry,
-            breaker=self.memory.breaker.seen(size=_size(seen), target=seen.cloud.target_size),
+            breaker=self.memory.breaker.seen(size=seen.size, target=seen.cloud.target_size, now=self.now),
             thresholds=Thresholds(
                 rules.group.taint_lower_capacity_threshold_percent,
                 rules.group.taint_upper_capacity_threshold_percent,
@@ -147,10 +140,9 @@ class _Scan:
         )
         if not seen.nodes and not seen.pods:
             return self.ended(begun, Rule.NOTHING_THERE, 0)
-        if len(seen.nodes) < self.min_nodes:
+        if len(seen.nodes) < self.min_nodes and not rules.fixes.grows_below_min:
             return replace(begun, error=BELOW_MIN)
-        requested = quantity.total([pod.requests for pod in self.demanding_pods()])
-        demand = requested.most(self.peak(self.demanding_nodes()))
+        requested, demand = self.demand(self.demanding_pods(), self.demanding_nodes())
         begun = replace(begun, fullness=Fullness(requested, demand, self.capacity))
         if untainted < self.min_nodes and not (rules.fixes.locks_below_min and self.is_locked):
             return self.raised_to_min(begun)
@@ -177,9 +169,7 @@ class _Scan:
     def arrived(self) -> tuple[GroupNode, ...]:
         """What the last scale-up has brought."""
         at = self.memory.scaled_out_at
-        if at is None or self.memory.last_delta <= 0:
-            return ()
-        return tuple(node for node in self.seen.nodes if node.created_at > at)
+        return () if at is None else tuple(node for node in self.seen.nodes if node.created_at > at)
 
     def demanding_pods(self) -> tuple[GroupPod, ...]:
         """Pods that need room on the nodes that stay: those that are there, and those that are nowhere."""
@@ -190,10 +180,17 @@ class _Scan:
     def demanding_nodes(self) -> tuple[GroupNode, ...]:
         return self.classes.untainted if self.rules.fixes.excludes_unavailable else self.seen.nodes
 
-    def peak(self, nodes: Iterable[GroupNode]) -> Resources:
-        """What is expected to be used of these nodes."""
+    def demand(self, pods: Iterable[GroupPod], nodes: Iterable[GroupNode]) -> tuple[Resources, Resources]:
+        """What pods request, and what counts: where that is more, what is expected to be used of the nodes.
+
+        What no node has yet is in no node's peak, and comes on top of it.
+        """
+        requested = quantity.total([pod.requests for pod in pods])
         peaks = [self.rules.peak(prod=node.prod_peak, mid=node.mid_peak) for node in nodes]
-        return quantity.total(peaks)
+        if not any(map(any, peaks)):
+            return requested, requested
+        waiting = quantity.total([pod.requests for pod in pods if not pod.node])
+        return requested, requested.most(quantity.total(peaks).plus(waiting))
 
     def step(self, rule: Rule, delta: int) -> int:
         self.steps.append(Step(rule, delta))
@@ -254,11 +251,15 @@ class _Scan:
         return replace(decision, healthy=healthy, forced=forced, reaped=self.reaped(forced, healthy is not False))
 
     def raised_to_min(self, begun: Decision) -> Decision:
-        """At once, whatever else there is."""
+        """At once, whatever else there is; what is in the way of it goes."""
         wanted = self.min_nodes - len(self.classes.untainted)
-        scaled = self.scaled_up(self.ended(begun, Rule.BELOW_MIN, wanted), wanted)
+        decision = self.ended(begun, Rule.BELOW_MIN, wanted)
+        if self.rules.fixes.reaps_while_growing:
+            decision = replace(decision, healthy=self.is_healthy(), forced=self.forced())
+        scaled = self.scaled_up(decision, wanted)
         refusal = next(iter(scaled.refusals), "")
-        return replace(scaled, delta=0 if refusal else scaled.untaint.count + scaled.increase, error=refusal)
+        begun_now = scaled.untaint.count + scaled.increase
+        return replace(scaled, delta=0 if refusal else begun_now or wanted, error=refusal)
 
     def acted(self, begun: Decision, delta: int) -> Decision:
         forced = self.forced()
@@ -287,91 +288,147 @@ class _Scan:
     def forced(self) -> Reaping:
         return self.let(reaping.forced(self.classes.force_tainted, self.pods_by_node), gone=0)
 
-    def reaped(self, forced: Reaping, healthy_may_go: bool) -> Reaping:
-        verdicts = reaping.marked(
-            self.rules, self.classes.tainted, self.pods_by_node, healthy_may_go=healthy_may_go, now=self.now
-        )
+    def reaped(self, forced: Reaping, healthy_may_go: bool, *, coming_back: Iterable[GroupNode] = ()) -> Reaping:
+        staying = {node.name for node in coming_back}
+        marked = tuple(node for node in self.classes.tainted if node.name not in staying)
+        verdicts = reaping.marked(self.rules, marked, self.pods_by_node, healthy_may_go=healthy_may_go, now=self.now)
         return self.let(verdicts, gone=len(forced.nodes))
 
     def let(self, verdicts: tuple[reaping.Verdict, ...], *, gone: int) -> Reaping:
         fixes, cloud = self.rules.fixes, self.seen.cloud
         target = cloud.target_size - (gone if fixes.counts_deletions else 0)
-        return reaping.reaped(verdicts, target_size=target, min_size=cloud.min_size, clamps=fixes.clamps_deletions)
+        return reaping.reaped(
+            verdicts,
+            target_size=target,
+            min_size=cloud.min_size,
+            clamps=fixes.clamps_deletions,
+            spare=self.spare() - gone if fixes.keeps_min_nodes and verdicts else None,
+        )
+
+    def spare(self) -> int:
+        """How many marked nodes may go as far as the group's own minimum is concerned.
+
+        As many as it has above it: what takes the place of others is there before they go. Where that cannot be, since
+        the group is as large as it may get, as many go first as are in the way, being of no use to anybody.
+        """
+        beyond = len(self.seen.nodes) - self.min_nodes
+        back = len(untaintable(self.rules, self.classes.tainted, now=self.now))
+        to_come = back + self.on_its_way + max(0, self.most_nodes - self.seen.cloud.target_size)
+        in_the_way = self.min_nodes - len(self.classes.untainted) - to_come
+        return max(beyond, 0) + max(in_the_way, 0)
+
+    @property
+    def most_nodes(self) -> int:
+        """That the cloud may be asked for."""
+        most = self.seen.cloud.max_size
+        return min(most, self.max_nodes) if self.rules.fixes.keeps_max_nodes else most
+
+    @property
+    def on_its_way(self) -> int:
+        """How many nodes the cloud was asked for that can still be expected."""
+        awaited = self.memory.awaited
+        is_late = awaited is not None and awaited.is_late(self.seen.missing, now=self.now)
+        return self.seen.missing if self.rules.fixes.counts_ordered and not is_late else 0
 
     def scaled_up(self, decision: Decision, delta: int) -> Decision:
         """Tainted nodes come back first, the cloud adds the rest."""
         fixes, cloud = self.rules.fixes, self.seen.cloud
-        target = cloud.target_size - (len(decision.deletions) if fixes.counts_deletions else 0)
-        most = cloud.max_size
         allowed = delta
         if fixes.keeps_max_nodes:
-            most = min(most, self.max_nodes)
             allowed = min(delta, max(0, self.max_nodes - len(self.classes.untainted)))
         candidates = untaintable(self.rules, self.classes.tainted, now=self.now)
+        if fixes.reaps_while_growing:
+            if fixes.keeps_max_nodes:
+                candidates = candidates[: max(0, self.max_nodes - len(self.classes.untainted))]
+            reaped = self.reaped(decision.forced, decision.healthy is not False, coming_back=candidates)
+            decision = replace(decision, reaped=reaped)
         untaint = Picks(candidates, min(allowed, len(candidates)))
+        target = cloud.target_size - (len(decision.deletions) if fixes.counts_deletions else 0)
+        most = self.most_nodes
         most_increase = 0 if decision.breaker.is_open else max(0, most - target)
         decision = replace(decision, untaint=untaint, most_increase=most_increase)
-        if untaint.count == delta:
+        missing = delta - untaint.count
+        if not missing:
             return decision
-        increase = min(allowed - untaint.count, room(delta - untaint.count, target_size=target, max_size=most))
+        coming = min(missing, self.on_its_way)
+        if coming == missing:
+            if not untaint.count:
+                self.step(Rule.ON_ITS_WAY, 0)
+            return replace(decision, steps=tuple(self.steps))
+        more = room(missing - coming, target_size=target, max_size=most)
+        increase = min(allowed - untaint.count - coming, more)
         if increase <= 0:
             refusal = (
                 "refusing to scaleup up beyond the maximum size of the autoscaling group "
                 f"(TargetSize: {target}; MaxNodes: {most}). Taking no action"
             )
             return replace(decision, refusals=(*decision.refusals, refusal))
-        breaker = decision.breaker.before_increase(
-            size=_size(self.seen), target=cloud.target_size, most_failures=self.rules.breaker_failures
-        )
+        breaker = decision.breaker.before_increase(size=self.seen.size, most_failures=self.rules.breaker_failures)
         if breaker.open_until_size is not None:
-            refusal = BREAKER_OPEN.format(_size(self.seen), breaker.open_until_size)
+            refusal = BREAKER_OPEN.format(self.seen.size, breaker.open_until_size)
             refusals = (*decision.refusals, refusal)
             return replace(decision, breaker=breaker, most_increase=0, refusals=refusals)
         return replace(decision, breaker=breaker, increase=increase)
 
     def scaled_down(self, decision: Decision, wanted: int) -> Decision:
-        fixes, cloud, untainted = self.rules.fixes, self.seen.cloud, self.classes.untainted
-        gone = len(decision.deletions) if fixes.counts_deletions else 0
-        try:
-            count = tainted_count(
-                wanted,
-                untainted=len(untainted),
-                min_nodes=self.min_nodes,
-                target_size=cloud.target_size - gone,
-                min_size=cloud.min_size,
-            )
-        except Uncomputable as refusal:
-            return replace(decision, refusals=(*decision.refusals, str(refusal)))
+        """The refusals say of each node that is not tainted after all what keeps it."""
+        cloud, untainted = self.seen.cloud, self.classes.untainted
+        gone = len(decision.deletions) if self.rules.fixes.counts_deletions else 0
+        kept: list[str] = []
+
+        def at_most(count: int, most: int, why: str) -> int:
+            if most < count:
+                kept.append(STAY.format(count - most, wanted, why))
+            return min(count, most)
+
+        above_min = len(untainted) - self.min_nodes
+        if above_min < 0:
+            refusal = BELOW_OWN_MIN.format(len(untainted), self.min_nodes)
+            return replace(decision, refusals=(*decision.refusals, refusal))
+        count = at_most(wanted, above_min, f"the group's minimum is {self.min_nodes}")
+        deletable = cloud.target_size - gone - cloud.min_size
+        if deletable >= 0:  # a target that is below the cloud's minimum already says nothing
+            count = at_most(count, deletable, f"the cloud's minimum is {cloud.min_size}")
         ordered = classes.fullest_zones_first if self.rules.group.balance_zones else classes.oldest_first
         candidates = tuple(node for node in ordered(untainted) if not self.is_fresh(node))
-        count = min(count, len(candidates))
-        if fixes.taints_what_others_hold:
+        count = at_most(count, len(candidates), "the others were untainted a short time ago")
+        if self.rules.fixes.taints_what_others_hold:
             # What is above the maximum goes, whether the others hold it or not.
             excess = max(0, len(untainted) - self.max_nodes)
-            count = max(min(count, excess), self.held(candidates, count))
-        return replace(decision, taint=Picks(candidates, count))
+            held = max(min(count, excess), self.held(candidates, count))
+            count = at_most(count, held, f"without them the others would be above {self.fullest_percent} %")
+        return replace(decision, taint=Picks(candidates, count), refusals=(*decision.refusals, *kept))
 
     def is_fresh(self, node: GroupNode) -> bool:
         """Whether it came back a short time ago, so that it stays."""
         since = self.memory.untainted_at.get(node.name)
         return memories.is_within(self.rules.untaint_grace_seconds, since=since, now=self.now)
 
+    @property
+    def fullest_percent(self) -> int:
+        """How full the nodes that stay may get: so that they need no others, and never more than full."""
+        return min(self.rules.group.scale_up_threshold_percent, 100)
+
     def held(self, candidates: tuple[GroupNode, ...], count: int) -> int:
-        """How many of them may go so that the others would hold every pod of the group below the upper threshold.
+        """How many of them may go so that the others would hold every pod of the group without a way up.
 
         Every pod: also those on nodes that are on their way out, because who makes pods makes them anew elsewhere.
         """
         pods = available(self.seen.pods, {node.name for node in self.seen.nodes}, with_unscheduled=True)
-        demand = quantity.total([pod.requests for pod in pods]).most(self.peak(self.seen.nodes))
-        most = self.rules.group.taint_upper_capacity_threshold_percent
-        while count > 0:
-            left = self.capacity.minus(quantity.total([node.allocatable for node in candidates[:count]]))
-            if not any(demand) or all(
-                amount > 0 and asked / amount * 100 < most for asked, amount in zip(demand, left, strict=True)
-            ):
-                return count
+        _, demand = self.demand(pods, self.seen.nodes)
+        left = self.capacity.minus(quantity.total([node.allocatable for node in candidates[:count]]))
+        while count > 0 and not self.fits(demand, left, len(self.classes.untainted) - count):
             count -= 1
-        return max(count, 0)
+            left = left.plus(candidates[count].allocatable)
+        return count
+
+    def fits(self, demand: Resources, capacity: Resources, nodes: int) -> bool:
+        if not any(demand):
+            return True
+        try:
+            return arithmetic.utilization(demand, capacity, nodes).percent <= self.fullest_percent
+        except Uncomputable:
+            return False
 
 
 def available(pods: tuple[GroupPod, ...], nodes: set[str], *, with_unscheduled: bool) -> tuple[GroupPod, ...]:
@@ -379,13 +436,9 @@ def available(pods: tuple[GroupPod, ...], nodes: set[str], *, with_unscheduled: 
     return tuple(pod for pod in pods if pod.node in nodes or (with_unscheduled and not pod.node))
 
 
-def _size(seen: Observation) -> int:
-    """How many instances run."""
-    return len(seen.nodes) if seen.cloud.size is None else seen.cloud.size
-
-
-def _dry_tainted(tainted: tuple[str, ...], decision: Decision) -> tuple[str, ...]:
-    left = [*tainted, *(node.name for node in decision.health_taints)]
+def _dry_tainted(tainted: tuple[str, ...], decision: Decision, here: Container[str]) -> tuple[str, ...]:
+    left = [name for name in tainted if name in here]
+    left += (node.name for node in decision.health_taints)
     for node in decision.untaint.planned:
         left.remove(node.name)
     return (*left, *(node.name for node in decision.taint.planned))

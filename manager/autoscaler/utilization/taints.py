@@ -1,5 +1,6 @@
 """Escalator's marks on nodes: the taint of those that are to go, with the time it was put on, and its relatives."""
 
+import re
 from collections.abc import Iterable
 
 from shared.api.core import Taint
@@ -9,6 +10,9 @@ TO_BE_REMOVED = "atlassian.com/escalator"
 FORCE = "atlassian.com/escalator-force"  # put on by others: the node goes as soon as it is empty
 ANNOTATION_NO_DELETE = "atlassian.com/no-delete"
 DEFAULT_EFFECT = "NoSchedule"
+
+_WHOLE_SECONDS = re.compile(r"[+-]?[0-9]{1,63}")
+_MOST_SECONDS = 2**63 - 1
 
 
 def has(taints: Iterable[Taint], key: str) -> bool:
@@ -34,9 +38,9 @@ def tainted_at(taints: Iterable[Taint], *, node: str = "") -> float | None:
     """Unix seconds of the mark, None without one. Raises InvalidInput."""
     for taint in taints:
         if taint.key == TO_BE_REMOVED:
-            digits = taint.value.removeprefix("-").removeprefix("+")
-            if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            seconds = int(taint.value) if _WHOLE_SECONDS.fullmatch(taint.value) else None
+            if seconds is None or not -_MOST_SECONDS - 1 <= seconds <= _MOST_SECONDS:
                 problem = "expected the whole seconds of a Unix time"
                 raise InvalidInput(source=f"Node {node}", field=TO_BE_REMOVED, value=taint.value, problem=problem)
-            return float(int(taint.value))
+            return float(seconds)
     return None

@@ -15,6 +15,7 @@ from manager.autoscaler.utilization.observation import CloudGroup, Observation, 
 from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
 from manager.autoscaler.utilization.rules import Fixes
 from shared.api.core import Node, Pod, Taint
+from shared.errors import InvalidInput
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.utilized import SIZE, Town, decided, names, node, nodes, pod, rules_of, seen
@@ -78,12 +79,6 @@ def test_a_cloud_that_refuses_leaves_no_lock(compat: str) -> None:
 @BOTH
 def test_oldest_go_first(compat: str) -> None:
     assert names(decided(rules_of(compat), seen(nodes(9))).taint.planned) == ["n8", "n7", "n6", "n5", "n4"]
-
-
-@BOTH
-def test_below_the_minimum_of_all_nodes_nothing_is_done(compat: str) -> None:
-    decision = decided(rules_of(compat, min_nodes=5), seen(nodes(4), pod("p", 9000)))
-    assert (decision.error, decision.writes) == ("node count less than the minimum", False)
 
 
 @BOTH
@@ -162,6 +157,27 @@ def test_what_the_last_scale_up_brought_is_named_once_its_lock_ended(compat: str
     town.nodes = (*town.nodes[:2], dataclasses.replace(town.nodes[2], created_at=town.now))
     assert town.scan(seconds=100).arrived == ()
     assert names(town.scan().arrived) == ["new-0001"]
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("1700000000", 1_700_000_000), ("+5", 5), ("-5", -5), ("007", 7), ("-9223372036854775808", -(2**63))],
+)
+def test_the_time_on_a_taint_is_read_as_go_reads_numbers(value: str, seconds: int) -> None:
+    assert taints.tainted_at((Taint(taints.TO_BE_REMOVED, value),)) == seconds
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-+5", "+-5", "5.0", "1_000", "\u0661", "9223372036854775808", "9" * 60])
+def test_what_is_no_time_on_a_taint_is_refused(value: str) -> None:
+    with pytest.raises(InvalidInput, match="Unix time"):
+        taints.tainted_at((Taint(taints.TO_BE_REMOVED, value),))
+
+
+def test_percentages_of_much_memory_are_those_of_floating_point() -> None:
+    demand, capacity = 149_930_631_292_206, 309_446_353_638_322
+    found = arithmetic.utilization(Resources(0, demand), Resources(1, capacity), 1)
+    assert found.memory_percent == float(demand * 1000) / float(capacity * 1000) * 100
+    assert found.memory_percent != demand * 1000 / (capacity * 1000) * 100
 
 
 # What follows is done otherwise than by Escalator, under the name of its fix; under `compat: escalator` it is not.
@@ -279,7 +295,14 @@ def test_excluded_pods_still_keep_their_nodes() -> None:
 def test_taints_what_others_hold() -> None:
     observed = seen(nodes(3), *(pod(f"p{at}", 350, f"n{at}") for at in range(3)))
     assert decided(rules_of("escalator"), observed).taint.count == 2
-    assert decided(rules_of(), observed).taint.count == 0
+    kept = decided(rules_of(), observed)
+    assert (kept.taint.count, kept.delta) == (1, -2)
+    assert kept.refusals == ("1 of 2 nodes to be tainted stay: without them the others would be above 70 %",)
+    small = seen(nodes(2), pod("a", 250, "n0"), pod("b", 250, "n1"))
+    assert decided(rules_of(), small).taint.count == 1
+    overbooked: dict[str, Any] = {"taint_upper_capacity_threshold_percent": 60, "scale_up_threshold_percent": 150}
+    full = seen(nodes(2), pod("a", 550, "n0"), pod("b", 550, "n1"))
+    assert decided(rules_of(**overbooked), full).taint.count == 0
     above = decided(rules_of(max_nodes=2), observed)
     assert (above.taint.count, above.delta) == (1, -2)
 
@@ -301,6 +324,84 @@ def test_takes_over() -> None:
         assert decided(known, on_its_way, begun).locked is locked
         assert not decided(known, on_its_way, begun, after=120).locked
         assert memories.taken_over(known, seen(nodes(2)), now=NOW) == Memory()
+
+
+def test_reaps_while_growing() -> None:
+    options: dict[str, Any] = {"unhealthy_node_grace_period": "1m", "health_check_newest_nodes_percent": 100}
+    there = (*nodes(2), node("bad", ready=False, tainted_for=99), node("good", tainted_for=99))
+    crowded = seen(there, pod("p", 5000), cloud=CloudGroup(0, 4, 4))
+    stuck = decided(rules_of("escalator", max_unhealthy_nodes_percent=50, **options), crowded)
+    assert (stuck.deletions, names(stuck.untaint.planned), stuck.increase) == ((), ["good"], 0)
+    moving = decided(rules_of(max_unhealthy_nodes_percent=50, **options), crowded)
+    assert (names(moving.deletions), names(moving.untaint.planned), moving.increase) == (["bad"], ["good"], 1)
+    # At the group's own maximum even the healthy cannot come back.
+    full = decided(rules_of(max_nodes=2, max_unhealthy_nodes_percent=50, **options), crowded)
+    assert (names(full.deletions), full.untaint.count, full.increase) == (["bad", "good"], 0, 0)
+
+
+@pytest.mark.parametrize("way", ["forced", "unhealthy"])
+def test_a_group_that_may_not_grow_has_its_useless_nodes_replaced(way: str) -> None:
+    options: dict[str, Any] = {"min_nodes": 3, "max_nodes": 3, "unhealthy_node_grace_period": "1m"}
+    options |= {"health_check_newest_nodes_percent": 100, "max_unhealthy_nodes_percent": 50}
+    useless = node("x", force=True) if way == "forced" else node("x", ready=False, tainted_for=99)
+    town = Town(rules_of(**options), (*nodes(2), useless), (pod("a", 500, "n0"), pod("b", 500, "n1")), boot_seconds=90)
+    decision = town.scan()
+    assert (names(decision.deletions), decision.increase, decision.error) == (["x"], 1, "")
+    for _ in range(3):
+        assert not town.scan().writes
+    assert names(town.nodes) == ["n0", "n1", "new-0001"]
+
+
+def test_keeps_min_nodes() -> None:
+    there = (*nodes(1), node("f1", force=True), node("f2", force=True))
+    on_its_way = seen(there, pod("p", 500, "n0"), cloud=CloudGroup(0, 100, 5))
+    assert len(decided(rules_of("escalator", min_nodes=2), on_its_way).forced.nodes) == 0
+    held = Memory(lock=ScaleLock(NOW - 10, 2))
+    for memory in (None, held):
+        kept = decided(rules_of(min_nodes=3), on_its_way, memory)
+        assert (kept.deletions, kept.increase) == ((), 0)
+        assert [each.why for each in kept.forced.verdicts] == [Why.AWAITS_OTHERS] * 2
+    come = seen((*there, *nodes(2, "new")), pod("p", 500, "n0"))
+    assert names(decided(rules_of(min_nodes=3), come, held).deletions) == ["f1", "f2"]
+    # Without the fix the cloud's minimum is the only one that is kept.
+    fixes = dataclasses.replace(Fixes(), keeps_min_nodes=False)
+    without = dataclasses.replace(rules_of(min_nodes=3), fixes=fixes)
+    assert names(decided(without, on_its_way, held).deletions) == ["f1", "f2"]
+
+
+def test_grows_below_min() -> None:
+    observed = seen(nodes(4), pod("p", 9000))
+    stays = decided(rules_of("escalator", min_nodes=5), observed)
+    assert (stays.error, stays.writes) == ("node count less than the minimum", False)
+    grows = decided(rules_of(min_nodes=5), observed)
+    assert (grows.error, grows.increase) == ("", 1)
+    ordered = decided(rules_of(min_nodes=5), seen(nodes(4), pod("p", 9000), cloud=CloudGroup(0, 100, 5)))
+    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, Rule.ON_ITS_WAY)
+
+
+def test_counts_ordered() -> None:
+    on_its_way = seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 5))
+    assert decided(rules_of("escalator"), on_its_way).increase == 3
+    some = decided(rules_of(), on_its_way)
+    assert (some.delta, some.increase, some.steps[-1].rule) == (3, 1, Rule.SCALE_UP)
+    all_of_it = decided(rules_of(), seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 6)))
+    assert (all_of_it.delta, all_of_it.increase, all_of_it.steps[-1].rule) == (3, 0, Rule.ON_ITS_WAY)
+
+
+@pytest.mark.parametrize(("compat", "target_size"), [("escalator", 45), ("headroom", 17)])
+def test_machines_that_boot_slower_than_the_cool_down_are_asked_for_once(compat: str, target_size: int) -> None:
+    running = tuple(pod(f"p{at}", 900, f"n{at}") for at in range(3))
+    waiting = tuple(pod(f"w{at}", 900) for at in range(10))
+    town = Town(rules_of(compat), nodes(3), (*running, *waiting), boot_seconds=360)
+    for _ in range(6):
+        town.scan()
+    assert town.target_size == target_size
+
+
+def test_what_never_comes_is_asked_for_again_after_a_while() -> None:
+    town = Town(rules_of(), nodes(3), (pod("p", 4000),), boot_seconds=10**9)
+    asked = [town.scan().increase for _ in range(34)]
+    assert [at for at, each in enumerate(asked) if each] == [0, 15, 30]
 
 
 @pytest.mark.parametrize(
@@ -369,7 +470,7 @@ def test_a_clock_that_was_set_back_holds_nothing_for_ever() -> None:
 
 
 def test_the_breaker_stops_asking_a_cloud_that_brings_nothing() -> None:
-    known = rules_of(scale_up_failure_threshold=2, scale_up_cool_down_period="1s")
+    known = rules_of("escalator", scale_up_failure_threshold=2, scale_up_cool_down_period="1s")
     memory, target, asked = Memory(), 2, []
     for minute in range(6):
         observed = seen(nodes(2), pod("p", 4000), cloud=CloudGroup(0, 100, target, size=2))
@@ -378,14 +479,44 @@ def test_the_breaker_stops_asking_a_cloud_that_brings_nothing() -> None:
         target += decision.target_change
         asked.append(decision.increase)
     assert asked == [4, 4, 0, 0, 0, 0]
-    assert memory.breaker == Breaker(2, 2, 10)
+    assert memory.breaker == Breaker(2, 2, 10, 10, NOW + 60)
     arrived = seen(nodes(10), pod("p", 9000), cloud=CloudGroup(0, 100, 10, size=10))
     assert decided(known, arrived, memory, after=999).increase == 3
 
 
+@BOTH
+def test_the_breaker_stops_asking_a_cloud_that_gives_up_and_tries_it_again_after_a_while(compat: str) -> None:
+    known = rules_of(compat, scale_up_failure_threshold=3)
+    town = Town(known, nodes(2), (pod("p", 4000),), giving_up=True)
+    asked = [town.scan().increase for _ in range(40)]
+    assert [at for at, each in enumerate(asked) if each] == [0, 2, 4, 19, 34]
+    town.giving_up = False
+    for _ in range(16):
+        town.scan()
+    assert len(town.nodes) >= 6
+    assert not town.memory.breaker.is_open
+
+
+def test_nodes_that_leave_on_purpose_open_no_breaker() -> None:
+    town = Town(rules_of(scale_up_failure_threshold=1, scale_down_cool_down_period="0"), nodes(4), (pod("p", 3000),))
+    assert town.scan().increase == 1
+    town.pods = ()
+    for _ in range(9):
+        town.scan()
+    assert len(town.nodes) == 1
+    town.pods = (pod("p", 3000),)
+    assert town.scan().increase == 4
+
+
+@BOTH
+def test_a_dry_mode_that_asks_for_nothing_opens_no_breaker(compat: str) -> None:
+    town = Town(rules_of(compat, dry_mode=True, scale_up_failure_threshold=1), nodes(2), (pod("p", 4000),))
+    assert [town.scan().increase for _ in range(8)] == [4, 0, 4, 0, 4, 0, 4, 0]
+
+
 def test_the_breaker_lets_tainted_nodes_come_back_and_never_waits_for_what_is_not_wanted_any_more() -> None:
     memory = Memory(breaker=Breaker(3, 2, 50))
-    observed = seen((*nodes(2), node("t", tainted_for=5)), pod("p", 9000), cloud=CloudGroup(0, 100, 50, size=3))
+    observed = seen((*nodes(2), node("t", tainted_for=5)), pod("p", 9000), cloud=CloudGroup(0, 100, 5, size=3))
     decision = decided(rules_of(), observed, memory)
     assert (names(decision.untaint.planned), decision.increase) == (["t"], 0)
     assert "50 instances" in decision.refusals[0]
@@ -413,6 +544,52 @@ def test_a_node_may_be_drained_before_it_goes() -> None:
     assert (names(decision.drains), decision.deletions, decision.writes) == (["full"], (), True)
     left = seen(there, pod("p", 1500), pod("b", 10, "early"))
     assert names(decided(known, left).deletions) == ["full"]
+
+
+def test_a_node_whose_pods_never_may_leave_goes_with_them_when_it_was_drained_for_long() -> None:
+    known = rules_of(drain_before_termination=True)
+    there = (*nodes(3), node("draining", tainted_for=1200), node("over", tainted_for=1201))
+    decision = decided(known, seen(there, pod("p", 1500), pod("a", 10, "draining"), pod("b", 10, "over")))
+    assert (names(decision.drains), names(decision.deletions)) == (["draining"], ["over"])
+
+
+def test_what_waits_for_a_node_comes_on_top_of_predicted_peaks() -> None:
+    there = nodes(10, prod_peak=Resources(650, 650))
+    running = [pod(f"p{at}", 300, f"n{at}") for at in range(10)]
+    waiting = [pod(f"w{at}", 300) for at in range(10)]
+    for options, percent in (({"predicted_peaks": "prod"}, 95.0), ({}, 60.0)):
+        decision = decided(rules_of(**options), seen(there, *running, *waiting))
+        assert decision.fullness.utilization == arithmetic.Utilization(percent, percent)
+
+
+@BOTH
+def test_nodes_that_are_gone_are_out_of_mind_in_dry_mode(compat: str) -> None:
+    town = Town(rules_of(compat, dry_mode=True, min_nodes=0), nodes(3))
+    for at in range(20):
+        town.nodes = nodes(3, f"x{at}-")
+        town.scan(600)
+    assert len(town.memory.dry_tainted) <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "observed", "why"),
+    [
+        ({"min_nodes": 7}, seen(nodes(9)), "3 of 5 nodes to be tainted stay: the group's minimum is 7"),
+        ({}, seen(nodes(9), cloud=CloudGroup(5, 100, 9)), "1 of 5 nodes to be tainted stay: the cloud's minimum is 5"),
+    ],
+)
+def test_a_node_that_is_not_tainted_after_all_has_its_reason(
+    options: dict[str, Any], observed: Observation, why: str
+) -> None:
+    for compat in ("escalator", "headroom"):
+        assert decided(rules_of(compat, **options), observed).refusals == (why,)
+
+
+def test_nodes_that_came_back_are_named_as_the_reason_why_others_stay() -> None:
+    memory = Memory(untainted_at={f"n{at}": NOW - 5 for at in range(6)})
+    decision = decided(rules_of(), seen(nodes(9)), memory)
+    assert decision.taint.count == 3
+    assert decision.refusals == ("2 of 5 nodes to be tainted stay: the others were untainted a short time ago",)
 
 
 def test_a_node_that_the_clouds_minimum_keeps_is_not_drained() -> None:

@@ -131,7 +131,9 @@ def _check(decision: Decision, seen: Observation, options: dict[str, Any], *, ou
             assert NOW - verdict.tainted_at > 600
     assert not {each.name for each in decision.forced.nodes} & kept
     assert not {each.name for each in decision.drains} - kept
-    assert not options["drain_before_termination"] or not {each.name for each in decision.deletions} & kept
+    drained = {each.node.name for each in decision.reaped.verdicts if (each.tainted_at or 0) < NOW - 1200}
+    undrained = {each.name for each in decision.deletions} - drained
+    assert not options["drain_before_termination"] or not undrained & kept
     if decision.taint.count:
         assert len(classes.untainted) - decision.taint.count >= options["min_nodes"]
     if not options["dry_mode"]:
@@ -143,6 +145,10 @@ def _check(decision: Decision, seen: Observation, options: dict[str, Any], *, ou
     if ours:
         assert decision.increase == 0 or target <= options["max_nodes"]
         assert not decision.deletions or seen.cloud.target_size - len(decision.deletions) >= seen.cloud.min_size
+        left = len(seen.nodes) - len(decision.deletions)
+        most = min(seen.cloud.max_size, options["max_nodes"])
+        has_room = seen.cloud.target_size + len(classes.tainted) + options["min_nodes"] <= most
+        assert not decision.deletions or not has_room or left >= options["min_nodes"]
 
 
 def _placed(pods: tuple[GroupPod, ...], there: tuple[GroupNode, ...]) -> tuple[GroupPod, ...]:
@@ -289,7 +295,8 @@ def _check_step(before: Town, after: Town, decision: Decision, *, was_locked: bo
         assert not each.no_delete
         assert since is not None
         assert now - since > (known.hard_seconds if pods_on else known.soft_seconds)
-        assert not (pods_on and known.group.drain_before_termination)
+        if pods_on and known.group.drain_before_termination:
+            assert now - since > 2 * known.hard_seconds
     for each in before.nodes:
         if each.name in there and taints.has(each.taints, taints.FORCE):
             assert there[each.name] == each
@@ -306,6 +313,76 @@ def _check_step(before: Town, after: Town, decision: Decision, *, was_locked: bo
         assert known.fixes.reaps_while_locked or after.nodes == before.nodes
     assert not decision.increase or scan.locked(known, after.memory, now=now)
     assert was_locked or bool(decision.increase) == scan.locked(known, after.memory, now=now)
+
+
+TROUBLE = st.one_of(
+    st.tuples(st.just("pods"), st.integers(-10, 25)),
+    st.tuples(st.sampled_from(["force", "break", "lose"]), st.integers(0, 50)),
+    st.tuples(st.just("clock"), st.sampled_from([-30, 300, 7200])),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 12),
+    st.tuples(st.integers(0, 6), st.integers(1, 6) | st.just(0), st.integers(1, 15)),
+    st.sampled_from([0, 90, 400]),
+    st.booleans(),
+    st.lists(st.tuples(TROUBLE, st.sampled_from(["delivers", "refuses", "gives up"])), max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_a_group_whose_cloud_delivers_fits_its_demand_soon_whatever_happened_before(
+    count: int,
+    bounds: tuple[int, int, int],
+    boot_seconds: float,
+    drains: bool,
+    happenings: list[tuple[tuple[str, int], str]],
+    chance: random.Random,
+) -> None:
+    """Nodes that are forced out, broken or lost are replaced, also where the minimum is the maximum."""
+    least, more, most_of_cloud = bounds
+    most_nodes = max(1, least + more)
+    known = rules_of(
+        min_nodes=least,
+        max_nodes=most_nodes,
+        drain_before_termination=drains,
+        unhealthy_node_grace_period="5m",
+        health_check_newest_nodes_percent=50,
+        max_unhealthy_nodes_percent=50,
+    )
+    most = min(most_nodes, max(least, most_of_cloud))
+    town = Town(known, nodes(min(count, most)), max_size=max(least, most_of_cloud), boot_seconds=boot_seconds)
+    for (what, much), cloud in happenings:
+        _goes_wrong(town, what, much, chance)
+        town.giving_up = cloud == "gives up"
+        town.scan(chance.choice([20, 60, 200]), refuses=cloud == "refuses")
+    town.giving_up = False
+    forced = names(classify(town.nodes).force_tainted)  # who forces a node out empties it
+    town.pods = tuple(structs.replace(each, node="") if each.node in forced else each for each in town.pods)
+    for _ in range(100):
+        town.pods = _placed(town.pods, town.nodes)
+        decision = town.scan()
+    if not town.pods:
+        return
+    classes = classify(town.nodes)
+    demand = sum(each.requests.cpu_milli for each in town.pods)
+    assert not classes.force_tainted
+    assert all(each.ready for each in town.nodes)
+    assert len(classes.untainted) >= least
+    assert len(classes.untainted) == most or demand <= 700 * len(classes.untainted)
+    assert decision.delta >= 0 or decision.taint.count == -decision.delta or decision.refusals
+
+
+def _goes_wrong(town: Town, what: str, much: int, chance: random.Random) -> None:
+    if what == "break" and town.nodes:
+        at = much % len(town.nodes)
+        town.nodes = (*town.nodes[:at], replace(town.nodes[at], ready=False), *town.nodes[at + 1 :])
+    elif what == "lose" and town.nodes:
+        lost = town.nodes[much % len(town.nodes)]
+        town.nodes = tuple(each for each in town.nodes if each is not lost)
+        town.pods = tuple(each for each in town.pods if each.node != lost.name)
+    else:
+        _happens(town, what, much, chance)
 
 
 def test_92_nodes_at_48_percent_settle_here_and_flap_under_compat_escalator() -> None:

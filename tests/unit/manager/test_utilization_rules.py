@@ -1,5 +1,6 @@
 """Options of groups that scale by utilisation: what is refused, in which words, and what absent ones come to."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,44 @@ def test_a_file_may_have_numbers_for_any_text_and_the_options_of_newer_escalator
     assert found.aws.launch_template_version == "3"
     assert node_groups.problems(found) == ()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("without", ["", "~", "null"])
+def test_what_has_no_value_in_a_file_is_as_if_it_were_not_there(without: str) -> None:
+    empty = ("taint_effect", "max_node_age", "dry_mode", "health_check_newest_nodes_percent", "predicted_peaks")
+    lines = [f"  {key}: {value}" for key, value in {**VALID, **dict.fromkeys(empty, without)}.items()]
+    plain = node_groups.decode(yaml.safe_dump({"node_groups": [VALID]}), "file")
+    for aws in ("", f" {without}", " {lifecycle: , launch_template_id: ~, instance_type_overrides: null}"):
+        text = "\n".join(["node_groups:", "-", *lines, f"  aws:{aws}"])
+        assert node_groups.decode(text, "file") == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("label_value: 2024-01-01", "2024-01-01"),
+        ("label_value: 2024-01-01T00:00:00Z", "2024-01-01T00:00:00Z"),
+        ("label_value: 1.0", "1"),
+        ("label_value: 1.5", "1.5"),
+        ("label_value: on", "true"),
+        ("Label_Value: x", "x"),
+        ("LABEL_VALUE: y\n  label_value: x", "x"),
+    ],
+)
+def test_a_text_of_a_file_is_read_as_escalator_reads_it(text: str, expected: str) -> None:
+    (found,) = node_groups.decode(f"NODE_GROUPS:\n- name: a\n  {text}\n", "file")
+    assert found.label_value == expected
+
+
+def test_a_file_may_be_json_with_tabs_and_numbers_may_have_a_point_and_nothing_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    document = {"Node_Groups": [{**VALID, "Max_Nodes": 30.0, "AWS": {"Lifecycle": "spot"}}]}
+    del document["Node_Groups"][0]["max_nodes"]
+    (found,) = node_groups.decode(json.dumps(document, indent="\t"), "file")
+    assert (found.max_nodes, found.aws.lifecycle, caplog.text) == (30, "spot", "")
+    (found,) = node_groups.decode("{node_groups: [{name: a}]}", "file")  # YAML all the same
+    assert found.name == "a"
+    for wrong in ({"max_nodes": 30.5}, {"aws": {"instance_type_overrides": [1]}}):
+        with pytest.raises(InvalidInput):
+            node_groups.decode(json.dumps({"node_groups": [wrong]}), "file")

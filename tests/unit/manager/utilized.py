@@ -80,7 +80,11 @@ def names(group_nodes: tuple[GroupNode, ...]) -> list[str]:
 
 @dataclass
 class Town:
-    """A group, its cloud and its pods over time; everything that is decided is done at once, new nodes included."""
+    """A group, its cloud and its pods over time; everything that is decided is done at once, and new nodes are up after
+    so many seconds.
+
+    A cloud that is `giving_up` brings nothing, and lowers its target again.
+    """
 
     rules: Rules
     nodes: tuple[GroupNode, ...]
@@ -90,12 +94,20 @@ class Town:
     now: float = NOW
     memory: Memory = field(default_factory=Memory)
     made: int = 0
+    boot_seconds: float = 0
+    giving_up: bool = False
+    booting: tuple[float, ...] = ()
+
+    @property
+    def target_size(self) -> int:
+        return len(self.nodes) + len(self.booting)
 
     def scan(self, seconds: float = 60, *, fails: Container[str] = (), refuses: bool = False) -> Decision:
         """One scan as far as it could be done, and so much time after it: writes to some nodes fail, or the cloud
         refuses.
         """
-        cloud = CloudGroup(self.min_size, self.max_size, len(self.nodes))
+        self._boot()
+        cloud = CloudGroup(self.min_size, self.max_size, self.target_size, size=len(self.nodes))
         observed = Observation(self.nodes, self.pods, cloud)
         decision = _as_done(scan.decide(self.rules, observed, self.memory, now=self.now), fails, refuses)
         self.memory = scan.remember(self.rules, observed, self.memory, decision, now=self.now)
@@ -103,6 +115,14 @@ class Town:
             self._do(decision)
         self.now += seconds
         return decision
+
+    def _boot(self) -> None:
+        """Nodes that have come up by now."""
+        for at in self.booting:
+            if at <= self.now:
+                self.made += 1
+                self.nodes += (GroupNode(f"new-{self.made:04d}", self.now, SIZE),)
+        self.booting = tuple(at for at in self.booting if at > self.now)
 
     def _do(self, decision: Decision) -> None:
         gone = set(names(decision.deletions))
@@ -117,10 +137,11 @@ class Town:
                 found = taints.added(each.taints, now=self.now)
             if each.name not in gone:
                 kept.append(each if found is None else replace(each, taints=found))
-        for _ in range(decision.increase):
-            self.made += 1
-            kept.append(GroupNode(f"new-{self.made:04d}", self.now, SIZE))
         self.nodes = tuple(kept)
+        if not self.giving_up:
+            self.booting += (self.now + self.boot_seconds,) * decision.increase
+        if not self.boot_seconds:
+            self._boot()
         # Who makes pods makes those anew that were lost with a node.
         self.pods = tuple(
             msgspec.structs.replace(each, node="", phase="Pending") if each.node in gone else each for each in self.pods

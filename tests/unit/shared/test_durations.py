@@ -18,15 +18,29 @@ from shared import durations
         ("-2m", -120),
         ("1m0.5s", 60.5),
         ("5m0s", 300),
+        ("+5s", 5),
+        ("1.s", 1),
+        (".5m", 30),
+        ("0.5ns", 0),
+        ("9223372036854775807ns", 9223372036.854775),
+        ("-9223372036854775808ns", -9223372036.854775),
     ],
 )
 def test_a_go_duration_is_read(text: str, seconds: float) -> None:
     assert durations.parse(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "30", "s", "1d", "5 m", "m5", "1h30", "-", "1e3s"])
+@pytest.mark.parametrize(
+    "text", ["", "30", "s", "1d", "5 m", "m5", "1h30", "-", "1e3s", "-+5s", "+-5s", "\u0661s", "1s\n", "3000000h"]
+)
 def test_what_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
+        durations.parse(text)
+
+
+@pytest.mark.parametrize("text", ["9223372036854775808ns", "-9223372036854775809ns", "2562047h47m16.854775808s"])
+def test_a_duration_has_no_more_nanoseconds_than_go_counts(text: str) -> None:
+    with pytest.raises(ValueError, match="292 years"):
         durations.parse(text)
 
 
