@@ -87,8 +87,8 @@ class Lending:
             if report is None or (report.update_time is None and report.problem is None):
                 continue
             is_any = True
-            if report.peak is not None and self._is_trusted(report, node):
-                found[node.metadata.name] = NodePeaks(report.peak, _of_mid(report))
+            if report.peak is not None and report.update_time is not None and self._is_trusted(report, node):
+                found[node.metadata.name] = NodePeaks(report.peak, _of_mid(report), report.update_time)
         return found if is_any else None
 
     def _is_trusted(self, report: Report, node: Node) -> bool:

@@ -17,7 +17,7 @@ from manager.autoscaler.backoff import Backoff, BackoffTimes
 from manager.autoscaler.books import Books, Shortage
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeState, StateRules
+from manager.autoscaler.cluster import NodeState, StateRules
 from manager.autoscaler.health import HealthLimits, Readiness
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, What
@@ -34,6 +34,9 @@ TIMEOUT = "timeout"  # the code of the backoff
 
 # Clouds may tell the old target for a while after they have accepted a new one.
 SETTLING_SECONDS = 60.0
+
+# The fields of Readiness.
+_COUNTED_AS = {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started", NodeState.UNREADY: "unready"}
 
 
 def _enforced(_: str) -> Mode:
@@ -58,8 +61,8 @@ class Rules:
 class Assessment:
     """`books` are to be kept before anything is done. `corrections` are to be done whatever else is decided, those of
     groups in enforce mode; their deletions never take a group below its minimum but for what never worked, so that they
-    go to the cloud with `below_min`. `node_states` has every node by name. `held` says why nothing may be decided now,
-    and is empty when something may.
+    go to the cloud with `below_min`. `node_states` and `node_readiness` have every node by name. `held` says why
+    nothing may be decided now, and is empty when something may.
     """
 
     state: ClusterState
@@ -67,6 +70,7 @@ class Assessment:
     corrections: tuple[Act, ...] = ()
     incidents: tuple[Incident, ...] = ()
     node_states: Mapping[str, NodeState] = field(default_factory=dict)
+    node_readiness: Mapping[str, NodeState] = field(default_factory=dict)
     held: str = ""
 
 
@@ -97,7 +101,7 @@ def assess(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules
     settling = [each.group for each in corrections if each.reason == NOT_THERE and each.mode is Mode.ENFORCE]
     if settling and not held:
         held = f"target sizes are being put right: {', '.join(settling)}"
-    return Assessment(state, books, tuple(corrections), tuple(incidents), looks.states, held)
+    return Assessment(state, books, tuple(corrections), tuple(incidents), looks.states, looks.readiness, held)
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,7 @@ class _Look:
 class _Looks:
     groups: Mapping[str, _Look]
     states: Mapping[str, NodeState]
+    readiness: Mapping[str, NodeState]
     ungrouped: tuple[str, ...]
     ungrouped_readiness: Readiness
 
@@ -161,18 +166,20 @@ def _look(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules,
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
     states: dict[str, NodeState] = {}
+    readiness: dict[str, NodeState] = {}
     looks: dict[str, _Look] = {}
     registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
     for name, own in members.items():
         seen = observed.groups[name]
         known = books.unregistered.get(name, {})
-        looks[name] = _look_at(seen, own, registered, known, rules, now, states)
+        looks[name] = _look_at(seen, own, registered, known, rules, now, states, readiness)
     state_rules = replace(rules.node_states, now=now)
     counts: Counter[str] = Counter()
     for node in others:
         states[node.metadata.name] = cluster.state_of(node, state_rules)
-        counts[_readiness_of(node, state_rules)] += 1
-    return _Looks(looks, states, tuple(node.metadata.name for node in others), _readiness(counts))
+        readiness[node.metadata.name] = found = cluster.readiness_of(node, state_rules)
+        counts[_COUNTED_AS[found]] += 1
+    return _Looks(looks, states, readiness, tuple(node.metadata.name for node in others), _readiness(counts))
 
 
 def _look_at(
@@ -183,6 +190,7 @@ def _look_at(
     rules: Rules,
     now: float,
     states: dict[str, NodeState],
+    readiness: dict[str, NodeState],
 ) -> _Look:
     state_rules = replace(rules.node_states, now=now)
     if seen.options.max_node_startup_seconds is not None:
@@ -196,14 +204,15 @@ def _look_at(
     unlisted = 0
     for node in nodes:
         instance = instances.get(node.spec.provider_id)
-        state, readiness = cluster.state_of(node, state_rules), _readiness_of(node, state_rules)
-        if instance is None and readiness == "unready":
-            readiness = "being_deleted"  # its machine is gone
+        state, found = cluster.state_of(node, state_rules), cluster.readiness_of(node, state_rules)
+        counted_as = _COUNTED_AS[found]
+        if instance is None and found is NodeState.UNREADY:
+            counted_as = "being_deleted"  # its machine is gone
         elif instance is not None and instance.state is InstanceState.DELETING:
-            state, readiness = NodeState.TO_BE_DELETED, "being_deleted"
-        states[node.metadata.name] = state
-        counts[readiness] += 1
-        unlisted += instance is None and readiness != "being_deleted"
+            state, counted_as = NodeState.TO_BE_DELETED, "being_deleted"
+        states[node.metadata.name], readiness[node.metadata.name] = state, found
+        counts[counted_as] += 1
+        unlisted += instance is None and counted_as != "being_deleted"
 
     staying = [each for each in seen.instances if each.state is not InstanceState.DELETING]
     without_node = [each for each in staying if each.provider_id not in registered]
@@ -223,14 +232,6 @@ def _look_at(
         leaving=len(seen.instances) - len(staying),
         staying=len(staying) + unlisted,
     )
-
-
-def _readiness_of(node: Node, rules: StateRules) -> str:
-    """The field of Readiness a node counts in, whether or not it takes pods."""
-    taints = tuple(taint for taint in node.spec.taints or () if taint.key != TAINT_TO_BE_DELETED)
-    spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
-    state = cluster.state_of(msgspec.structs.replace(node, spec=spec), rules)
-    return {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started"}.get(state, "unready")
 
 
 def _readiness(counts: Mapping[str, int]) -> Readiness:

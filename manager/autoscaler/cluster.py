@@ -59,6 +59,7 @@ class NodeFacts:
     allocatable: Amounts = field(default_factory=dict)
     state: NodeState = NodeState.READY
     unschedulable: bool = False
+    readiness: NodeState | None = None  # of a cordoned or marked one; None where the state says it
 
     @property
     def machine(self) -> Machine:
@@ -139,6 +140,12 @@ def state_of(node: Node, rules: StateRules) -> NodeState:
         return NodeState.TO_BE_DELETED
     if node.spec.unschedulable:
         return NodeState.CORDONED
+    return readiness_of(node, rules)
+
+
+def readiness_of(node: Node, rules: StateRules) -> NodeState:
+    """Ready, unready or not started, whether or not it takes pods."""
+    taints = node.spec.taints or ()
     created = node.metadata.created_at
     is_young = rules.now - created < rules.startup_seconds
     ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
@@ -162,7 +169,7 @@ def _lacks_gpus(node: Node, rules: StateRules) -> bool:
     return all(str(allocatable.get(name, "0")) == "0" for name in rules.gpu_resources)
 
 
-def node_facts(node: Node, state: NodeState) -> NodeFacts:
+def node_facts(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeFacts:
     """A node in its wire form, read. Raises InvalidInput."""
     amounts = []
     for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
@@ -182,6 +189,7 @@ def node_facts(node: Node, state: NodeState) -> NodeFacts:
         allocatable=amounts[1],
         state=state,
         unschedulable=node.spec.unschedulable,
+        readiness=readiness,
     )
 
 

@@ -84,6 +84,7 @@ class Config:
     scales_down: bool = True
     scale_down: ScaleDownRules = field(default_factory=ScaleDownRules)
     minds_peaks: bool = True
+    simulation_seconds: float = 30.0
     actuation: Actuation = field(default_factory=Actuation)
     scales_from_zero: bool = True
     salvo_seconds: float | None = None
@@ -206,6 +207,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
         prices=_prices(settings, expanders),
+        simulation_seconds=settings.scale_down_simulation_timeout_seconds,
         clock=clock,
     )
 

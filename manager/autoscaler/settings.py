@@ -115,7 +115,8 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = 60.0
     scale_up_from_zero: Annotated[bool, Meta(description="act also while no node is ready")] = True
     new_pod_scale_up_delay_seconds: Annotated[
-        float, Meta(ge=0, description="how old a pod has to be to count; its annotation may ask for more")
+        float,
+        Meta(ge=0, le=_MOST_SECONDS, description="how old a pod has to be to count; its annotation may ask for more"),
     ] = 0.0
     expendable_pods_priority_cutoff: Annotated[
         int, Meta(description="nothing is bought for pods below this priority, and they hold nothing")
@@ -160,7 +161,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         float, Meta(gt=0, le=_MOST_SECONDS, description="how long a node may take to register before it is given up")
     ] = 900.0
     max_node_startup_time_seconds: Annotated[
-        float, Meta(gt=0, description="how long a new node may take to be ready before it counts as unready")
+        float,
+        Meta(
+            gt=0, le=_MOST_SECONDS, description="how long a new node may take to be ready before it counts as unready"
+        ),
     ] = 900.0
     force_delete_unregistered_nodes: Annotated[
         bool, Meta(description="delete nodes that never register also where that is below the group's minimum")
@@ -199,6 +203,9 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     scale_down_unready_time_seconds: Annotated[
         float, Meta(ge=0, le=_MOST_SECONDS, description="the same of an unready one")
     ] = 1200.0
+    scale_down_simulation_timeout_seconds: Annotated[
+        float, Meta(gt=0, le=_MOST_SECONDS, description="of a pass, after which no further node is looked at in it")
+    ] = 30.0
     scale_down_utilization_threshold: Annotated[
         float, Meta(ge=0, le=1, description="share of cpu or memory requested, above which a node is needed")
     ] = 0.5

@@ -3,28 +3,34 @@
 import itertools
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
-from manager.autoscaler import cluster, podclasses, scale_up
-from manager.autoscaler.cloudprovider.contract import InstanceState
+from manager.autoscaler import cluster, options, podclasses, scale_up
+from manager.autoscaler.cloudprovider.contract import Group, InstanceState
 from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeFacts
 from manager.autoscaler.config import Config
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.options import TimeLimits
 from manager.autoscaler.outlook import Outlook
 from manager.autoscaler.rounds import Act, What
 from manager.autoscaler.scale_down import passes, residents
 from manager.autoscaler.scale_down.minimums import ShrinkingGroup
 from manager.autoscaler.scale_down.passes import Situation
 from manager.autoscaler.scale_down.residents import Resident
-from manager.autoscaler.scale_down.rules import ScaleDownRules
+from manager.autoscaler.scale_down.rules import Reason, ScaleDownRules
 from manager.autoscaler.scale_down.taints import SoftTaints
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Decision, Memory
+from manager.autoscaler.scale_down.verdict import Decision, Memory, Standing, Verdict
 from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.waiting import SCHEDULED
+from shared import durations
 from shared.api import pods
-from shared.api.core import Node
+from shared.api.core import Node, Pod
 from shared.errors import InvalidInput
 from shared.quantity import Resources
+
+T = TypeVar("T")
 
 UNNEEDED = "not needed any more"
 LIKELY_TO_GO = "likely to go"
@@ -36,14 +42,20 @@ SCANNED = "nodes leave its group by how full that is"
 
 def decide(outlook: Outlook, waiting: scale_up.Situation, underway: Underway, gpu_label: str | None) -> Decision:
     """What is not needed, with the pods that `waiting` places on nodes there are."""
-    rules = replace(outlook.config.scale_down, gpu_label=gpu_label)
+    config = outlook.config
+    rules = replace(config.scale_down, gpu_label=gpu_label)
     situation = _situation(outlook, waiting, underway)
-    modes = outlook.config.mode_of
-    found = passes.decide(situation, rules)
-    advised = {group for group in situation.groups if modes(group) is not Mode.ENFORCE}
-    if all(each.group not in advised for each in found.removals):
-        return found
-    return _apart(found, situation, rules, advised)
+
+    def one_pass(over: Situation) -> Decision:
+        is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.never
+        return passes.decide(over, rules, is_late)
+
+    found = one_pass(situation)
+    advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
+    if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
+        enforced = {name: each for name, each in situation.groups.items() if name not in advised}
+        found = _apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
+    return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(outlook)}.items())))
 
 
 def acts(decision: Decision, outlook: Outlook) -> list[Act]:
@@ -54,7 +66,7 @@ def acts(decision: Decision, outlook: Outlook) -> list[Act]:
     going = _by_group((each.node, each.group) for each in decision.removals)
     made = []
     for name, nodes in going.items():
-        group = groups[name].group
+        group = _corrected(groups[name].group, outlook)
         size = group.target_size
         made.append(
             Act(
@@ -138,6 +150,7 @@ def _situation(outlook: Outlook, waiting: scale_up.Situation, underway: Underway
         happened_in={name: _with_requests(underway.happened_in.get(name), outlook, (name,)) for name in groups},
         in_progress=underway.in_progress,
         peaks=_peaks(outlook),
+        untold=_untold(outlook),
         unreadable=read.unreadable,
         leaving={*underway.on_their_way, *_deleted_by_cloud(outlook)},
         kept={
@@ -152,8 +165,26 @@ def _peaks(outlook: Outlook) -> dict[str, Resources] | None:
     return None if found is None else {name: each.prod for name, each in found.items()}
 
 
+def _untold(outlook: Outlook) -> frozenset[str]:
+    """Pods that came to their nodes after these last told their peaks."""
+    told = (outlook.world.peaks or {}) if outlook.config.minds_peaks else {}
+    return frozenset(
+        pod.metadata.key
+        for pod in outlook.world.pods
+        if pod.spec.node_name in told and _placed_at(pod) > told[pod.spec.node_name].reported_at
+    )
+
+
+def _placed_at(pod: Pod) -> float:
+    """When it got its node, as far as it says."""
+    for each in pod.status.conditions or ():
+        if each.type == SCHEDULED and each.last_transition_time:
+            return durations.instant(each.last_transition_time)
+    return pod.metadata.created_at
+
+
 def _groups(outlook: Outlook, underway: Underway) -> dict[str, ShrinkingGroup]:
-    config, observed = outlook.config, outlook.cloud.observed
+    config = outlook.config
     there = _kept_by_cloud(outlook)
     deleting = _by_group(
         (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
@@ -161,7 +192,7 @@ def _groups(outlook: Outlook, underway: Underway) -> dict[str, ShrinkingGroup]:
     scanned = _scanned(config)
     return {
         name: ShrinkingGroup(
-            observed.groups[name].group,
+            _corrected(status.group, outlook),
             config.scale_down.group.under(status.options),
             len(deleting.get(name, ())),
         )
@@ -175,14 +206,32 @@ def _scanned(config: Config) -> frozenset[str]:
     return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
 
 
+def _corrected(group: Group, outlook: Outlook) -> Group:
+    """With the target that it has once the corrections of this round are done."""
+    taken = sum(act.from_size - act.to_size for act in outlook.assessed.corrections if act.group == group.id)
+    return replace(group, target_size=group.target_size - taken)
+
+
 def _nodes(outlook: Outlook) -> list[NodeFacts]:
+    assessed = outlook.assessed
     found = []
     for node in outlook.world.nodes:
+        name = node.metadata.name
         try:
-            found.append(cluster.node_facts(node, outlook.assessed.node_states[node.metadata.name]))
+            found.append(cluster.node_facts(node, assessed.node_states[name], assessed.node_readiness[name]))
         except InvalidInput as problem:
-            outlook.unread[node.metadata.name] = problem
+            outlook.unread[name] = problem
     return found
+
+
+def _of_unread(outlook: Outlook) -> dict[str, Verdict]:
+    """On nodes that cannot be read."""
+    unread, group_of = outlook.unread, outlook.cloud.observed.group_of_node
+    return {
+        name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(unread[name]))
+        for name in (node.metadata.name for node in outlook.world.nodes)
+        if name in unread
+    }
 
 
 def _deleted_by_cloud(outlook: Outlook) -> frozenset[str]:
@@ -251,13 +300,8 @@ def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {group: tuple(nodes) for group, nodes in found.items()}
 
 
-def _apart(found: Decision, situation: Situation, rules: ScaleDownRules, advised: set[str]) -> Decision:
-    """Nodes that are only advised to go stay where they are: what is done is what the others come to without them."""
-    done = passes.decide(
-        replace(situation, groups={name: each for name, each in situation.groups.items() if name not in advised}),
-        rules,
-    )
-    group_of = situation.group_of
+def _apart(found: Decision, done: Decision, group_of: Mapping[str, str], advised: set[str]) -> Decision:
+    """Nodes that are only advised to go stay where they are: what is `done` is what the others come to without them."""
 
     def is_advised(node: str) -> bool:
         return group_of.get(node, "") in advised
@@ -272,12 +316,12 @@ def _apart(found: Decision, situation: Situation, rules: ScaleDownRules, advised
             (*done.soft_taints.remove, *filter(is_advised, found.soft_taints.remove)),
         ),
         memory=Memory(
-            {**_of(found.memory.unneeded_since, advised, group_of), **done.memory.unneeded_since},
-            {**found.memory.unremovable, **done.memory.unremovable},
+            {**_only(found.memory.unneeded_since, is_advised), **done.memory.unneeded_since},
+            {**_only(found.memory.unremovable, is_advised), **done.memory.unremovable},
         ),
         cooldown=done.cooldown,
     )
 
 
-def _of(moments: Mapping[str, float], groups: set[str], group_of: Mapping[str, str]) -> dict[str, float]:
-    return {node: moment for node, moment in moments.items() if group_of.get(node, "") in groups}
+def _only(by_node: Mapping[str, T], wanted: Callable[[str], bool]) -> dict[str, T]:
+    return {node: each for node, each in by_node.items() if wanted(node)}

@@ -31,7 +31,7 @@ class NodeModels:
         samples = np.array(list(usage.values()), np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
         self._table.train(list(usage), samples, now)
         warm = [node for node in self._table.rows if self._table.samples_of(node) >= WARM_SAMPLES]
-        self.peaks = {node: NodePeaks(self._peak(node, now), Resources()) for node in warm}
+        self.peaks = {node: NodePeaks(self._peak(node, now), Resources(), now) for node in warm}
 
     def _peak(self, node: str, now: float) -> Resources:
         nothing = Histories(self._table, [])

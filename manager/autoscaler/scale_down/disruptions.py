@@ -1,9 +1,13 @@
 """Pod disruption budgets, used up within one pass by the evictions it foresees."""
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.api.selectors import LabelSelector
+
+_Label = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +29,20 @@ class Disruptions:
     def __init__(self, budgets: Iterable[DisruptionBudget] = ()) -> None:
         self.budgets = tuple(sorted(budgets, key=lambda each: (each.namespace, each.name)))
         self._left = [budget.allowed for budget in self.budgets]
-        self._of_namespace: dict[str, list[int]] = {}
-        for number, budget in enumerate(self.budgets):
-            self._of_namespace.setdefault(budget.namespace, []).append(number)
-        self._covering: dict[tuple[str, frozenset[tuple[str, str]]], tuple[int, ...]] = {}
+        self._by_label = _by_label(self.budgets)
+        self._covering: dict[tuple[str, frozenset[_Label]], tuple[int, ...]] = {}
 
     def covering(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """The budgets such a pod is under, by number."""
-        numbers = self._of_namespace.get(namespace)
-        if not numbers:
+        by_label = self._by_label.get(namespace)
+        if by_label is None:
             return ()
         alike = namespace, frozenset(labels.items())
         if alike not in self._covering:
-            self._covering[alike] = tuple(each for each in numbers if self.budgets[each].covers(namespace, labels))
+            numbers = itertools.chain.from_iterable(by_label.get(label, ()) for label in (None, *labels.items()))
+            self._covering[alike] = tuple(
+                sorted(each for each in numbers if self.budgets[each].covers(namespace, labels))
+            )
         return self._covering[alike]
 
     def exhausted(self, namespace: str, labels: Mapping[str, str]) -> DisruptionBudget | None:
@@ -60,3 +65,19 @@ class Disruptions:
         """One eviction off a budget for each time that it is named."""
         for number in numbers:
             self._left[number] -= 1
+
+
+def _by_label(budgets: Sequence[DisruptionBudget]) -> dict[str, dict[_Label | None, list[int]]]:
+    """By namespace, the numbers of its budgets: each by the one label it wants which the fewest others want, and by
+    None where it wants no label in particular."""
+    wanted = [_wanted(each) for each in budgets]
+    counts = Counter((each.namespace, label) for each, labels in zip(budgets, wanted, strict=True) for label in labels)
+    found: dict[str, dict[_Label | None, list[int]]] = {}
+    for number, (budget, labels) in enumerate(zip(budgets, wanted, strict=True)):
+        rarest = min(labels, key=lambda label: counts[budget.namespace, label], default=None)
+        found.setdefault(budget.namespace, {}).setdefault(rarest, []).append(number)
+    return found
+
+
+def _wanted(budget: DisruptionBudget) -> tuple[_Label, ...]:
+    return () if budget.selector is None else tuple((budget.selector.match_labels or {}).items())

@@ -12,7 +12,7 @@ Objection = tuple[Reason, str]
 
 def is_ready(node: NodeFacts) -> bool:
     """A cordoned node may be, too."""
-    return node.state not in (NodeState.UNREADY, NodeState.NOT_STARTED)
+    return _readiness(node) not in (NodeState.UNREADY, NodeState.NOT_STARTED)
 
 
 def objection(
@@ -22,7 +22,7 @@ def objection(
 
     One that is only starting was bought for pods that cannot be on it yet.
     """
-    if node.state is NodeState.NOT_STARTED:
+    if _readiness(node) is NodeState.NOT_STARTED:
         return Reason.STARTING, "it has not started yet"
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
         return Reason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
@@ -35,6 +35,10 @@ def objection(
         shown = f"{used.share:.1%} of its {used.resource} is requested, more than {threshold:.1%}"
         return Reason.NOT_UNDERUTILIZED, shown
     return None
+
+
+def _readiness(node: NodeFacts) -> NodeState:
+    return node.readiness or node.state
 
 
 def is_being_deleted(node: NodeFacts, rules: ScaleDownRules, now: float) -> bool:

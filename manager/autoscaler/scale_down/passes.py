@@ -6,12 +6,13 @@ its pods and their new places, so that all of the unneeded nodes could go togeth
 that are being deleted already. The order in which nodes and pods are given does not matter.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler import cluster, problem
 from manager.autoscaler.cluster import NodeFacts, NodeState
 from manager.autoscaler.groups import Usage
+from manager.autoscaler.options import never
 from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.scale_down import budgets, eligibility, minimums, peaks, residents, taints, timing
 from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, InProgress
@@ -36,6 +37,8 @@ from manager.autoscaler.scale_down.verdict import (
 from shared.errors import InvalidInput
 from shared.quantity import Amounts, Resources
 
+_OF_PODS = frozenset({Reason.NO_PLACE, Reason.PEAKS, Reason.BLOCKED_BY_POD})  # which keep no node without pods
+
 
 @dataclass(frozen=True)
 class Situation:
@@ -43,8 +46,9 @@ class Situation:
 
     `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
     `peaks` gives each node's predicted peak where these count; a node it does not tell of takes no pods, and none of
-    its own move. `unreadable` says, by node, what of it or its pods could not be read. `happened_in` is by group.
-    Nodes that are `leaving` are as those that are marked; `kept` says of groups why their nodes are not to go by this.
+    its own move. They do not tell of `untold` pods, by key. `unreadable` says, by node, what of it or its pods could
+    not be read. `happened_in` is by group. Nodes that are `leaving` are as those that are marked; `kept` says of groups
+    why their nodes are not to go by this.
     """
 
     now: float
@@ -58,6 +62,7 @@ class Situation:
     happened_in: Mapping[str, Happened] = field(default_factory=dict)
     in_progress: InProgress = field(default_factory=InProgress)
     peaks: Mapping[str, Resources] | None = None
+    untold: Container[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     leaving: Container[str] = frozenset()
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -94,15 +99,16 @@ class _Unneeded:
         return self.since + timing.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
-def decide(situation: Situation, rules: ScaleDownRules) -> Decision:
-    """What goes now, and a verdict on every node."""
-    return _Pass(situation, rules).decision()
+def decide(situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool] = never) -> Decision:
+    """What goes now, and a verdict on every node. No further node is tried once it `is_late`."""
+    return _Pass(situation, rules, is_late).decision()
 
 
 class _Pass:
-    def __init__(self, situation: Situation, rules: ScaleDownRules) -> None:
+    def __init__(self, situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool]) -> None:
         self._given = situation
         self._rules = rules
+        self._is_late = is_late
         self._now = situation.now
         self._nodes = sorted(
             (node for node in situation.nodes if node.state is not NodeState.UPCOMING), key=lambda node: node.name
@@ -111,6 +117,8 @@ class _Pass:
             name: sorted(found, key=lambda each: each.key)
             for name, found in residents.by_node(situation.residents).items()
         }
+        told = situation.peaks
+        self._peaks = None if told is None else peaks.with_newcomers(told, self._residents, situation.untold)
         self._used: dict[str, Utilization | InvalidInput] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._remembered: dict[str, Remembered] = {}
@@ -156,7 +164,7 @@ class _Pass:
             is_empty = not self._needing_places(node.name)
             candidate = _Candidate(node, group, used, since, is_empty)
             known = self._given.memory.unremovable.get(node.name)
-            if known is not None and self._is_fresh(known) and not is_empty:
+            if known is not None and self._is_fresh(known) and not (is_empty and known.reason in _OF_PODS):
                 self._remembered[node.name] = known
                 detail = f"a short while ago, {known.reason}: {known.detail}"
                 self._needed(node, Reason.RECENTLY_UNREMOVABLE, detail)
@@ -211,14 +219,21 @@ class _Pass:
         for name in deleted:  # their pods come first, since they are on their way already
             self._going.append(Left(name, _named(remaining.empty_out(rows[name]), names)))
         disruptions = Disruptions(self._given.disruption_budgets)
+        for name in deleted:
+            disruptions.take(self._still_to_evict(name, disruptions))
         usage = Usage(self._rules.gpu_label)
         spare = Spare(
             self._given.groups.values(),
-            minimums.above_bounds(self._rules.bounds, (usage.of(node) for node in self._nodes)),
+            minimums.above_bounds(
+                self._rules.bounds, (usage.of(node) for node in self._nodes if not self._is_leaving(node))
+            ),
         )
         found: dict[str, Departure] = {}
         for each in candidates:
             node, group = each.node, each.group.group.id
+            if self._is_late():
+                self._needed(node, Reason.OUT_OF_TIME, "the time of this pass was over before its turn came")
+                continue
             if not spare.has_node(group):
                 self._needed(node, *_at_minimum(each.group))
                 continue
@@ -233,7 +248,7 @@ class _Pass:
             if isinstance(departure, Blocker):
                 self._unremovable(node, Reason.BLOCKED_BY_POD, str(departure))
                 continue
-            if departure.moving and self._given.peaks is not None and each.name not in self._given.peaks:
+            if departure.moving and self._peaks is not None and each.name not in self._peaks:
                 self._needed(node, Reason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it")
                 continue
             moves = remaining.leave(rows[each.name])
@@ -269,9 +284,16 @@ class _Pass:
         """The pods of a node that need another place, if nothing keeps them."""
         return [each for each in self._needing_places(node) if not each.is_awaited]
 
+    def _still_to_evict(self, node: str, disruptions: Disruptions) -> Iterable[int]:
+        """The budgets that the pods of a node take which are evicted in any case, and are not yet."""
+        for each in self._moving(node):
+            who = each.tenancy
+            if who is not None and who.deleted_at is None:
+                yield from disruptions.covering(who.namespace, who.labels)
+
     def _batches(self, node: str, moving: Sequence[Resident], position: Mapping[int, int]) -> list[Batch]:
         """The same pods, those together that are of one class and bring the same along."""
-        peak = (self._given.peaks or {}).get(node)
+        peak = (self._peaks or {}).get(node)
         loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
         alike: dict[tuple[int, Resources], list[str]] = {}
         for number, each in enumerate(moving):
@@ -281,17 +303,17 @@ class _Pass:
 
     def _peak_room(self, ordered: Iterable[NodeFacts]) -> list[Resources | None] | None:
         """What each node can take on, None where nothing is predicted of it; or None where peaks do not count."""
-        given = self._given.peaks
-        if given is None:
+        known = self._peaks
+        if known is None:
             return None
         return [
             peaks.room(
                 node.allocatable,
-                given[node.name],
+                known[node.name],
                 [each.facts.requests for each in self._residents.get(node.name, ())],
                 self._rules.peak_margin_percent,
             )
-            if node.name in given
+            if node.name in known
             else None
             for node in ordered
         ]

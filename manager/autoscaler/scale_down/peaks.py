@@ -5,17 +5,55 @@ DaemonSets too, which is on the safe side. What Mid pods request is on top of th
 above; where a node goes, its Mid goes, and its Mid pods count in full on the node that takes them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
+from manager.autoscaler.scale_down.residents import Resident
+from shared import quantity
 from shared.names import CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts, Resources
 
 NO_LOAD = Resources()
 
+_Owner = tuple[str, str, str]  # a controller by namespace, kind and name
+
 
 def of_mid(requests: Amounts) -> Resources:
     """What a pod holds of Mid, in native units."""
     return Resources(requests.get(MID_CPU, 0), requests.get(MID_MEMORY, 0))
+
+
+def with_newcomers(
+    told: Mapping[str, Resources], on_node: Mapping[str, Sequence[Resident]], untold: Container[str]
+) -> dict[str, Resources]:
+    """The peaks of nodes as they were `told`, with what those pods add that these do not tell of: `untold` ones, by
+    their keys, and those that are only about to come. Each adds what it requests, as agents count a pod they know
+    nothing of; or what others of its controller have of their nodes' peaks, where that is more.
+    """
+    known: dict[str, list[Resident]] = {}
+    new: dict[str, list[Resident]] = {}
+    for node in told:
+        for each in on_node.get(node, ()):
+            is_new = each.tenancy is None or each.key in untold
+            (new if is_new else known).setdefault(node, []).append(each)
+    most = _most_brought(told, known, {_owner(each) for found in new.values() for each in found} - {None})
+    added = {
+        node: [_native(each.facts.requests).most(most.get(_owner(each), NO_LOAD)) for each in found]
+        for node, found in new.items()
+    }
+    return {node: quantity.total([peak, *added.get(node, ())]) for node, peak in told.items()}
+
+
+def _most_brought(
+    told: Mapping[str, Resources], known: Mapping[str, Sequence[Resident]], wanted: Container[_Owner | None]
+) -> dict[_Owner | None, Resources]:
+    """The largest share of a peak that a pod of each wanted controller has."""
+    found: dict[_Owner | None, Resources] = {}
+    for node, pods in known.items() if wanted else ():
+        movable = [each for each in pods if not each.facts.of_node]
+        if any(_owner(each) in wanted for each in movable):
+            for each, part in zip(movable, _parts(told[node], [one.facts.requests for one in movable]), strict=True):
+                found[_owner(each)] = found.get(_owner(each), NO_LOAD).most(part)
+    return found
 
 
 def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margin_percent: int) -> Resources:
@@ -29,13 +67,23 @@ def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margi
 
 def shares(peak: Resources, moving: Sequence[Amounts]) -> list[Resources]:
     """What each pod that moves brings along: its share of the peak, rounded up, and the Mid it holds."""
-    native = [Resources(requests.get(CPU, 0), requests.get(MEMORY, 0)) for requests in moving]
+    return [part.plus(of_mid(requests)) for part, requests in zip(_parts(peak, moving), moving, strict=True)]
+
+
+def _parts(peak: Resources, pods: Sequence[Amounts]) -> list[Resources]:
+    native = [_native(requests) for requests in pods]
     cpu = _divided(peak.cpu_milli, [each.cpu_milli for each in native])
     memory = _divided(peak.memory_bytes, [each.memory_bytes for each in native])
-    return [
-        Resources(*share).plus(of_mid(requests))
-        for share, requests in zip(zip(cpu, memory, strict=True), moving, strict=True)
-    ]
+    return [Resources(*part) for part in zip(cpu, memory, strict=True)]
+
+
+def _native(requests: Amounts) -> Resources:
+    return Resources(requests.get(CPU, 0), requests.get(MEMORY, 0))
+
+
+def _owner(of: Resident) -> _Owner | None:
+    who = of.tenancy
+    return None if who is None or who.controller is None else (who.namespace, who.controller.kind, who.controller.name)
 
 
 def _divided(amount: int, weights: Sequence[int]) -> list[int]:

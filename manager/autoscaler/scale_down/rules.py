@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     COOLDOWN = "InCooldown"
     BUDGET = "DeletionBudgetReached"
     STARTING = "NotStartedYet"
+    OUT_OF_TIME = "SimulationTimedOut"
 
 
 class Blocked(enum.StrEnum):

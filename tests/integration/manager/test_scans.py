@@ -474,7 +474,8 @@ def test_a_group_grows_for_what_its_nodes_are_predicted_to_need(
     shop = open_shop(predicted_peaks=counted)
     shop.guard.observe()
     there = shop.has(2)
-    peaks = dict.fromkeys(there, NodePeaks(prod=Resources(2000, 0), mid=Resources(1000, 0)))
+    peak = NodePeaks(prod=Resources(2000, 0), mid=Resources(1000, 0), reported_at=shop.clock.now())
+    peaks = dict.fromkeys(there, peak)
     for node in there:
         shop.pod(f"on-{node}", node)  # 48 %, and so are the peaks of prod; with Mid's they are 77 %
     assert [act.what for act in shop.scan(peaks=peaks).acts] == ([What.INCREASE] if grows else [])

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -100,6 +101,7 @@ def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enfo
 def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
     default = loaded()
     assert (default.scales_down, default.minds_peaks) == (True, True)
+    assert default.simulation_seconds == 30.0
     assert (default.scale_down, default.actuation) == (ScaleDownRules(), Actuation())
     given = flags(
         *("--scale-down-enabled", "false", "--scale-down-peaks", "false", "--scale-down-unready-enabled", "false"),
@@ -116,11 +118,11 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         *("--node-delete-delay-after-taint", "8s", "--cordon-node-before-terminating", "false"),
         *("--max-graceful-termination-sec", "60", "--max-pod-eviction-time", "3m"),
         *("--node-deletion-delay-timeout", "9s", "--node-deletion-batcher-interval", "10s"),
-        *("--max-bulk-soft-taint-time", "2s"),
+        *("--max-bulk-soft-taint-time", "2s", "--scale-down-simulation-timeout", "11s"),
         *("--daemonset-eviction-for-occupied-nodes", "false", "--daemonset-eviction-for-empty-nodes", "true"),
     )
     chosen = config.load(given)
-    assert (chosen.scales_down, chosen.minds_peaks) == (False, False)
+    assert (chosen.scales_down, chosen.minds_peaks, chosen.simulation_seconds) == (False, False, 11.0)
     assert chosen.scale_down == ScaleDownRules(
         GroupRules(0.4, 0.3, 300.0, 360.0, ignores_daemons=True),
         DrainRules(
@@ -372,3 +374,12 @@ def test_a_manager_without_a_cloud_loads_nothing_of_the_autoscaler_but_its_setti
     look = "import sys, manager.main; print(*[each for each in sys.modules if each.startswith('manager.autoscaler')])"
     found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.split() == ["manager.autoscaler", "manager.autoscaler.settings"]
+
+
+@pytest.mark.parametrize("flag", ["--new-pod-scale-up-delay", "--max-node-startup-time"])
+def test_a_time_without_an_end_is_refused(flag: str) -> None:
+    flags(flag, "720h")
+    with pytest.raises(InvalidInput, match=flag.removeprefix("--")):
+        flags(flag, "721h")
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({f"{flag.removeprefix('--').replace('-', '_')}_seconds": float("inf")}, AutoscalerSettings)

@@ -101,7 +101,7 @@ def test_peaks_are_told_of_nodes_whose_reports_are_fresh_and_have_learned_enough
     side, there = Side(), node(created_at=OLD)
     assert side.lending.peaks([there]) is None, "nobody reports"
     predicted(side)
-    assert side.lending.peaks([there]) == {"n1": NodePeaks(Resources(2000, 2 * GIB), Resources(300, GIB))}
+    assert side.lending.peaks([there]) == {"n1": NodePeaks(Resources(2000, 2 * GIB), Resources(300, GIB), NOW)}
 
 
 @pytest.mark.parametrize("report_of", [{"age_seconds": 86_000.0}, {"confidence": TRUSTED_PERCENT - 1}, {"peak": False}])

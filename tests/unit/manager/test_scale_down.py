@@ -34,7 +34,7 @@ from manager.autoscaler.scale_down.utilization import Utilization, utilization
 from manager.autoscaler.scale_down.verdict import Decision, Kind, Memory, Remembered, Standing
 from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
 from shared.api.core import Pod, Taint
-from shared.api.selectors import LabelSelector
+from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput
 from shared.names import MID_CPU
 from shared.quantity import Resources
@@ -95,6 +95,10 @@ def reasons(decision: Decision) -> dict[str, Reason | None]:
 
 def marked(age_seconds: float) -> tuple[Taint, ...]:
     return (Taint(TAINT_TO_BE_DELETED, str(round(NOW - age_seconds)), "NoSchedule"),)
+
+
+def cordoned(readiness: NodeState) -> NodeFacts:
+    return node("a", state=NodeState.CORDONED, unschedulable=True, readiness=readiness)
 
 
 def test_an_underutilized_node_goes_and_its_pods_go_elsewhere() -> None:
@@ -163,6 +167,10 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
         ([node("a")], [], {"happened": Happened(added=NOW - 600, deleted=NOW, failed=NOW - 180)}, None),
         ([node("a")], [], {"happened": Happened(failed=NOW - 179)}, Reason.COOLDOWN),
         ([node("a")], [], {"in_progress": InProgress(empty=10)}, Reason.BUDGET),
+        ([cordoned(UNREADY)], [], {"rules": NOT_UNREADY_ONES}, Reason.UNREADY_DISABLED),
+        ([cordoned(UNREADY)], [], {"memory": Memory({"a": NOW - 1200})}, Reason.NOT_UNREADY_LONG),
+        ([cordoned(NodeState.NOT_STARTED)], [], {}, Reason.STARTING),
+        ([cordoned(NodeState.READY)], [], {"memory": Memory({"a": NOW - 601})}, None),
     ],
 )
 def test_each_obstacle_is_named(
@@ -212,6 +220,14 @@ def test_a_node_found_unremovable_is_tried_again_only_after_a_while_or_once_it_i
         assert reasons(decided(nodes, pods, memory=known)) == {"a": Reason.NO_PLACE}
 
 
+@pytest.mark.parametrize("why", [Reason.UNEXPECTED, Reason.NO_PLACE, Reason.PEAKS, Reason.BLOCKED_BY_POD])
+def test_an_empty_node_is_tried_again_at_once_unless_its_deletion_failed(why: Reason) -> None:
+    known = Memory({"a": LONG_AGO}, {"a": Remembered(NOW + 100, why, "the cloud has said no")})
+    decision = decided([node("a")], memory=known)
+    assert reasons(decision) == {"a": Reason.RECENTLY_UNREMOVABLE if why is Reason.UNEXPECTED else None}
+    assert decision.memory.unremovable == (known.unremovable if why is Reason.UNEXPECTED else {})
+
+
 def test_a_node_that_was_needed_in_between_begins_anew() -> None:
     assert timing.unneeded_since({"a": 10.0, "b": 20.0}, ["b", "c"], 100.0) == {"b": 20.0, "c": 100.0}
     assert timing.unneeded_since({"a": 200.0}, ["a"], 100.0) == {"a": 100.0}  # the clock went back
@@ -240,6 +256,29 @@ def test_disruption_budgets_are_used_up_within_a_pass() -> None:
     decision = decided(nodes, pods, disruption_budgets=[budget])
     assert reasons(decision) == {"a": None, "b": Reason.BLOCKED_BY_POD, "c": Reason.DISABLED}
     assert decision.verdicts["b"].detail == "pod ns/q budget web allows no eviction now (NotEnoughPdb)"
+
+
+def test_pods_that_are_still_to_be_evicted_from_nodes_on_their_way_out_use_up_budgets() -> None:
+    nodes, pods = [node("a"), node("b"), staying("c")], [pod("q", "b")]
+    budget = DisruptionBudget("ns", "web", LabelSelector(WEB), 1)
+
+    def reason(of_leaving: list[Resident]) -> Reason | None:
+        return reasons(decided(nodes, [*pods, *of_leaving], leaving={"a"}, disruption_budgets=[budget]))["b"]
+
+    assert reason([pod("p", "a")]) is Reason.BLOCKED_BY_POD
+    assert reason([pod("p", "a", deleted_at=NOW - 1)]) is None, "what it took is off what is allowed"
+    assert reason([daemon("d", "a"), pod("p", "a", safe_to_evict="on-completion"), Resident("r", "a", kind())]) is None
+
+
+def test_of_many_budgets_those_that_cover_a_pod_are_found() -> None:
+    wanted = [{}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "x"}, {"tier": "x"}, {"app": "a", "tier": "y"}]
+    selectors = [*(LabelSelector(each) for each in wanted), LabelSelector(None, (LabelRequirement("tier", "Exists"),))]
+    budgets = [DisruptionBudget("ns", f"b{number}", each, 1) for number, each in enumerate(selectors)]
+    known = Disruptions([*budgets, DisruptionBudget("other", "all", LabelSelector(), 1)])
+    for labels in ({}, {"app": "a"}, {"app": "a", "tier": "x"}, {"tier": "y", "app": "c"}, {"app": "b", "more": ""}):
+        found = [known.budgets[number] for number in known.covering("ns", labels)]
+        assert found == [each for each in budgets if each.covers("ns", labels)]
+    assert known.covering("nowhere", {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -410,6 +449,29 @@ def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
     assert decision.verdicts["b"].detail == "the cluster would have too little cpu"
 
 
+def test_nodes_on_their_way_out_are_not_there_for_the_lower_bounds() -> None:
+    rules = ScaleDownRules(bounds={"cpu": Bounds(8)})
+    four = [node(name) for name in "abcd"]
+    assert reasons(decided(four, rules=rules, leaving={"a", "b"}))["c"] is Reason.BELOW_LIMIT
+    going = [node(name, taints=marked(30), state=NodeState.TO_BE_DELETED) for name in "ab"]
+    assert reasons(decided([*going, *four[2:]], rules=rules))["c"] is Reason.BELOW_LIMIT
+    assert reasons(decided(four, rules=rules, leaving={"a"}))["b"] is None
+
+
+def test_nodes_there_is_no_time_for_are_told_so_and_stay() -> None:
+    turns = iter((False, True, True))
+    given = Situation(
+        NOW,
+        [node(name) for name in "abc"],
+        groups={"g": ShrinkingGroup(Group("g", 0, 100, 3))},
+        group_of=dict.fromkeys("abc", "g"),
+        memory=Memory(dict.fromkeys("abc", LONG_AGO)),
+    )
+    decision = passes.decide(given, RULES, lambda: next(turns))
+    assert reasons(decision) == {"a": None, "b": Reason.OUT_OF_TIME, "c": Reason.OUT_OF_TIME}
+    assert decision.unneeded == ("a",)
+
+
 def test_an_atomic_group_goes_as_a_whole_or_not_at_all() -> None:
     nodes = [node("a"), node("b")]
     whole = GroupRules(zero_or_max=True)
@@ -475,6 +537,30 @@ def test_what_nothing_is_predicted_of_neither_moves_nor_takes_pods() -> None:
     assert reasons(peaked(peaks={"b": PEAKS["b"]}))["a"] is Reason.PEAK_UNKNOWN
     assert reasons(peaked(peaks={"b": PEAKS["b"]}, pods=[]))["a"] is None
     assert reasons(peaked(peaks={"a": PEAKS["a"]}))["a"] is Reason.NO_PLACE
+
+
+def test_pods_that_a_peak_does_not_tell_of_count_beside_it() -> None:
+    new = pod("new", "b", kind(0.2))
+    calm = {**PEAKS, "b": Resources(2300, GIB)}  # beside the 1000 of a, 300 are left
+    assert reasons(peaked(pods=[pod("p", "a"), new], peaks=calm))["a"] is None
+    assert reasons(peaked(pods=[pod("p", "a", kind(0.5)), new], peaks=calm, untold={"ns/new"}))["a"] is Reason.PEAKS
+    for requested, reason in ((0.3, None), (0.301, Reason.PEAKS)):
+        coming = Resident("ns/coming", "b", kind(requested))
+        assert reasons(peaked(pods=[pod("p", "a"), coming], peaks=calm))["a"] is reason
+
+
+def test_a_new_pod_is_reckoned_to_need_what_others_of_its_controller_do() -> None:
+    there = [pod("p", "a", kind(0.1)), pod("q", "b", kind(0.3)), daemon("d", "a")]
+    new = [
+        pod("new", "b", kind(0.1)),
+        pod("large", "b", kind(3)),
+        pod("other", "b", kind(0.1), controller=Controller("Job", "web")),
+        pod("bare", "b", kind(0.1), controller=None),
+        daemon("e", "b"),
+    ]
+    on_node = residents.by_node([*there, *new])
+    found = peaks.with_newcomers(PEAKS, on_node, {each.key for each in new})
+    assert found == {"a": PEAKS["a"], "b": Resources(2500 + 2500 + 3000 + 100 + 100 + 500, 4 * GIB - GIB)}
 
 
 def test_a_peak_goes_with_the_pods_by_what_they_request() -> None:

@@ -1,5 +1,6 @@
 """Scale-down as a part of a round: what it is told, what it may touch, and what it comes to."""
 
+import itertools
 import threading
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,14 @@ import pytest
 
 from manager.autoscaler import books, shrinking
 from manager.autoscaler.books import Books
-from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, Instance, InstanceState
+from manager.autoscaler.cloudprovider.contract import (
+    ErrorClass,
+    Group,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+)
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
@@ -21,7 +29,7 @@ from manager.autoscaler.planning import Planned
 from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_down import underway as underways
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.rules import Delays, Parallelism, Reason, ScaleDownRules
+from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, Reason, ScaleDownRules
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_down.verdict import Kind, Memory, Remembered, Standing
@@ -29,6 +37,7 @@ from manager.autoscaler.shrinkage import Shrinkage
 from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.watching import Watching
 from manager.node_peaks import NodePeaks
+from shared import durations
 from shared.api.core import Node, Pod, Taint
 from shared.api.workloads import PodDisruptionBudget
 from shared.clock import ManualClock
@@ -192,6 +201,91 @@ def test_nodes_that_are_only_advised_to_go_take_no_turn_from_others() -> None:
     assert reasons(found) == dict.fromkeys(("a1", "a2", "b1", "b2"))
 
 
+def test_what_is_only_advised_takes_neither_marks_nor_places_nor_budgets_from_what_is_done() -> None:
+    nodes = tuple(node(name) for name in ("a1", "a2", "b1", "b2"))
+    cloud = Cloud(Group("a", 0, 5, 2), Group("b", 0, 5, 2))
+    cloud.has("a", *nodes[:2])
+    cloud.has("b", *nodes[2:])
+    pods = (
+        *(resident(f"p-{each}", each, owner="web") for each in ("a1", "b1")),
+        *(resident(f"busy-{each}", each, "2100m") for each in ("a2", "b2")),
+    )
+    budget = msgspec.convert(
+        {
+            "metadata": {"name": "all", "namespace": "ns"},
+            "spec": {"selector": {}},
+            "status": {"disruptionsAllowed": 1},
+        },
+        PodDisruptionBudget,
+    )
+    memory = Memory({"a1": NOW - 100, "b1": NOW - 50})  # none of them is ripe
+    chosen = config("a", "b", group_modes={"a": Mode.RECOMMEND}, scale_down=replace(NOW_AT_ONCE, soft_taints_at_once=1))
+    found = planned(cloud, chosen, nodes=nodes, pods=pods, budgets=(budget,), underway=Underway(memory))
+    assert reasons(found) == {
+        **dict.fromkeys(("a1", "b1"), Reason.NOT_UNNEEDED_LONG),
+        **dict.fromkeys(("a2", "b2"), Reason.NOT_UNDERUTILIZED),
+    }
+    assert softened(found) == {What.TAINT: ("b1",)}
+    assert found.round.scale_down is not None
+    assert found.round.scale_down.memory == Memory({"a1": NOW - 100, "b1": NOW - 50})
+
+
+@pytest.mark.parametrize("least", [0, 3, 4])
+def test_machines_that_never_worked_and_nodes_that_are_idle_do_not_share_what_a_group_can_spare(least: int) -> None:
+    nodes = tuple(node(name) for name in "xyz")
+    cloud = cloud_of(*nodes)
+    cloud.listed = [Group("a", least, 10, 5)]
+    failed = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT", "none left")
+    cloud.members["a"] += [Instance(f"broken{each}", InstanceState.CREATING, failed) for each in range(2)]
+    found = planned(cloud, config("a"), nodes=nodes, underway=idle(*"xyz"))
+    sizes = [(act.what, act.from_size, act.to_size) for act in found.round.acts if act.nodes]
+    assert sizes[0] == (What.DELETE_NODES, 5, 3)
+    assert sizes[1:] == ([(What.REMOVE_NODES, 3, 0)] if least == 0 else [])
+    if least:
+        assert set(reasons(found).values()) == {Reason.AT_MINIMUM}
+
+
+def not_ready(name: str) -> Node:
+    """A cordoned one."""
+    found = test_planning.node(name, ready="Unknown")
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, unschedulable=True))
+
+
+def test_a_node_that_is_cordoned_and_not_ready_goes_by_what_is_set_for_unready_ones() -> None:
+    nodes = (not_ready("n"), *(node(f"m{each}") for each in range(3)))
+    memory = Memory({"n": NOW - 700})
+
+    def found(**more: Any) -> Planned:
+        chosen = config("a", scale_down=replace(NOW_AT_ONCE, **more))
+        return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=Underway(memory))
+
+    assert reasons(found())["n"] is Reason.NOT_UNREADY_LONG
+    assert reasons(found(unready_enabled=False))["n"] is Reason.UNREADY_DISABLED
+    gone = found(group=GroupRules(unready_seconds=0)).round.scale_down
+    assert gone is not None
+    assert [(each.node, each.kind) for each in gone.removals] == [("n", Kind.UNREADY)]
+
+
+def test_a_node_that_cannot_be_read_is_told_so() -> None:
+    raw = msgspec.to_builtins(node("n"))
+    raw["status"]["allocatable"]["cpu"] = "bogus"
+    nodes = (msgspec.convert(raw, Node), node("m"))
+    found = planned(cloud_of(*nodes), config("a"), nodes=nodes, underway=idle("n", "m"))
+    assert reasons(found) == {"m": None, "n": Reason.UNEXPECTED}
+    assert found.round.scale_down is not None
+    verdict = found.round.scale_down.verdicts["n"]
+    assert (verdict.group, verdict.standing) == ("a", Standing.NEEDED)
+    assert "bogus" in verdict.detail
+
+
+def test_a_pass_ends_when_its_time_is_over() -> None:
+    nodes = (node("n"), node("m"))
+    ticks = itertools.count()
+    chosen = config("a", clock=lambda: float(next(ticks)), simulation_seconds=2.0)
+    found = planned(cloud_of(*nodes), chosen, nodes=nodes, underway=idle("n", "m"))
+    assert reasons(found) == {"m": None, "n": Reason.OUT_OF_TIME}
+
+
 def test_nodes_on_their_way_out_are_neither_counted_on_nor_chosen_again() -> None:
     nodes = tuple(node(name) for name in ("n", "m", "o"))
     going = Leaving("n", "a", Kind.EMPTY, Stage.DRAINING, NOW - 10)
@@ -263,7 +357,7 @@ def test_controllers_and_budgets_of_the_cluster_are_asked() -> None:
 def test_a_node_stays_where_the_others_would_not_hold_what_is_predicted() -> None:
     nodes = (node("n"), node("m"))
     pods = (resident("p", "n"), resident("q", "m", "2100m"))
-    peaks = {each: NodePeaks(Resources(2000, GIB), Resources(0, 0)) for each in ("n", "m")}
+    peaks = {each: NodePeaks(Resources(2000, GIB), Resources(0, 0), NOW) for each in ("n", "m")}
 
     def reason(chosen: Config, **more: Any) -> Reason | None:
         return reasons(planned(cloud_of(*nodes), chosen, nodes=nodes, pods=pods, underway=idle("n"), **more))["n"]
@@ -273,6 +367,25 @@ def test_a_node_stays_where_the_others_would_not_hold_what_is_predicted() -> Non
     assert reason(config("a", minds_peaks=False), peaks=peaks) is None
     assert reason(config("a"), peaks={"m": peaks["m"]}) is Reason.PEAK_UNKNOWN
     assert reason(config("a"), peaks={}) is Reason.PEAK_UNKNOWN, "there are reports, and none to be trusted"
+
+
+@pytest.mark.parametrize(("created", "placed"), [(NOW - 10, None), (NOW - 900, NOW - 10)])
+def test_pods_that_came_since_a_node_has_told_its_peak_count_beside_it(created: float, placed: float | None) -> None:
+    nodes = (node("n"), node("m"))
+    raw = msgspec.to_builtins(resident("new", "m", "1", owner="web"))
+    raw["metadata"]["creationTimestamp"] = durations.timestamp(created)
+    if placed is not None:
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": durations.timestamp(placed)}
+        raw["status"]["conditions"] = [condition]
+    pods = (resident("p", "n"), resident("q", "m", "1500m"), msgspec.convert(raw, Pod))
+
+    def reason(reported_at: float) -> Reason | None:
+        peaks = {each: NodePeaks(Resources(1500, GIB), Resources(), reported_at) for each in ("n", "m")}
+        found = planned(cloud_of(*nodes), config("a"), nodes=nodes, pods=pods, underway=idle("n"), peaks=peaks)
+        return reasons(found)["n"]
+
+    assert reason(NOW) is None
+    assert reason(NOW - 60) is Reason.PEAKS
 
 
 def test_marks_that_nobody_works_on_are_taken_back() -> None:
