@@ -8,7 +8,7 @@ from manager.autoscaler import books as bookkeeping
 from manager.autoscaler import execution
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.books import Books
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.config import Config
 from manager.autoscaler.decisions import Increase
@@ -57,9 +57,8 @@ class Growth:
             if each.group not in errors:
                 kept = bookkeeping.withdrawn(kept, each)
             elif failure is not None:
-                in_doubt = isinstance(failure, Unavailable | InvalidAnswer)
                 times = self._config.backoff
-                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=in_doubt)
+                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
                 logger.error("scale-up failed: %s", failure, extra={"group": each.group})
             else:
                 logger.info("scale-up: %s", each, extra={"group": each.group})
@@ -68,7 +67,7 @@ class Growth:
     def of_scan(self, increase: Increase) -> HeadroomError | None:
         """The same for one that a scan wants: what went wrong, if anything.
 
-        In a group that pending pods cannot raise, the scan's own lock is the memory of it.
+        In a group that pending pods cannot raise, the scan's own lock and breaker are the memory of it.
         """
         if not self._config.answers_pending_pods(increase.group):
             try:
@@ -76,7 +75,11 @@ class Growth:
             except ProviderError as error:
                 return error
             return None
-        errors, kept = self.ask([increase], self._books.known, self._clock.now())
+        now = self._clock.now()
+        backoff = bookkeeping.backoff_of(self._books.known, increase.group, now)
+        if backoff is not None:
+            return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
+        errors, kept = self.ask([increase], self._books.known, now)
         try:
             self._books.write(kept)
         except HeadroomError as error:

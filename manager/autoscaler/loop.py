@@ -347,6 +347,8 @@ class Autoscaler:
                 made.time,
                 upcoming={name: requests[name].nodes for name in requests},
             )
+            if not self._place.dry_run:
+                self._metrics.scanned(found)
             made = replace(made, scans=found.decisions, acts=(*made.acts, *found.acts))
         due = self._scans.due_in(made.time)
         self._again_seconds = due if self._again_seconds is None else min(self._again_seconds, due)

@@ -19,7 +19,7 @@ from manager.autoscaler.health import Readiness
 from manager.autoscaler.limits import CPU, MEMORY, Bounds
 from manager.autoscaler.metrics_escalator import Escalators, Named
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.rounds import Act, Round, Scanned, What
 from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
 from manager.autoscaler.state import GroupStatus, Happening, Incident
 from manager.autoscaler.utilization.decisions import Decision as Scan
@@ -68,7 +68,7 @@ class Metrics:
             registry.register(_TheirGauges(lambda: self._last, theirs, self._theirs))
         self._escalators: Escalators | None = None
         if escalators is not None:
-            self._escalators = Escalators(registry, escalators, lambda: (self._last.made, self._last.scans))
+            self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
 
     def note(self, made: Round, nodes: Sequence[NodeFacts] = ()) -> None:
         """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up).
@@ -94,8 +94,11 @@ class Metrics:
         self._ours.note(made)
         if self._theirs is not None:
             self._theirs.note(made)
+
+    def scanned(self, found: Scanned) -> None:
+        """A scan of all groups that scale by how full they are."""
         if self._escalators is not None:
-            self._escalators.note(made)
+            self._escalators.note(found)
 
     def took(self, function: str, seconds: float) -> None:
         """What one step of a round took."""

@@ -8,18 +8,20 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler.rounds import Round
-from manager.autoscaler.state import GroupStatus
-from manager.autoscaler.utilization.arithmetic import Utilization
+from manager.autoscaler.rounds import Act, GroupScan, Scanned, What
+from manager.autoscaler.utilization import arithmetic, observation
+from manager.autoscaler.utilization.arithmetic import Largest, Utilization
 from manager.autoscaler.utilization.classes import Classes
 from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
+from shared.quantity import Resources
 
 PREFIX = "escalator"
+_SECONDS = tuple(float(60 * minutes) for minutes in range(1, 30))
 
 _OF_SCAN: Mapping[str, Callable[[Scan], float]] = {
     "untainted_nodes": lambda scan: len(scan.classes.untainted),
@@ -43,11 +45,20 @@ _COUNTED: Mapping[str, Callable[[Scan], int]] = {
     "pods_evicted": lambda scan: scan.forced.pods_evicted + scan.reaped.pods_evicted,
     "scale_lock_check_was_locked": lambda scan: scan.locked,
 }
-_OF_CLOUD: Mapping[str, Callable[[GroupStatus], int]] = {
-    "min_size": lambda group: group.group.min_size,
-    "max_size": lambda group: group.group.max_size,
-    "target_size": lambda group: group.group.target_size,
-    "size": lambda group: len(group.nodes),
+_OF_CLOUD: Mapping[str, Callable[[GroupScan], int]] = {
+    "min_size": lambda each: each.seen.cloud.min_size,
+    "max_size": lambda each: each.seen.cloud.max_size,
+    "target_size": lambda each: each.seen.cloud.target_size,
+    "size": lambda each: each.instances,
+}
+# Of the pod, or node, that has most of the one, how much of the other it has.
+_OF_LARGEST: Mapping[str, Callable[[Largest], Resources]] = {
+    "cpu": lambda largest: largest.of_cpu,
+    "mem": lambda largest: largest.of_memory,
+}
+_AMOUNTS: Mapping[str, Callable[[Resources], int]] = {
+    "cpu": lambda amount: amount.cpu_milli,
+    "mem": lambda amount: amount.memory_bytes,
 }
 
 
@@ -60,48 +71,92 @@ class Named:
 
 
 class Escalators(Collector):
-    """Counts scans as rounds are over; `last` tells the round and the scans that the gauges show."""
+    """Counts scans, and shows the last one; `standing` tells of which groups it still stands."""
 
-    def __init__(
-        self, registry: CollectorRegistry, named: Named, last: Callable[[], tuple[Round | None, tuple[Scan, ...]]]
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, named: Named, standing: Callable[[], Iterable[Scan]]) -> None:
         self._named = named
-        self._last = last
+        self._standing = standing
         self._runs = 0
+        self._last: dict[str, GroupScan] = {}
         self._counts: dict[str, Tally[str]] = {name: Tally() for name in _COUNTED}
+        self._delete_errors: Tally[tuple[str, str]] = Tally()
+
+        def histogram(name: str) -> Histogram:
+            full = f"{PREFIX}_node_group_{name}"
+            return Histogram(full, _about(f"node_group_{name}"), ["node_group"], registry=registry, buckets=_SECONDS)
+
+        self._held_seconds = histogram("scale_lock_duration")
+        self._lags = histogram("node_registration_lag")
         registry.register(self)
 
-    def note(self, made: Round) -> None:
-        """A round that is over, with the scans that were made in it."""
-        self._runs += bool(made.scans)
-        for scan in made.scans:
+    def note(self, scanned: Scanned) -> None:
+        """One scan of all groups."""
+        self._runs += 1
+        for each in scanned.groups:
+            group = each.decision.group
+            self._last[group] = each
             for name, count in _COUNTED.items():
-                self._counts[name][scan.group] += count(scan)
+                self._counts[name][group] += count(each.decision)
+            if each.held_seconds is not None:
+                self._held_seconds.labels(group).observe(each.held_seconds)
+            for lag in each.lags:
+                self._lags.labels(group).observe(lag)
+            self._delete_errors.update((group, node) for node in _not_deleted(each.acts))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registering computes nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        made, scans = self._last()
+        last = [self._last[each.group] for each in self._standing() if each.group in self._last]
+        scans = [each.decision for each in last]
         yield GaugeMetricFamily(f"{PREFIX}_run_count", "Number of times the scan has run", value=self._runs)
         for name, value in _OF_SCAN.items():
-            family = _family(f"node_group_{name}", "node_group")
-            for scan in scans:
-                family.add_metric([scan.group], value(scan))
-            yield family
-        for name in _COUNTED:
-            family = _family(f"node_group_{name}", "node_group")
-            for scan in scans:
-                family.add_metric([scan.group], self._counts[name][scan.group])
-            yield family
-        groups = {} if made is None else made.state.groups
+            yield _of_groups(name, {scan.group: value(scan) for scan in scans})
+        for name, counts in self._counts.items():
+            yield _of_groups(name, {scan.group: counts[scan.group] for scan in scans})
+        yield _of_groups("pods", {each.decision.group: len(each.seen.pods) for each in last})
+        yield from _largest("request_largest_pending", {each.decision.group: _pending(each) for each in last})
+        yield from _largest("capacity_largest_available", {each.decision.group: _available(each) for each in last})
+        errors = _family("node_delete_errors", "node_group", "node")
+        for (group, node), count in self._delete_errors.items():
+            errors.add_metric([group, node], count)
+        yield errors
         for name, size in _OF_CLOUD.items():
             family = _family(f"cloud_provider_{name}", "cloud_provider", "id", "node_group")
-            for group, identity in self._named.groups.items():
-                if identity in groups:
-                    family.add_metric([self._named.provider, identity, group], size(groups[identity]))
+            for each in last:
+                identity = self._named.groups.get(each.decision.group)
+                if identity is not None and not each.seen.unlisted:
+                    family.add_metric([self._named.provider, identity, each.decision.group], size(each))
             yield family
+
+
+def _not_deleted(acts: Iterable[Act]) -> Iterator[str]:
+    """By error the node that it is about, as long as it is one."""
+    for act in acts:
+        if act.what is What.DELETE_NODES and act.error:
+            yield act.nodes[0] if len(act.nodes) == 1 else ""
+
+
+def _pending(each: GroupScan) -> Largest:
+    return arithmetic.largest(pod.requests for pod in each.seen.pods if pod.is_pending)
+
+
+def _available(each: GroupScan) -> Largest:
+    return arithmetic.largest(observation.free(each.decision.classes.untainted, each.seen.pods))
+
+
+def _largest(name: str, found: Mapping[str, Largest]) -> Iterator[Metric]:
+    for what, amount in _AMOUNTS.items():
+        for by, of in _OF_LARGEST.items():
+            yield _of_groups(f"{what}_{name}_{by}", {group: amount(of(largest)) for group, largest in found.items()})
+
+
+def _of_groups(name: str, values: Mapping[str, float]) -> Metric:
+    family = _family(f"node_group_{name}", "node_group")
+    for group, value in values.items():
+        family.add_metric([group], value)
+    return family
 
 
 def _nodes(of: Classes) -> tuple[tuple[GroupNode, ...], ...]:
@@ -114,4 +169,8 @@ def _percent(scan: Scan, of: Callable[[Utilization], float]) -> float:
 
 
 def _family(name: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}_{name}", f"As Escalator's {name.replace('_', ' ')}", labels=labels)
+    return GaugeMetricFamily(f"{PREFIX}_{name}", _about(name), labels=labels)
+
+
+def _about(name: str) -> str:
+    return f"As Escalator's {name.replace('_', ' ')}"

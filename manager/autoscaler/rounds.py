@@ -14,6 +14,7 @@ from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving
 from manager.autoscaler.state import ClusterState, Incident
 from manager.autoscaler.utilization import decisions as utilization
+from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
 
 
@@ -48,6 +49,37 @@ class Act:
     reason: str = ""
     done: bool = False
     error: str = ""
+
+
+@dataclass(frozen=True)
+class GroupScan:
+    """One group's decision as far as it was done, all that was, or would be, done about it, and what it went by.
+
+    `instances` is how many the cloud has of it, working or not. `held_seconds`: for how long the lock was held that has
+    ended before this scan. `lags`: how long each node that has arrived took from its launch until it was a Node.
+    """
+
+    decision: utilization.Decision
+    acts: tuple[Act, ...] = ()
+    seen: Observation = field(default_factory=Observation)
+    instances: int = 0
+    held_seconds: float | None = None
+    lags: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """All groups, in the order of the file."""
+
+    groups: tuple[GroupScan, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[utilization.Decision, ...]:
+        return tuple(each.decision for each in self.groups)
+
+    @property
+    def acts(self) -> tuple[Act, ...]:
+        return tuple(act for each in self.groups for act in each.acts)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ has changed since is passed over, and the next candidate taken where there is on
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import node_marks
 from manager.autoscaler.bookkeeper import NOT_LEADING, Deposed
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Unavailable
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.decisions import Increase
 from manager.autoscaler.modes import Mode
@@ -21,7 +21,7 @@ from manager.autoscaler.rounds import Act, What
 from manager.autoscaler.utilization import classes, reaping, reasons, taints
 from manager.autoscaler.utilization.decisions import Decision, Picks
 from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
-from manager.autoscaler.utilization.reaping import Reaping, Verdict
+from manager.autoscaler.utilization.reaping import Reaping, Verdict, Why
 from manager.autoscaler.utilization.rules import Rules
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 10  # of writes to nodes one after the other, after which the rest is left to the next scan
 MOST_NAMED = 3  # of many, in an error
+LOST = "its machine is gone"
 _SILENT = (Unreachable, ServerError, TooManyRequests)  # whoever else is asked gives no answer either
 
 Grow = Callable[[Increase], HeadroomError | None]
@@ -72,23 +73,34 @@ class Work:
         if decision.dry or self.mode is not Mode.ENFORCE:
             self._advise()
             return decision
+        why = reasons.of_delta(self.rules, decision)
         health_taints = self._tainted(
             decision.health_taints, len(decision.health_taints), reasons.of_health(self.rules)
         )
+        untainted = self._each(What.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint)
+        wanted = self.decision.increase_after(len(untainted))
+        # What the cloud does not delete keeps nobody from growing who needs no place of it.
+        waits = wanted > self.decision.most_increase - self._places(self.decision)
+        grown = decision if waits else self._increased(decision, wanted, why)
         forced = self._deleted(decision.forced, self._forced_verdict)
         reaped = self._drained(self._deleted(decision.reaped, self._verdict), decision.drains)
-        why = reasons.of_delta(self.rules, decision)
         tainted = self._tainted(decision.taint.candidates, decision.taint.count, why)
-        untainted = self._each(What.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint)
-        decision = replace(
-            decision,
+        done = replace(
+            grown,
             health_taints=health_taints,
             forced=forced,
             reaped=reaped,
             taint=Picks(tainted, len(tainted)),
             untaint=Picks(untainted, len(untainted)),
         )
-        return self._increased(decision, self.decision.increase_after(len(untainted)), why)
+        if not waits:
+            return done
+        kept = self._places(self.decision) - self._places(done)
+        return self._increased(done, min(wanted, self.decision.most_increase - kept), why)
+
+    def _places(self, decision: Decision) -> int:
+        """How many of its deletions the decision counts as room."""
+        return len(decision.deletions) if self.rules.fixes.counts_deletions else 0
 
     def _advise(self) -> None:
         """What would be done."""
@@ -182,46 +194,122 @@ class Work:
         node_marks.retaint(self.hands.client, node, taints.removed)
 
     def _deleted(self, planned: Reaping, judge: _Judge) -> Reaping:
-        """All in one call of the cloud, and then their Nodes, up to the first that stays."""
+        """By the cloud, and then their Nodes, up to the first that stays."""
         if not planned.nodes:
             return planned
         why = reasons.of_deletion(planned)
-        going: list[Node] = []
+        found: dict[str, Node] = {}
+        lost: set[str] = set()
         failed: dict[str, str] = {}
         for node in planned.nodes:
             try:
-                self._check_member(node)
-                going.append(self._looked_again(node, judge, lambda verdict: verdict.goes)[0])
+                if self._is_lost(node):
+                    lost.add(node.name)
+                else:
+                    self._check_member(node)
+                found[node.name], now, _ = self._looked_again(node, judge, lambda verdict: verdict.goes)
+                if node.name in lost and now.nodes[0].ready:
+                    raise PassedOver(f"{node.name}: its machine is gone, and it is ready")
             except HeadroomError as error:
                 failed[node.name] = str(error)
                 if isinstance(error, _SILENT):
                     failed |= {each.name: str(error) for each in planned.nodes if each.name not in failed}
-                    going = []
                     break
-        if going:
-            try:
-                self._check()
-                with self.hands.lock:
-                    self.hands.guard.delete_nodes(self.group, [NodeRef.of(each) for each in going])
-            except HeadroomError as error:
-                failed |= {each.metadata.name: str(error) for each in going}
-                going = []
-        gone = {each.metadata.name for each in going}
+        going = [each for name, each in found.items() if name not in failed and name not in lost]
+        if self.rules.fixes.clamps_deletions:
+            room = self._deletable
+            failed |= {each.metadata.name: f"{each.metadata.name}: {Why.AT_MINIMUM}" for each in going[room:]}
+            going = going[:room]
+        failed |= self._delete(going)
+        lost -= failed.keys()
+        gone = found.keys() - failed.keys() - lost
         done = [each for each in planned.nodes if each.name in gone]
         self._tell(What.DELETE_NODES, done, why, change=-len(done), done=bool(done))
+        self._tell(What.DELETE_NODES, [each for each in planned.nodes if each.name in lost], LOST, done=bool(lost))
         stay = [each for each in planned.nodes if each.name in failed]
         self._tell(What.DELETE_NODES, stay, why, change=-len(stay), errors=list(dict.fromkeys(failed.values())))
-        self._delete_nodes(going)
+        self._delete_nodes([each for name, each in found.items() if name not in failed])
         return planned.without(failed)
+
+    def _delete(self, going: Sequence[Node]) -> dict[str, str]:
+        """In one call of the cloud; what went wrong, by node. Those that are refused together are then asked for one by
+        one, so that a node that cannot go keeps no other.
+        """
+        if not going:
+            return {}
+        guard, before, many = self.hands.guard, self._members, len(going) > 1
+        error = self._asked_to_delete(going)
+        if error is None:
+            return {}
+        if guard.is_in_doubt(self.group):
+            going = self._left(going, before)
+        alone = isinstance(error, Refused) and many and self.rules.fixes.clamps_deletions
+        alone = alone and not guard.is_in_doubt(self.group)
+        failed: dict[str, str] = {}
+        for node in going:
+            if alone and len(failed) < MOST_FAILURES:
+                last = self._asked_to_delete([node])
+                if last is None:
+                    continue
+                error, alone = last, isinstance(last, Refused)
+            failed[node.metadata.name] = str(error)
+        return failed
+
+    def _asked_to_delete(self, nodes: Sequence[Node]) -> HeadroomError | None:
+        try:
+            self._check()
+            with self.hands.lock:
+                self.hands.guard.delete_nodes(self.group, [NodeRef.of(each) for each in nodes])
+        except HeadroomError as error:
+            return error
+        return None
+
+    def _left(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
+        """Those that the cloud still has after a deletion that failed; all where it does not say."""
+        try:
+            with self.hands.lock:
+                observed = self.hands.guard.observe_again()
+        except HeadroomError as error:
+            logger.warning("what became of a deletion is not known: %s", error, extra={"group": self.group})
+            return going
+        if self.group not in observed.groups:
+            return going
+        after = self._members
+        gone = {each for each in before if after.get(each, InstanceState.DELETING) is InstanceState.DELETING}
+        return [each for each in going if each.spec.provider_id not in gone]
+
+    @property
+    def _members(self) -> Mapping[str, InstanceState]:
+        """The states of the cloud's instances, by provider id."""
+        seen = self.hands.guard.observed.groups.get(self.group)
+        return {} if seen is None else {each.provider_id: each.state for each in seen.instances}
+
+    @property
+    def _deletable(self) -> int:
+        """How many the cloud's minimum lets go."""
+        seen = self.hands.guard.observed.groups.get(self.group)
+        return 0 if seen is None else max(0, seen.group.settled_size - seen.group.min_size)
+
+    def _is_member(self, node: GroupNode) -> bool:
+        return node.provider_id in self._members or self.hands.guard.observed.group_of_node.get(node.name) == self.group
+
+    def _is_lost(self, node: GroupNode) -> bool:
+        """Whether the cloud says that its machine is gone: of what we have marked and nobody hears of, only the Node is
+        left, which nothing is asked of the cloud for.
+        """
+        if node.ready or not taints.has(node.taints, taints.TO_BE_REMOVED) or self._is_member(node):
+            return False
+        try:
+            with self.hands.lock:
+                return self.hands.guard.launched_at(NodeRef(node.name, node.provider_id)) is None
+        except ProviderError:
+            return False
 
     def _check_member(self, node: GroupNode) -> None:
         """Nodes of no group, or of another one, are not ours, whatever their labels say."""
-        observed = self.hands.guard.observed
-        seen = observed.groups.get(self.group)
-        members = {} if seen is None else {each.provider_id: each.state for each in seen.instances}
-        if members.get(node.provider_id) is InstanceState.DELETING:
+        if self._members.get(node.provider_id) is InstanceState.DELETING:
             raise PassedOver(f"{node.name}: the cloud is deleting it")
-        if node.provider_id not in members and observed.group_of_node.get(node.name) != self.group:
+        if not self._is_member(node):
             raise PassedOver(f"{node.name} ({node.provider_id}) is not in the cloud's group")
 
     def _delete_nodes(self, gone: Sequence[Node]) -> None:
@@ -294,5 +382,6 @@ class Work:
             self._tell(What.INCREASE, (), why, change=wanted, done=True)
             return replace(decision, increase=wanted)
         self._tell(What.INCREASE, (), why, change=wanted, errors=[str(error)])
-        in_doubt = isinstance(error, Unavailable | InvalidAnswer) and self.rules.fixes.locks_in_doubt
-        return replace(decision, increase=wanted if in_doubt else 0, refusals=(*decision.refusals, str(error)))
+        in_doubt = isinstance(error, ProviderError) and error.leaves_doubt
+        locks = in_doubt and self.rules.fixes.locks_in_doubt
+        return replace(decision, increase=wanted if locks else 0, refusals=(*decision.refusals, str(error)))

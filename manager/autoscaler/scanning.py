@@ -6,13 +6,14 @@ on the node. Of what is on its way when a process begins, see `memory.taken_over
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from manager.autoscaler.cloudprovider.contract import InstanceState
+from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
+from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.config import Config
-from manager.autoscaler.rounds import Act
+from manager.autoscaler.rounds import Act, GroupScan, Scanned, What
 from manager.autoscaler.scan_work import Hands, Work
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
@@ -25,14 +26,7 @@ from manager.autoscaler.world import World
 logger = logging.getLogger(__name__)
 
 NOT_THERE = "could not find node group {} on cloud provider"
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """Every group's decision as far as it was done, and all that was, or would be, done about it."""
-
-    decisions: tuple[Decision, ...] = ()
-    acts: tuple[Act, ...] = ()
+BROKE_DOWN = "the scan broke down: {!r}"
 
 
 class Scans:
@@ -69,37 +63,58 @@ class Scans:
         *,
         upcoming: Mapping[str, int] | None = None,
     ) -> Scanned:
-        """One scan of every group. `upcoming` nodes were asked for, by group, and are not up."""
+        """One scan of every group. `upcoming` nodes were asked for, by group, and are not up.
+
+        What goes wrong with one group is its decision's error, and nothing to the others.
+        """
         self._scanned_at = now
-        decisions: list[Decision] = []
-        acts: list[Act] = []
         peaks = _peaks(world)
-        for observer in self._observers:
-            rules = observer.rules
-            group = rules.group
-            seen = _observation(observer, world, hands.guard.observed, peaks)
+        return Scanned(tuple(self._group(each, world, hands, now, upcoming or {}, peaks) for each in self._observers))
+
+    def _group(
+        self,
+        observer: Observer,
+        world: World,
+        hands: Hands,
+        now: float,
+        upcoming: Mapping[str, int],
+        peaks: Peaks,
+    ) -> GroupScan:
+        rules = observer.rules
+        group, identity = rules.group, rules.group.cloud_provider_group_name
+        acts: list[Act] = []  # what was done of them stands, whatever comes of the rest
+        try:
+            observed = hands.guard.observed
+            seen = _observation(observer, world, observed, peaks)
             memory = self._memories.get(group.name)
             if memory is None:
                 memory = memories.taken_over(rules, seen, now=now)
-            known = memory
-            if group.takes_pending_pods:
-                known = _waiting_for(memory, (upcoming or {}).get(group.cloud_provider_group_name, 0), rules, now)
-            work = Work(
-                rules,
-                self._config.scan_mode_of(group),
-                seen,
-                scan.decide(rules, seen, known, now=now),
-                hands,
-                now,
-            )
-            done = work.done()
+            known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
+            decision = scan.decide(rules, seen, known, now=now)
+            done = Work(rules, self._config.scan_mode_of(group), seen, decision, hands, now, acts).done()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
-            if done.error:
-                logger.warning("scan: %s", done.error, extra={"group": group.name})
-            decisions.append(done)
-            acts += work.acts
-        return Scanned(tuple(decisions), tuple(acts))
+        except Exception as error:
+            logger.exception("the scan broke down", extra={"group": group.name})
+            self._lock_for(group.name, acts, now)
+            return GroupScan(Decision(group.name, error=BROKE_DOWN.format(error), dry=rules.dry), tuple(acts))
+        if done.error:
+            logger.warning("scan: %s", done.error, extra={"group": group.name})
+        found = observed.groups.get(identity)
+        return GroupScan(
+            done,
+            tuple(acts),
+            seen,
+            instances=0 if found is None else len(found.instances),
+            held_seconds=_held_seconds(rules, memory, now),
+            lags=tuple(_lags(done, hands)),
+        )
+
+    def _lock_for(self, group: str, acts: Sequence[Act], now: float) -> None:
+        """What was asked for before a scan broke down is waited for all the same."""
+        asked = sum(act.to_size - act.from_size for act in acts if act.done and act.what is What.INCREASE)
+        if asked:
+            self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 
 
 def looked(config: Config, world: World, observed: Observed) -> tuple[Decision, ...]:
@@ -124,6 +139,24 @@ def _observation(observer: Observer, world: World, observed: Observed, peaks: Pe
     )
     cloud = CloudGroup(group.min_size, group.max_size, group.target_size, running)
     return observer.observe(world.nodes, world.pods, cloud, peaks)
+
+
+def _held_seconds(rules: Rules, memory: Memory, now: float) -> float | None:
+    if memory.lock is None or scan.locked(rules, memory, now=now):
+        return None
+    return now - memory.lock.since
+
+
+def _lags(decision: Decision, hands: Hands) -> Iterator[float]:
+    """Of those nodes whose launch the cloud tells; the first that it does not tell is the last that is asked about."""
+    try:
+        for node in decision.arrived:
+            with hands.lock:
+                launched_at = hands.guard.launched_at(NodeRef(node.name, node.provider_id))
+            if launched_at is not None:
+                yield node.created_at - launched_at
+    except ProviderError as error:
+        logger.debug("when nodes were launched is not known: %s", error, extra={"group": decision.group})
 
 
 def _peaks(world: World) -> Peaks:

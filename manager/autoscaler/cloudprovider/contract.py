@@ -8,6 +8,7 @@ What a call is made of, where:
 | groups          | NodeGroups, ...TargetSize     | min/max annotations, spec.replicas | min, max, desired capacity    |
 | instances       | NodeGroupNodes                | Machines' providerID, phase, error | instances' lifecycle state    |
 | group_of        | NodeGroupForNode              | the Machine's owner                | the instance's group          |
+| launched_at     | Unsupported                   | Unsupported                        | DescribeInstances             |
 | template        | ...TemplateNodeInfo           | capacity annotations               | launch template, tags         |
 | options         | ...GetOptions                 | autoscaling-options annotations    | tags                          |
 | increase        | ...IncreaseSize               | replicas + delta                   | SetDesiredCapacity; or fleet, |
@@ -68,7 +69,8 @@ class Instance:
 class Group:
     """Nodes of one kind. `target_size` is what was asked of the cloud, not what is there.
 
-    `autoprovisioned`: it was created by `create_group`, and may be deleted when it is empty.
+    `joining` of it come from outside: until then the rest alone has to keep the minimum. `autoprovisioned`: it was
+    created by `create_group`, and may be deleted when it is empty.
     """
 
     id: str
@@ -78,6 +80,12 @@ class Group:
     autoprovisioned: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     debug: str = ""
+    joining: int = 0
+
+    @property
+    def settled_size(self) -> int:
+        """What deletions are held against."""
+        return self.target_size - self.joining
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,10 @@ class Provider(Protocol):
 
     def group_of(self, node: NodeRef) -> str | None:
         """Optional: whose node it is, also before the instances tell; None for nobody's."""
+        ...
+
+    def launched_at(self, node: NodeRef) -> float | None:
+        """Optional: when the node's machine was launched, in Unix seconds; None once the machine is gone."""
         ...
 
     def template(self, group: str) -> Node:

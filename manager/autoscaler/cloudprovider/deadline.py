@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Unavailable
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Caller:
     def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
         """`work()`'s result. Raises ProviderError whatever goes wrong; Unavailable after the deadline."""
         if self._late is not None and not self._late[1].is_set():
-            raise Unavailable(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
+            raise Later(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
         call = _Call(work)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"provider {self._provider}", daemon=True)

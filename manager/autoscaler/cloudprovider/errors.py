@@ -5,14 +5,19 @@ HeadroomError
     ├ Unsupported     the provider does not offer this call, and never will
     ├ Refused         the answer is no, and nothing has changed
     ├ Unavailable     no answer: for a write this says nothing about whether it happened
+    │  └ Later        not now: the cloud says so, or has not even been asked, and nothing has changed
     └ InvalidAnswer   an answer that cannot be true; says which field and value
 """
+
+from typing import ClassVar
 
 from shared.errors import HeadroomError, shown
 
 
 class ProviderError(HeadroomError):
-    """A call to a cloud that failed."""
+    """A call to a cloud that failed. `leaves_doubt`: a write that failed so may have been done all the same."""
+
+    leaves_doubt: ClassVar[bool] = False
 
     def __init__(self, provider: str, group: str, problem: str) -> None:
         self.provider = provider
@@ -32,9 +37,19 @@ class Refused(ProviderError):
 class Unavailable(ProviderError):
     """No answer came in time, or none that is one."""
 
+    leaves_doubt = True
+
+
+class Later(Unavailable):
+    """The cloud is asked too often, or was not asked because of what it has not answered yet."""
+
+    leaves_doubt = False
+
 
 class InvalidAnswer(ProviderError):
     """The provider says what cannot be."""
+
+    leaves_doubt = True
 
     def __init__(self, provider: str, group: str, field: str, value: object, problem: str) -> None:
         self.field = field

@@ -1,7 +1,7 @@
 """The only way to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
 
-One round is `observe`, whose result is plain data for everything that decides, and then the writes. After a write
-that failed, nobody knows a group's size: nothing more is asked of it before the next round.
+One round is `observe`, whose result is plain data for everything that decides, and then the writes. After one of
+which nobody knows whether it was done, nothing more is asked of its group before it has been observed again.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.errors import (
     InvalidAnswer,
+    Later,
     ProviderError,
     Refused,
-    Unavailable,
     Unsupported,
 )
 from manager.autoscaler.cloudprovider.ownership import Ownership
@@ -76,6 +76,7 @@ class Guard:
         self._ownership = ownership
         self._caller = Caller(provider.name, deadline_seconds)
         self._observed: Observed | None = None
+        self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
         self._told: dict[str, str] = {}  # refusals by group, as they were logged
         self._templates: dict[str, Node] = {}
@@ -84,9 +85,9 @@ class Guard:
 
     @property
     def observed(self) -> Observed:
-        """The last round, with what was written since. Raises Unavailable before the first, and after a failed one."""
+        """The last round, with what was written since. Raises Later before the first, and after a failed one."""
         if self._observed is None:
-            raise Unavailable(self.name, "", "not observed")
+            raise Later(self.name, "", "not observed")
         return self._observed
 
     def observe(self, nodes: Sequence[NodeRef] = ()) -> Observed:
@@ -96,6 +97,7 @@ class Guard:
         one group decides about all others.
         """
         self._observed = None
+        self._nodes = nodes
         self._templates.clear()
         if self._prices is not None:
             self._prices.forget()
@@ -106,6 +108,19 @@ class Guard:
             logger.warning("group refused: %s", refused[group], extra={"provider": self.name, "group": group})
         self._told = refused
         return self._observed
+
+    def observe_again(self) -> Observed:
+        """Within a round, after a write that failed. Where this fails, too, all stays as it was known, and in doubt."""
+        before = self._observed
+        try:
+            return self.observe(self._nodes)
+        except ProviderError:
+            self._observed = before
+            raise
+
+    def launched_at(self, node: NodeRef) -> float | None:
+        """When the node's machine was launched, in Unix seconds; None when there is no such machine any more."""
+        return self._caller.call("launch time", lambda: self._provider.launched_at(node))
 
     def template(self, group: str) -> Node:
         """The next Node of the group; remembered for the round."""
@@ -172,14 +187,11 @@ class Guard:
                 raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is not in it")
             if node.provider_id in members and members[node.provider_id].state is InstanceState.DELETING:
                 raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is being deleted already")
-        left = seen.group.target_size - len(nodes)
-        if left < (0 if below_min else seen.group.min_size):
-            raise Refused(
-                self.name,
-                group,
-                f"{seen.group.target_size} - {len(nodes)} is below the minimum of {seen.group.min_size}",
-            )
-        self._write("delete nodes", group, lambda: self._provider.delete_nodes(group, nodes))
+        size = seen.group.target_size if below_min else seen.group.settled_size
+        if size - len(nodes) < (0 if below_min else seen.group.min_size):
+            raise Refused(self.name, group, f"{size} - {len(nodes)} is below the minimum of {seen.group.min_size}")
+        several = len(nodes) > 1
+        self._write("delete nodes", group, lambda: self._provider.delete_nodes(group, nodes), in_steps=several)
         leaving = tuple(
             dataclasses.replace(each, state=InstanceState.DELETING) if each.provider_id in ids else each
             for each in seen.instances
@@ -305,13 +317,15 @@ class Guard:
 
     def _check_doubt(self, group: str) -> None:
         if group in self._in_doubt:
-            raise Unavailable(self.name, group, f"to be observed again first, after: {self._in_doubt[group].problem}")
+            raise Later(self.name, group, f"to be observed again first, after: {self._in_doubt[group].problem}")
 
-    def _write(self, what: str, group: str, work: Callable[[], T]) -> T:
+    def _write(self, what: str, group: str, work: Callable[[], T], *, in_steps: bool = False) -> T:
+        """`in_steps`: some of it may have been done before the step that failed, whatever is said of that."""
         try:
             return self._caller.call(what, work, group=group)
         except ProviderError as error:
-            self._in_doubt[group] = error
+            if in_steps or error.leaves_doubt:
+                self._in_doubt[group] = error
             raise
 
     def _retarget(self, group: str, delta: int, instances: tuple[Instance, ...] | None = None) -> None:

@@ -20,7 +20,7 @@ ANNOTATION_CONFIG_MIRROR = "kubernetes.io/config.mirror"
 LABEL_ZONE = "topology.kubernetes.io/zone"
 DAEMON_SET = "DaemonSet"
 _STATIC = "file"
-_PENDING = "Pending"
+_PENDING, _RUNNING = "Pending", "Running"
 K = TypeVar("K")
 T = TypeVar("T")
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -201,6 +201,15 @@ def _or_refused(read: Callable[[K], T], given: K) -> T | InvalidInput:
         return read(given)
     except InvalidInput as error:
         return error
+
+
+def free(nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> Iterator[Resources]:
+    """What the pods that are on each node leave of it, which may be less than nothing."""
+    taken: dict[str, list[Resources]] = {}
+    for pod in pods:
+        if pod.node and pod.scheduled and pod.phase in (_PENDING, _RUNNING):
+            taken.setdefault(pod.node, []).append(pod.requests)
+    return (node.allocatable.minus(quantity.total(taken.get(node.name, []))) for node in nodes)
 
 
 def takes_node(rules: Rules, labels: Mapping[str, str]) -> bool:

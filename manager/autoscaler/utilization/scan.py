@@ -6,7 +6,7 @@ The order of the rules is Escalator's, and so are the words of errors. What diff
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.utilization import arithmetic, classes, node_health, reaping, taints
+from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping, taints
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import Uncomputable, Utilization
 from manager.autoscaler.utilization.classes import Classes
@@ -233,12 +233,7 @@ class _Scan:
         pending = arithmetic.largest(
             pod.requests for pod in self.seen.pods if pod.is_pending and (bound_too or not pod.node)
         )
-        taken: dict[str, list[Resources]] = {}
-        for pod in self.seen.pods:
-            if pod.node and pod.scheduled and pod.phase in ("Pending", "Running"):
-                taken.setdefault(pod.node, []).append(pod.requests)
-        free = (node.allocatable.minus(quantity.total(taken.get(node.name, []))) for node in self.classes.untainted)
-        return pending.exceeds(arithmetic.largest(free))
+        return pending.exceeds(arithmetic.largest(observation.free(self.classes.untainted, self.seen.pods)))
 
     def waiting(self, begun: Decision) -> Decision:
         """While a scale-up is under way nothing else begins; nodes that were to go may still do so."""

@@ -3,9 +3,10 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -14,14 +15,15 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler import config, loop
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
-from manager.autoscaler.cloudprovider.contract import NodeRef
-from manager.autoscaler.cloudprovider.errors import Unavailable
+from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.decisions import Increase
 from manager.autoscaler.growth import Growth
 from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.rounds import Act, Scanned, What
 from manager.autoscaler.scan_work import Hands
-from manager.autoscaler.scanning import Scanned, Scans
+from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.utilization import memory, taints
 from manager.autoscaler.utilization.decisions import Decision
@@ -29,6 +31,7 @@ from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
+from shared.errors import HeadroomError
 from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
@@ -68,10 +71,51 @@ SELECTED: dict[str, Any] = {"nodeSelector": {"customer": "shared"}}
 COOL_DOWN, SOFT, HARD = 121.0, 61.0, 601.0  # seconds, each just over
 
 
+class Moody:
+    """A cloud that deletes node by node until it comes to one that it keeps, in which it fails as is said."""
+
+    def __init__(self, cloud: Provider) -> None:
+        self._cloud = cloud
+        self.keeps: set[str] = set()
+        self.fails: type[ProviderError] = Refused
+        self.deaf = False  # says to every increase what it says to those deletions
+        self.goes_away = self.is_away = False  # nothing more can be asked once such a deletion has failed
+        self.joining = 0
+        self.booting_seconds: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cloud, name)
+
+    def refresh(self) -> None:
+        if self.is_away:
+            raise Unavailable("simulated", "", "it is away")
+        self._cloud.refresh()
+
+    def groups(self) -> Sequence[Group]:
+        return [replace(each, joining=self.joining) for each in self._cloud.groups()]
+
+    def increase(self, group: str, delta: int) -> None:
+        if self.deaf:
+            raise self.fails("simulated", group, "not now")
+        self._cloud.increase(group, delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        for node in nodes:
+            if node.name in self.keeps:
+                self.is_away = self.goes_away
+                raise self.fails("simulated", group, f"{node.name} is kept")
+            self._cloud.delete_nodes(group, [node])
+
+    def launched_at(self, node: NodeRef) -> float | None:
+        if self.booting_seconds is None:
+            return self._cloud.launched_at(node)
+        return -self.booting_seconds
+
+
 class Shop:
     """A cloud, its Nodes, and one process that scans by hand: as soon as is said, and at the time that is said."""
 
-    def __init__(self, town: Town, **options: Any) -> None:
+    def __init__(self, town: Town, others: Iterable[Mapping[str, Any]] = (), **options: Any) -> None:
         self.town = town
         self.client = town.client
         self.clock = ManualClock(time.time() + 60)
@@ -79,8 +123,10 @@ class Shop:
         self._loops = Loops(CollectorRegistry())
         file = town.file.with_name("groups.yaml")
         document = yaml.safe_load(ESCALATORS)
-        document["node_groups"][0] |= options
-        file.write_text(yaml.safe_dump(document) if options else ESCALATORS)
+        groups = document["node_groups"]
+        groups[0] |= options
+        groups += [groups[0] | each for each in others]
+        file.write_text(yaml.safe_dump(document) if options or others else ESCALATORS)
         cloud_config = str(town.file)
         settings = AutoscalerSettings(
             cloud_provider="simulated",
@@ -90,8 +136,8 @@ class Shop:
         )
         self.config = config.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
-        provider = build.build("simulated", cloud_config, loops=self._loops, **given)
-        self.guard = Guard(provider, self.config.ownership, deadline_seconds=1)
+        self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
+        self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=1)
         lock = threading.Lock()
         self.books = Bookkeeper(KeptText(self.client, town.home, loop.BOOKS, loop.KEY), self._may_write)
         growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
@@ -377,6 +423,240 @@ def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
     town.offer(slow)
     assert only(shop.scan(1)).locked is (compat == "headroom")
     assert shop.target == (4 if compat == "headroom" else 6)
+
+
+@pytest.mark.parametrize(
+    ("fails", "goes_away"), [(Refused, False), (Later, False), (Unavailable, False), (Unavailable, True)]
+)
+@pytest.mark.parametrize("compat", ["headroom", "escalator"])
+def test_forced_nodes_that_the_cloud_keeps_keep_nobody_from_growing(
+    open_shop: Callable[..., Shop], compat: str, fails: type[ProviderError], goes_away: bool
+) -> None:
+    shop = open_shop(compat=compat)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    forced = shop.has(4)[:2]
+    for name in forced:
+        shop.client.patch(NODES, name, {"spec": {"taints": [{"key": taints.FORCE, "effect": "NoSchedule"}]}})
+    shop.cloud.keeps, shop.cloud.fails, shop.cloud.goes_away = set(forced), fails, goes_away
+    for seconds in (0.0, COOL_DOWN):
+        before = shop.target
+        for number in range(9):
+            shop.pod(f"p{before}-{number}")
+        shop.cloud.is_away = False
+        told = shop.scan(seconds)
+        assert [act.done for act in acts(told, What.INCREASE)] == [True]
+        assert [act.done for act in acts(told, What.DELETE_NODES)] == [False]
+        assert shop.target > before
+        shop.has(shop.target)
+    assert set(forced) <= set(shop.names)
+
+
+def test_where_the_cloud_is_full_what_is_to_go_goes_first(open_shop: Callable[..., Shop], town: Town) -> None:
+    shop = open_shop()
+    town.offer(CLOUD | {"size": 4, "max": 4})
+    shop.guard.observe()
+    forced = shop.has(4)[:2]
+    for name in forced:
+        shop.client.patch(NODES, name, {"spec": {"taints": [{"key": taints.FORCE, "effect": "NoSchedule"}]}})
+    for number in range(9):
+        shop.pod(f"p{number}")
+    shop.cloud.keeps = {forced[0]}
+    told = [(act.what, act.from_size, act.to_size, act.done) for act in shop.scan().acts]
+    deleted, kept = (What.DELETE_NODES, 4, 3, True), (What.DELETE_NODES, 3, 2, False)
+    assert told == [deleted, kept, (What.INCREASE, 3, 4, True)]
+
+
+@pytest.mark.parametrize(("fails", "locks"), [(Later, False), (Refused, False), (Unavailable, True)])
+def test_only_what_may_have_been_done_is_waited_for(
+    open_shop: Callable[..., Shop], fails: type[ProviderError], locks: bool
+) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    shop.has(2)
+    for number in range(5):
+        shop.pod(f"p{number}")
+    shop.cloud.deaf, shop.cloud.fails = True, fails
+    assert [act.done for act in shop.scan().acts] == [False]
+    shop.cloud.deaf = False
+    again = shop.scan(1)
+    assert only(again).locked is locks
+    assert [act.done for act in again.acts] == ([] if locks else [True])
+
+
+def test_a_group_that_has_failed_to_grow_for_pending_pods_is_left_alone_by_scans_too(
+    open_shop: Callable[..., Shop],
+) -> None:
+    shop = open_shop(policy="both")
+    shop.guard.observe()
+    shop.has(2)
+    for number in range(5):
+        shop.pod(f"p{number}")
+    shop.cloud.deaf = True
+    assert "not now" in shop.scan().acts[0].error
+    shop.cloud.deaf = False
+    (act,) = shop.scan(60).acts
+    assert (act.done, "left alone for a while, after: " in act.error) == (False, True)
+    assert not only(shop.scan(1)).locked
+    assert [act.done for act in shop.scan(300).acts] == [True]
+
+
+@pytest.mark.parametrize("fails", [Refused, Unavailable])
+def test_of_a_batch_that_fails_half_way_all_go_that_may(
+    open_shop: Callable[..., Shop], fails: type[ProviderError]
+) -> None:
+    shop = open_shop(fast_node_removal_rate=3)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    shop.has(4)
+    shop.scan()
+    first, second, third = (node.name for node in only(shop.scan(1)).classes.tainted)
+    shop.cloud.keeps, shop.cloud.fails = {second}, fails
+    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    left = {second} if fails is Refused else {second, third}  # one that gives no answer is not asked at once again
+    assert (set(deleted.nodes), deleted.done) == ({first, second, third} - left, True)
+    assert (set(kept.nodes), kept.done) == (left, False)
+    assert (set(shop.marks), shop.target, len(shop.names)) == (left, 1 + len(left), 1 + len(left))
+    told = shop.scan(60)
+    assert second in shop.names
+    assert not any(act.done for act in told.acts if second in act.nodes)
+    shop.cloud.keeps = set()
+    shop.scan(60)
+    assert (shop.marks, shop.target, len(shop.names)) == ({}, 1, 1)
+
+
+def test_no_more_are_deleted_than_leave_the_minimum_to_those_that_are_there(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    marked, _ = idle(shop, pods="")
+    shop.town.offer(CLOUD | {"size": 4, "min": 1})
+    shop.cloud.joining = 2
+    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    assert (len(deleted.nodes), deleted.done) == (1, True)
+    assert (len(kept.nodes), kept.error) == (1, f"{kept.nodes[0]}: the cloud's minimum")
+    assert {*deleted.nodes, *kept.nodes} == set(marked)
+
+
+def test_escalator_asks_for_all_at_once_and_for_none_after_one_that_stays(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW, compat="escalator")
+    marked, _ = idle(shop, pods="")
+    first, _ = (node.name for node in only(shop.scan(1)).classes.tainted)
+    shop.cloud.keeps = {first}
+    assert [act.done for act in acts(shop.scan(SOFT), What.DELETE_NODES)] == [False]
+    assert (set(marked) <= set(shop.marks), shop.target) == (True, 4)
+
+
+def test_a_budget_that_never_allows_keeps_its_node_for_now_and_nothing_else(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW, drain_before_termination=True)
+    shop.town.client.create(PODDISRUPTIONBUDGETS, BUDGET, shop.town.namespace)
+    (kept, other), others = idle(shop)
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
+        shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
+    shop.gone(f"on-{other}")
+    assert [act.nodes for act in acts(shop.scan(HARD), What.DELETE_NODES) if act.done] == [(other,)]
+    for _ in range(5):
+        (act,) = acts(shop.scan(60), What.REMOVE_NODES)
+        assert (act.nodes, act.done, "disruption budgets keep" in act.error) == ((kept,), False, True)
+    for number in range(9):
+        shop.pod(f"p{number}")
+    told = shop.scan(60)
+    assert [kept in act.nodes for act in acts(told, What.UNTAINT) if act.done] == [True]
+    assert [act.done for act in acts(told, What.INCREASE)] == [True]
+    assert {kept, *others} <= set(shop.names)
+
+
+APART = {
+    "name": "apart",
+    "label_value": "apart",
+    "cloud_provider_group_name": "apart-nodes",
+}
+
+
+def test_what_goes_wrong_with_one_group_stops_no_other(open_shop: Callable[..., Shop], town: Town) -> None:
+    town.offer(CLOUD, CLOUD | {"name": "apart-nodes", "labels": {"customer": "apart"}, "size": 4})
+    shop = open_shop(others=[APART])
+    shop.guard.observe()
+    shop.has(6)
+    for number in range(5):
+        shop.pod(f"p{number}")
+    hands = shop.hands
+
+    def breaks(_: Increase) -> HeadroomError | None:
+        raise RuntimeError("out of order")
+
+    shop.hands = replace(hands, grow=breaks)
+    told = shop.scan()
+    broken, apart = told.decisions
+    assert (broken.group, broken.error) == ("shared", "the scan broke down: RuntimeError('out of order')")
+    assert (apart.error, [act.done for act in told.acts if act.group == "apart-nodes"]) == ("", [True])
+    shop.hands = hands
+    assert [act.what for act in shop.scan(1).acts if act.done] == [What.INCREASE]
+
+
+def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop()
+    shop.town.offer(CLOUD | {"size": 3})
+    shop.guard.observe()
+    forced = shop.has(3)[0]
+    for number in range(4):
+        shop.pod(f"there-{number}")
+    assert not shop.scan().acts  # and from now on it knows what is on its way by its own memory
+    shop.client.patch(NODES, forced, {"spec": {"taints": [{"key": taints.FORCE, "effect": "NoSchedule"}]}})
+    for number in range(5):
+        shop.pod(f"p{number}")
+    hands = shop.hands
+
+    def breaks_once_it_has_grown() -> bool:
+        if shop.target > 3:
+            raise RuntimeError("out of order")
+        return True
+
+    shop.hands = replace(hands, may_write=breaks_once_it_has_grown)
+    told = shop.scan()
+    assert "out of order" in only(told).error
+    assert [act.what for act in told.acts if act.done] == [What.INCREASE]
+    shop.hands = hands
+    assert only(shop.scan(1)).locked
+
+
+def test_of_a_marked_node_whose_machine_is_gone_the_node_goes_too(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    shop.has(2)
+    mark = {"key": taints.TO_BE_REMOVED, "value": "1", "effect": "NoSchedule"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    for name, marks, status in (("gone", [mark], {}), ("alive", [mark], ready), ("unmarked", [], {})):
+        meta = {"name": name, "labels": {"customer": "shared"}}
+        spec = {"providerID": f"kwok:{name}", "taints": marks}
+        shop.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
+        shop.client.patch(NODES, name, {"status": status}, subresource="status")
+    deleted, kept = acts(shop.scan(), What.DELETE_NODES)
+    assert (deleted.nodes, deleted.done, deleted.reason) == (("gone",), True, "its machine is gone")
+    assert (deleted.from_size, deleted.to_size) == (2, 2)
+    assert (kept.nodes, kept.error) == (("alive",), "alive (kwok:alive) is not in the cloud's group")
+    there = {node.metadata.name for node in shop.client.list(NODES, into=Node).items}
+    assert there & {"gone", "alive", "unmarked"} == {"alive", "unmarked"}
+
+
+def test_what_escalators_metrics_tell_of_locks_and_new_nodes_is_measured(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    shop.has(2)
+    shop.clock.advance(-120)  # so that new nodes are made after the scan
+    shop.cloud.booting_seconds = 0.0
+    for number in range(5):
+        shop.pod(f"p{number}")
+    (asked,) = shop.scan().groups
+    assert (asked.held_seconds, asked.lags, asked.instances) == (None, (), 2)
+    born = {node.metadata.name: node.metadata.created_at for node in shop.town.nodes}
+    new = set(shop.has(4)) - born.keys()
+    (held,) = shop.scan(1).groups
+    assert held.held_seconds is None
+    (free,) = shop.scan(COOL_DOWN).groups
+    assert free.held_seconds == COOL_DOWN + 1
+    assert free.lags == tuple(node.created_at for node in free.decision.arrived)
+    assert {node.name for node in free.decision.arrived} >= new
+    assert len(free.seen.pods) == 5
 
 
 def test_a_node_the_cloud_does_not_know_keeps_no_other_from_going(open_shop: Callable[..., Shop]) -> None:

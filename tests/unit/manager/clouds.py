@@ -42,6 +42,7 @@ class MemoryCloud:
         self.given_created: Created | None = None
         self.given_groups_of_nodes: dict[str, str] | None = {}
         self.model: PricingModel | None = None
+        self.launched: dict[str, float] = {}  # Unix seconds by node
 
     def refresh(self) -> None:
         if self.hang is not None:
@@ -57,6 +58,10 @@ class MemoryCloud:
         if self.given_groups_of_nodes is None:
             raise Unsupported(self.name, "", "no")
         return self.given_groups_of_nodes.get(node.name)
+
+    def launched_at(self, node: NodeRef) -> float | None:
+        there = {each.provider_id for members in self.members.values() for each in members}
+        return self.launched.get(node.name, 0.0) if node.provider_id in there else None
 
     def template(self, group: str) -> Node:
         return self.given_template

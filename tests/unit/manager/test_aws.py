@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,11 @@ from manager.autoscaler.cloudprovider.aws.calls import Call
 from manager.autoscaler.cloudprovider.aws.config import AwsConfig
 from manager.autoscaler.cloudprovider.aws.fleet import Joining, Step
 from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag
+from manager.autoscaler.cloudprovider.aws.orders import Underway
 from manager.autoscaler.cloudprovider.aws.session import Session
+from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
@@ -109,17 +112,20 @@ def test_a_stockout_is_told_from_other_failures(message: str, kind: ErrorClass, 
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
-        ("RequestLimitExceeded", 503, Unavailable),
-        ("Throttling", 400, Unavailable),
+        ("RequestLimitExceeded", 503, Later),
+        ("Throttling", 400, Later),
+        ("EC2ThrottledException", 400, Later),
+        ("ScalingActivityInProgress", 400, Later),
         ("Whatever", 500, Unavailable),
-        ("Whatever", 429, Unavailable),
-        ("ExpiredToken", 403, Unavailable),
+        ("Whatever", 429, Later),
+        ("ExpiredToken", 403, Later),
+        ("InternalFailure", 400, Unavailable),
         ("UnauthorizedOperation", 403, Refused),
         ("InsufficientInstanceCapacity", 400, Refused),
     ],
 )
-def test_later_is_told_from_no(code: str, status: int, kind: type[Exception]) -> None:
-    assert isinstance(failures.of(code, status, "why", "web"), kind)
+def test_later_is_told_from_no_and_from_no_answer(code: str, status: int, kind: type[Exception]) -> None:
+    assert type(failures.of(code, status, "why", "web")) is kind
 
 
 @given(delta=st.integers(-20, 20), target=st.integers(0, 20), least=st.integers(0, 20), most=st.integers(0, 20))
@@ -186,6 +192,28 @@ def test_a_lifecycle_is_a_state(lifecycle: str, expected: InstanceState) -> None
     member = Member(instance_id="i", lifecycle_state=lifecycle)
     group = ScalingGroup(auto_scaling_group_name="web", min_size=0, max_size=1, desired_capacity=1, instances=(member,))
     assert groups.staying(group) == (expected is not InstanceState.DELETING)
+
+
+def test_instances_of_a_warm_pool_are_no_members() -> None:
+    lives = ("InService", "Warmed:Running", "Warmed:Stopped", "Warmed:Pending:Wait", "Pending")
+    members = [{"InstanceId": f"i-{at}", "LifecycleState": each} for at, each in enumerate(lives)]
+    web = {"AutoScalingGroupName": "web", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 2, "Instances": members}
+
+    def ask(_: Call, __: str = "", /, **request: object) -> dict[str, Any]:
+        return {"AutoScalingGroups": [web]}
+
+    found = groups.one(ask, "web")
+    assert found is not None
+    assert [each.instance_id for each in found.instances] == ["i-0", "i-4"]
+
+
+def test_what_joins_a_group_holds_no_place_of_its_members() -> None:
+    """The group's own minimum is about its members: of those told, none can be deleted that AWS would keep."""
+    members = tuple(Member(instance_id=f"i-{at}", lifecycle_state="InService") for at in range(2))
+    web = ScalingGroup(auto_scaling_group_name="web", min_size=2, max_size=9, desired_capacity=2, instances=members)
+    joining = tuple(Joining(f"i-j{at}", "web", "o") for at in range(3))
+    told = Snapshot({"web": web}, Underway(joining)).told("web")
+    assert (told.target_size, told.settled_size, told.min_size) == (5, 2, 2)
 
 
 def test_only_a_launch_that_failed_lately_says_why_something_is_missing() -> None:

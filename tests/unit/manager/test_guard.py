@@ -19,7 +19,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
 from manager.autoscaler.pricing.model import Machine, Unpriced
@@ -257,6 +257,57 @@ def test_a_cloud_that_hangs_costs_one_deadline_and_is_asked_again_when_it_is_bac
         return True
 
     eventually(is_back)
+    assert cloud.written == []
+
+
+@pytest.mark.parametrize(
+    ("error", "doubts"),
+    [
+        (Refused("memory", "web", "no"), False),
+        (Later("memory", "web", "too often"), False),
+        (Unavailable("memory", "web", "lost"), True),
+        (InvalidAnswer("memory", "web", "size", -1, "no size"), True),
+    ],
+)
+def test_a_group_is_in_doubt_where_something_may_have_been_done(error: ProviderError, doubts: bool) -> None:
+    cloud = two_nodes()
+    guard = observed_by(cloud)
+    cloud.fail(error)
+    writes: list[Callable[[], None]] = [
+        lambda: guard.increase("web", 1),
+        lambda: guard.delete_nodes("web", [ref("a")], below_min=True),
+    ]
+    for write in writes:
+        with pytest.raises(type(error)):
+            write()
+        assert guard.is_in_doubt("web") is doubts
+        guard.observe_again()
+    with pytest.raises(type(error)):
+        guard.delete_nodes("web", [ref("a"), ref("b")], below_min=True)
+    assert guard.is_in_doubt("web"), "one of the two may be gone"
+
+
+def test_a_second_look_that_fails_leaves_all_as_it_was_known_and_in_doubt() -> None:
+    cloud = two_nodes()
+    guard = Guard(cloud, OURS, deadline_seconds=0.2)
+    known = guard.observe()
+    cloud.fail(Unavailable("memory", "web", "lost"))
+    with pytest.raises(Unavailable):
+        guard.increase("web", 1)
+    cloud.hang = threading.Event()
+    with pytest.raises(Unavailable, match="no answer"):
+        guard.observe_again()
+    cloud.hang.set()
+    assert guard.observed is known
+    with pytest.raises(Later, match="observed again first"):
+        guard.increase("web", 1)
+
+
+def test_what_joins_keeps_no_place_for_who_is_to_go() -> None:
+    cloud = MemoryCloud(Group("web", 2, 9, 5, joining=3))
+    cloud.members["web"] = running("a", "b")
+    with pytest.raises(Refused, match="2 - 1 is below the minimum of 2"):
+        observed_by(cloud).delete_nodes("web", [ref("a")])
     assert cloud.written == []
 
 

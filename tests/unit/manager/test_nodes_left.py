@@ -18,7 +18,7 @@ from manager.autoscaler.journal import Journal
 from manager.autoscaler.metrics import Metrics, Theirs
 from manager.autoscaler.metrics_escalator import Named
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.rounds import Act, GroupScan, Round, Scanned, What
 from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.timing import Happened
@@ -428,6 +428,11 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
 def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry, escalators=Named("simulated", {"jobs": "pool"}))
+    (decision,) = MADE.scans
+    pods = (pod("big", 700, "jobs0"), pod("waits", 300), pod("pulls", 500, "jobs0", phase="Pending"))
+    observed = seen(nodes(2, "jobs"), *pods)
+    kept = Act(What.DELETE_NODES, "pool", nodes=("jobs1",), error="no")
+    metrics.scanned(Scanned((GroupScan(decision, (kept,), observed, 3, held_seconds=121.0, lags=(45.0, 95.0)),)))
     metrics.note(MADE)
     metrics.note(replace(MADE, scans=()))
 
@@ -449,13 +454,57 @@ def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
     ) == (0, 2000)
     assert value("node_group_unhealthy_nodes", node_group="jobs") == 1, "1 is healthy, as in Escalator"
     named = {"cloud_provider": "simulated", "id": "pool", "node_group": "jobs"}
-    assert [value(f"cloud_provider_{name}", **named) for name in ("min_size", "max_size", "target_size", "size")] == [
-        0,
-        100,
-        4,
-        4,
-    ]
+    sizes = [value(f"cloud_provider_{name}", **named) for name in ("min_size", "max_size", "target_size", "size")]
+    assert sizes == [0, 100, 2, 3]
+
+    def of_jobs(*names: str) -> list[float | None]:
+        return [value(f"node_group_{name}", node_group="jobs") for name in names]
+
+    assert of_jobs("pods", "cpu_request_largest_pending_cpu", "mem_request_largest_pending_mem") == [3, 500, 500]
+    assert of_jobs("cpu_capacity_largest_available_cpu", "mem_capacity_largest_available_mem") == [1000, 1000]
+    assert of_jobs("scale_lock_duration_sum", "node_registration_lag_count") == [121, 2]
+    assert value("node_group_node_registration_lag_bucket", node_group="jobs", le="60.0") == 1
+    assert value("node_delete_errors", node_group="jobs", node="jobs1") == 1
+    served = {line.split()[2] for line in generate_latest(registry).decode().splitlines() if line.startswith("# TYPE")}
+    assert {f"escalator_{name}" for name in ESCALATORS} <= served
     assert "escalator_run_count" not in Scrape(MADE).text
+
+
+OF_GROUPS = (
+    "untainted_nodes",
+    "tainted_nodes",
+    "force_tainted_nodes",
+    "cordoned_nodes",
+    "nodes",
+    "pods",
+    "unhealthy_nodes",
+    "mem_percent",
+    "cpu_percent",
+    "mem_request",
+    "cpu_request",
+    "mem_capacity",
+    "cpu_capacity",
+    "taint_event",
+    "untaint_event",
+    "pods_evicted",
+    "scale_lock",
+    "scale_delta",
+    "scale_lock_check_was_locked",
+    "scale_lock_duration",
+    "node_registration_lag",
+)
+ESCALATORS = (
+    "run_count",
+    "node_delete_errors",
+    *(f"cloud_provider_{name}" for name in ("min_size", "max_size", "target_size", "size")),
+    *(f"node_group_{name}" for name in OF_GROUPS),
+    *(
+        f"node_group_{what}_{name}_{by}"
+        for what in ("cpu", "mem")
+        for name in ("request_largest_pending", "capacity_largest_available")
+        for by in ("cpu", "mem")
+    ),
+)
 
 
 LEAVING = st.builds(

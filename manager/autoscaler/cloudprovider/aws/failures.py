@@ -4,22 +4,23 @@ import re
 
 from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.contract import ErrorClass
-from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 
-# It says "later", and not "no".
+# It says "later", and not "no": nothing has been done.
 _LATER = frozenset(
     {
         *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException"),
-        *(
-            "RequestLimitExceeded",
-            "TooManyRequestsException",
-            "BandwidthLimitExceeded",
-            "SlowDown",
-            "PriorRequestNotComplete",
-        ),
-        *("ResourceContention", "ScalingActivityInProgress", "RequestTimeout", "RequestTimeoutException"),
-        *("InternalFailure", "InternalError", "ServiceUnavailable", "Unavailable"),
+        *("RequestLimitExceeded", "TooManyRequestsException", "BandwidthLimitExceeded", "EC2ThrottledException"),
+        *("SlowDown", "PriorRequestNotComplete", "ResourceContention", "ScalingActivityInProgress"),
         *("ExpiredToken", "ExpiredTokenException", "RequestExpired"),
+    }
+)
+
+# It broke down on the way, wherever that was.
+_NO_ANSWER = frozenset(
+    {
+        *("RequestTimeout", "RequestTimeoutException"),
+        *("InternalFailure", "InternalError", "ServiceUnavailable", "Unavailable"),
     }
 )
 
@@ -34,13 +35,17 @@ OUT_OF_RESOURCES = frozenset(
     }
 )
 
+NO_INSTANCE = "InvalidInstanceID.NotFound"
+
 _WORD = re.compile(r"[A-Z][A-Za-z]+")
 _SOLD_OUT = re.compile(r"(?i)\b(?:do not have sufficient|insufficient)\b.*\bcapacity\b")
 
 
 def of(code: str, status: int, problem: str, group: str) -> ProviderError:
     """What to raise for an error that AWS has answered with, of this HTTP status."""
-    kind = Unavailable if code in _LATER or status >= 500 or status == 429 else Refused
+    if code in _LATER or status == 429:
+        return Later(NAME, group, problem)
+    kind = Unavailable if code in _NO_ANSWER or status >= 500 else Refused
     return kind(NAME, group, problem)
 
 

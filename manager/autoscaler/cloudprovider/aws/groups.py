@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from manager.autoscaler.cloudprovider.aws import messages
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call, Reply
 from manager.autoscaler.cloudprovider.aws.messages import GroupsPage, ScalingGroup
@@ -11,6 +13,7 @@ from manager.autoscaler.cloudprovider.contract import InstanceState
 NAMES_AT_ONCE = 50  # more are not taken by the call
 PAGE = 100  # more are not given
 
+_WARM = "Warmed:"  # kept beside the group, and no part of what it has
 _LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
 
 
@@ -27,7 +30,7 @@ def described(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[
     if tags:
         queries.append({"Filters": [_filter(key, value) for key, value in tags.items()]})
     found = itertools.chain.from_iterable(_groups(ask, query) for query in queries or [{}])
-    return {group.auto_scaling_group_name: group for group in found if not group.status}
+    return {group.auto_scaling_group_name: _without_warm(group) for group in found if not group.status}
 
 
 def one(ask: Ask, name: str) -> ScalingGroup | None:
@@ -66,6 +69,11 @@ def pages(ask: Ask, call: Call, query: Mapping[str, object]) -> Iterator[Reply]:
 def _groups(ask: Ask, query: Mapping[str, object]) -> Iterator[ScalingGroup]:
     for reply in pages(ask, Call.DESCRIBE_GROUPS, {**query, "MaxRecords": PAGE}):
         yield from messages.read(Call.DESCRIBE_GROUPS, reply, GroupsPage).auto_scaling_groups
+
+
+def _without_warm(group: ScalingGroup) -> ScalingGroup:
+    members = tuple(each for each in group.instances if not each.lifecycle_state.startswith(_WARM))
+    return msgspec.structs.replace(group, instances=members)
 
 
 def _filter(key: str, value: str) -> dict[str, object]:

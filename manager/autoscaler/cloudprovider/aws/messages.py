@@ -104,6 +104,9 @@ class Activities(_Message, frozen=True, kw_only=True):
     activities: tuple[Activity, ...] = ()
 
 
+TERMINATED = "terminated"  # a state that instances are shown in for some time after their end
+
+
 class State(_Message, frozen=True, kw_only=True):
     name: str = ""
 

@@ -5,7 +5,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from manager.autoscaler.cloudprovider.aws import NAME, activities, fleet, groups, ids, messages, sizes, templates
+from manager.autoscaler.cloudprovider.aws import (
+    NAME,
+    activities,
+    failures,
+    fleet,
+    groups,
+    ids,
+    messages,
+    sizes,
+    templates,
+)
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
 from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
 from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
@@ -86,12 +96,18 @@ class AwsProvider:
         except InvalidInput:
             return None
 
-    def launched_at(self, node: NodeRef) -> float:
-        """When the node's instance was launched, in Unix seconds. Raises ProviderError, and InvalidInput for no id."""
+    def launched_at(self, node: NodeRef) -> float | None:
+        """Raises ProviderError, and InvalidInput for what is no id of an instance."""
         instance = ids.instance_id(node.provider_id)
-        reply = self._ask(Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
+        try:
+            reply = self._ask(Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
+        except Refused as error:
+            if failures.NO_INSTANCE in error.problem:
+                return None
+            raise
         page = messages.read(Call.DESCRIBE_INSTANCES, reply, InstancesPage)
-        return messages.only_instance(page, instance).launch_time.timestamp()
+        found = messages.only_instance(page, instance)
+        return None if found.state.name == messages.TERMINATED else found.launch_time.timestamp()
 
     def template(self, group: str) -> Node:
         found = self._snapshot.group(group)
@@ -127,7 +143,7 @@ class AwsProvider:
         )
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """One by one until one fails: those before it are gone."""
+        """One by one until one fails: those before it are gone. Who joins the group holds no place of a member's."""
         seen = self._snapshot.group(group)
         newcomers, absent = self._snapshot.newcomers(group), self._snapshot.placeholders(group)
         wanted = [(node, self._id(group, node)) for node in nodes]

@@ -32,11 +32,15 @@ class Snapshot:
 
     def told(self, name: str) -> Group:
         """What is under way counts towards the target, too."""
-        group = self.group(name)
-        return Group(name, group.min_size, group.max_size, self.target(name), debug=", ".join(group.availability_zones))
-
-    def target(self, name: str) -> int:
-        return self.group(name).desired_capacity + len(self.newcomers(name))
+        group, joining = self.group(name), len(self.newcomers(name))
+        return Group(
+            name,
+            group.min_size,
+            group.max_size,
+            group.desired_capacity + joining,
+            debug=", ".join(group.availability_zones),
+            joining=joining,
+        )
 
     def newcomers(self, name: str) -> tuple[str, ...]:
         """The ids of the group's instances that are not its members."""

@@ -56,6 +56,9 @@ class ExternalGrpcProvider:
     def group_of(self, node: NodeRef) -> str | None:
         return self._read("NodeGroupForNode", messages.node_group_for_node(node), messages.read_group_of_node)
 
+    def launched_at(self, node: NodeRef) -> float | None:
+        raise Unsupported(NAME, "", "this protocol knows nothing of machines without a group")
+
     def template(self, group: str) -> Node:
         return self._read(
             "NodeGroupTemplateNodeInfo",

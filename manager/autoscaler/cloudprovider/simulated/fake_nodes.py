@@ -26,10 +26,16 @@ TAINT = Taint(key="kwok-provider", value="true", effect="NoSchedule")
 NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")  # until the node says that it is
 
 KUBELET_VERSION = "fake"
+_SCHEME = "kwok:"
 
 
 def provider_id(name: str) -> str:
-    return f"kwok:{name}"
+    return f"{_SCHEME}{name}"
+
+
+def is_ours(identity: str) -> bool:
+    """Whether it is the id of a machine of this cloud."""
+    return identity.startswith(_SCHEME)
 
 
 def node(name: str, group: GroupConfig, cloud: SimulatedCloud) -> Node:

@@ -90,6 +90,16 @@ class SimulatedProvider:
             return None
         return group
 
+    def launched_at(self, node: NodeRef) -> float | None:
+        """Nobody has noted when; but it is known who is gone."""
+        self._check_outage("")
+        if not fake_nodes.is_ours(node.provider_id):
+            raise Refused(NAME, "", f"{node.provider_id} is no machine of this cloud")
+        there = (each for entry in self._books.groups.values() for each in entry.instances)
+        if any(fake_nodes.provider_id(each.name) == node.provider_id for each in there):
+            raise Unsupported(NAME, "", "when a machine was launched is not known")
+        return None
+
     def template(self, group: str) -> Node:
         found = self._config(group)
         try:
