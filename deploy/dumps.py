@@ -1,6 +1,5 @@
 """What `kubectl get ... -o yaml` (or json) printed, read into the objects that a command looks at."""
 
-import contextlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +17,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 STDIN = Path("-")
 DEFAULT_NAMESPACE = "default"
 
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOST_NESTED = 1000  # no object of Kubernetes is, and a YAML parser in C does not say when its stack is at its end
+_BRACKETS, _DASHES = re.compile(r"[][{}]"), re.compile(rf"(- ){{{_MOST_NESTED}}}")
+_WHEN = ("time", "Time", "Timestamp", "At")  # what fields end in that say when something was
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 # YAML without timestamps: an instant stays the text it is in Kubernetes.
@@ -37,8 +38,8 @@ _Strings: type = type(
 @dataclass
 class Dump:
     """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
-    that stands anywhere in them, in Unix seconds: a file is as true as the moment it was written. `unused` files have
-    other kinds alone.
+    at which one of them was made, changed or reported, in Unix seconds: a file is as true as the moment it was written.
+    `unused` files have other kinds alone.
     """
 
     source: str
@@ -64,10 +65,12 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], confi
         text = _text(path)
         reader = _Reader(dump, kinds, config_maps, source=str(path))
         documents = enumerate(_documents(path, text))
-        taken = [reader.take(document, where=f"document {index}") for index, document in documents]
+        try:
+            taken = [reader.take(document, where=f"document {index}") for index, document in documents]
+        except RecursionError as error:
+            raise InvalidInput(source=str(path), field="(document)", value="", problem="nested too deeply") from error
         if not any(taken):
             dump.unused.append(str(path))
-        dump.now = max([dump.now, *_instants(text)])
     return dump
 
 
@@ -91,6 +94,9 @@ class _Reader:
             if kind != "ConfigMap" or _name(document) in self.config_maps:
                 made = self._converted(document, self.kinds[kind], where=where)
                 self.dump.add(self._key(document, where=f"{where} {kind}"), made)
+                self.dump.now = max(
+                    [self.dump.now, *self._instants(document, where=f"{where} {kind} {_name(document)}")]
+                )
         elif kind.endswith("List"):
             items = document.get("items") or ()
             if not isinstance(items, list | tuple):
@@ -107,6 +113,14 @@ class _Reader:
                 source=self.source, field=f"{where} metadata.name", value=name, problem="an object has a name"
             )
         return f"{document['metadata'].get('namespace') or DEFAULT_NAMESPACE}/{name}"
+
+    def _instants(self, document: Mapping[str, Any], *, where: str) -> Iterator[float]:
+        for path, value in _moments(document):
+            try:
+                yield durations.instant(value)
+            except (TypeError, ValueError) as error:
+                problem = "expected an instant, such as 2026-01-31T12:00:00Z"
+                raise InvalidInput(source=self.source, field=f"{where} {path}", value=value, problem=problem) from error
 
     def _converted(self, document: dict[str, Any], kind: type[T], *, where: str) -> T:
         try:
@@ -133,11 +147,25 @@ def _name(document: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _instants(text: str) -> Iterator[float]:
-    """Those that are ones: whatever looks like an instant may stand in a text."""
-    for match in _INSTANT.finditer(text):
-        with contextlib.suppress(ValueError):
-            yield durations.instant(match[0])
+def _moments(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What says, by path, when the object was made, changed or reported. What is meant for later is in its other parts,
+    and so is what people have written.
+    """
+    metadata = document["metadata"]
+    yield from _whens({key: metadata.get(key) for key in ("creationTimestamp", "managedFields")}, "metadata")
+    yield from _whens(document.get("status"), "status")
+
+
+def _whens(value: object, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _whens(each, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if isinstance(each, dict | list | tuple):
+                yield from _whens(each, f"{path}.{key}")
+            elif str(key).endswith(_WHEN) and each is not None:
+                yield f"{path}.{key}", each
 
 
 def _text(path: Path) -> str:
@@ -145,6 +173,24 @@ def _text(path: Path) -> str:
         return sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(source="-f", field="file", value=str(path), problem=str(error)) from error
+
+
+def _may_be_deep(text: str) -> bool:
+    """At a glance: texts in it may have brackets of their own."""
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > _MOST_NESTED:
+            return True
+    return _DASHES.search(text) is not None
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for event in yaml.parse(text, _Base):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _documents(path: Path, text: str) -> Iterator[object]:
@@ -156,8 +202,10 @@ def _documents(path: Path, text: str) -> Iterator[object]:
         else:
             return
     try:
+        if _may_be_deep(text) and _depth(text) > _MOST_NESTED:
+            raise RecursionError
         for document in yaml.load_all(text, _Strings):
             if document is not None:
                 yield document
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error

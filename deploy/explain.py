@@ -1,7 +1,7 @@
 """`headroom explain node`: every term of what a node offers, from a live cluster or from what kubectl printed.
 
 Both ways end in the manager's own pure functions. A file is as true as the moment it was written, so files are
-explained as of the newest instant that stands in them.
+explained as of the newest instant at which something in them was made, changed or reported.
 """
 
 import contextlib

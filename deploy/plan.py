@@ -1,7 +1,8 @@
 """`headroom plan`: which groups would grow, at what cost and why, and why every node is still here; nothing is done.
 
 It is the manager's own round (`manager.autoscaler.planning`), on a live cluster or on what kubectl printed. Files are
-planned as of the newest instant that stands in them. Without a cloud, groups are what the labels of nodes say.
+planned as of the newest instant at which something in them was made, changed or reported. Without a cloud, groups are
+what the labels of nodes say.
 """
 
 import os
@@ -100,9 +101,10 @@ def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
     seen = _seen(settings)
     notes = [f"{file} has nothing to plan with, no pod and no node" for file in seen.unused]
     if settings.cloud_config or settings.cloud_provider:
-        provider = _provider(settings, seen)
+        build.check(settings.cloud_provider or simulated.NAME, settings.cloud_config)
         settings = _listing_all(settings, _described(settings))
         chosen = _config(settings)
+        provider = _provider(settings, seen, chosen)
         guard = Guard(provider, chosen.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         try:
             guard.observe([NodeRef.of(node) for node in seen.world.nodes])
@@ -139,13 +141,17 @@ def _seen(settings: PlanSettings) -> Seen:
     return plan_sources.from_files([Path(each) for each in settings.file])
 
 
-def _provider(settings: PlanSettings, seen: Seen) -> Provider:
+def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
     name = settings.cloud_provider or simulated.NAME
     if seen.client is not None:
         return build.read_only(
-            name, settings.cloud_config, client=seen.client, namespace=settings.namespace, clock=SystemClock()
+            name,
+            settings.cloud_config,
+            client=seen.client,
+            namespace=settings.namespace,
+            clock=SystemClock(),
+            ours=build.Ours(options=chosen.group_options),
         )
-    build.check(name, settings.cloud_config)
     offer = Offer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}
     for node in seen.world.nodes:

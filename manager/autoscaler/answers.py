@@ -53,7 +53,7 @@ BRIEF_NAMES = 3  # of pods of one class, where not all are wanted
 
 
 NO_GROUPS = Groups(
-    None, True, [], [], [], [], ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0)
+    None, True, [], [], [], [], ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0), ""
 )
 
 
@@ -135,6 +135,7 @@ def groups(of: Round | None) -> Groups:
         ungrouped=sorted(state.ungrouped),
         nodes=_readiness(state.readiness),
         cost_per_hour=_cost(of.cost, _acts(of)),
+        held=of.held,
     )
 
 

@@ -39,6 +39,11 @@ class Bookkeeper:
         """Somebody else leads, and writes."""
         self._books = self._version = self._written = None
 
+    def shift(self, seconds: float) -> None:
+        """The clock has jumped by so much."""
+        if seconds and self._books is not None:
+            self._books = bookkeeping.shifted(self._books, seconds)
+
     def read(self, now: float) -> Books | None:
         """What is known; None where nothing ever was, or nothing that can be read."""
         text, version = self._kept.read()

@@ -128,6 +128,37 @@ def shrunk(books: Books, group: str, nodes: int) -> Books:
     return msgspec.structs.replace(books, requests={**books.requests, group: lower})
 
 
+def shifted(books: Books, seconds: float) -> Books:
+    """After the clock has jumped by so much: what was asked for ten seconds ago still was."""
+
+    def moved(moment: float) -> float:
+        return max(0.0, moment + seconds)
+
+    return msgspec.structs.replace(
+        books,
+        requests={
+            name: replace(each, started_at=moved(each.started_at), deadline=moved(each.deadline))
+            for name, each in books.requests.items()
+        },
+        backoffs={
+            name: replace(each, failed_at=moved(each.failed_at), until=moved(each.until))
+            for name, each in books.backoffs.items()
+        },
+        unregistered={
+            name: {instance: moved(since) for instance, since in known.items()}
+            for name, known in books.unregistered.items()
+        },
+        short={
+            name: replace(
+                each,
+                since=moved(each.since),
+                corrected_at=None if each.corrected_at is None else moved(each.corrected_at),
+            )
+            for name, each in books.short.items()
+        },
+    )
+
+
 def backed_off(books: Books, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Books:
     """The group has failed, or could not be created (then its id as yet).
 

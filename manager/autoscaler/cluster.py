@@ -128,6 +128,7 @@ class StateRules:
 
     now: float
     startup_seconds: float = 900.0
+    startup_taints: frozenset[str] = frozenset()  # by key
     startup_taint_prefixes: tuple[str, ...] = ()
     gpu_label: str | None = None
     gpu_resources: tuple[str, ...] = ()
@@ -153,9 +154,12 @@ def readiness_of(node: Node, rules: StateRules) -> NodeState:
         turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else created
         return NodeState.NOT_STARTED if is_young and turned - created < _NEVER_READY_SECONDS else NodeState.UNREADY
     # It says that it is ready, and is not yet free for pods.
-    is_held = any(taint.key in _NOT_READY_TAINTS for taint in taints)
-    if rules.startup_taint_prefixes:
-        is_held |= any(taint.key.startswith(rules.startup_taint_prefixes) for taint in taints)
+    is_held = any(
+        taint.key in _NOT_READY_TAINTS
+        or taint.key in rules.startup_taints
+        or taint.key.startswith(rules.startup_taint_prefixes)
+        for taint in taints
+    )
     if is_held or _lacks_gpus(node, rules):
         return NodeState.NOT_STARTED if is_young else NodeState.UNREADY
     return NodeState.READY
@@ -227,7 +231,7 @@ def snapshot(
     """The cluster with the pods on its nodes, those nominated for one included.
 
     Nodes not started are left out, as `upcoming` stands for them. Expendable and finished pods hold nothing and are
-    not to be given. A node or pod that cannot be read is refused alone; what it would have held does not count.
+    not to be given. A node or pod that cannot be read is refused alone; a pod still holds what it requests.
     """
     refused: dict[str, InvalidInput] = {}
     found: list[NodeFacts] = []
@@ -307,7 +311,10 @@ def _read_placed(
             facts = podfacts.read_placed(alike[0], surroundings or Surroundings(), of_node=of_node)
         except InvalidInput as problem:
             refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
-            continue
+            requests_alone = podfacts.requests_of(alike[0], of_node=of_node)
+            if requests_alone is None:
+                continue
+            facts = requests_alone
         on_node: dict[int, int] = {}
         for pod in alike:
             row = rows.get(pod.spec.node_name or pod.status.nominated_node_name)

@@ -12,6 +12,7 @@ from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.backoff import BackoffTimes
 from manager.autoscaler.cloudprovider import aws, externalgrpc, ownership
+from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.health import HealthLimits
@@ -107,6 +108,21 @@ class Config:
         One that only scales by how full it is, is only observed.
         """
         return self._capped(self.group_modes.get(group, self.mode))
+
+    @property
+    def group_options(self) -> GroupOptions:
+        """What holds for a group of which its cloud wants nothing else."""
+        rules = self.scale_down.group
+        return GroupOptions(
+            scale_down_utilization_threshold=rules.utilization_threshold,
+            scale_down_gpu_utilization_threshold=rules.gpu_utilization_threshold,
+            scale_down_unneeded_seconds=rules.unneeded_seconds,
+            scale_down_unready_seconds=rules.unready_seconds,
+            max_node_provision_seconds=self.start.provision_seconds,
+            max_node_startup_seconds=self.start.startup_seconds,
+            zero_or_max_node_scaling=rules.zero_or_max,
+            ignore_daemonsets_utilization=rules.ignores_daemons,
+        )
 
     def answers_pending_pods(self, group: str) -> bool:
         """Whether pods that find no place may have it grow."""

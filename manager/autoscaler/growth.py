@@ -8,7 +8,7 @@ from manager.autoscaler import books as bookkeeping
 from manager.autoscaler import execution
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.books import Books
-from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused
+from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.config import Config
 from manager.autoscaler.decisions import Increase
@@ -54,7 +54,7 @@ class Growth:
         errors = {each.increase.group: each.error for each in results}
         for each in wanted:
             failure = errors.get(each.group)
-            if each.group not in errors:
+            if each.group not in errors or isinstance(failure, NotAsked):
                 kept = bookkeeping.withdrawn(kept, each)
             elif failure is not None:
                 times = self._config.backoff

@@ -7,7 +7,7 @@ is about to be asked for is noted in the cluster first: whoever comes after a cr
 import logging
 import random
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler import assessment, metrics, planning, scale_up, scanning, status
 from manager.autoscaler import books as bookkeeping
 from manager.autoscaler.announcer import Announcer
+from manager.autoscaler.asking import SharedCloud
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper, taken_over
 from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider import build
@@ -36,7 +37,6 @@ from manager.autoscaler.scan_work import Hands
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.shrinkage import Shrinkage
-from manager.autoscaler.state import ClusterState
 from manager.autoscaler.watching import Expected, Peaks, Watching
 from shared.api.core import Pod
 from shared.clock import Clock
@@ -88,6 +88,7 @@ class Autoscaler:
 
         Raises InvalidInput for a cloud that cannot be.
         """
+        name = status.checked_name(settings.status_config_map_name, others=(BOOKS,))
         self._settings = settings
         self._config = config
         self._place = place
@@ -112,6 +113,7 @@ class Autoscaler:
             config.ownership.listed,
             enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
             fleets={name: each.aws for name, each in by_id.items()},
+            options=config.group_options,
         )
         if place.dry_run:
             provider = build.read_only(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
@@ -138,11 +140,11 @@ class Autoscaler:
         self._number = 0
         self._again_seconds: float | None = None
         self._turned_at = clock.monotonic()
-        self._state = ClusterState()
+        self._seen = Round(0, 0.0)
+        self._asking = threading.Lock()  # one plan at a time: each takes a processor for as long as it takes
         self._leads = False
         self._closed = False
         self.journal = Journal(settings.decisions_log, capacity=settings.decisions_kept)
-        name = settings.status_config_map_name
         theirs = Theirs(
             config.scale_up.bounds,
             settings.max_nodes_total,
@@ -181,12 +183,13 @@ class Autoscaler:
             raise Unavailable(self._guard.name, "", f"not all has been seen yet: {', '.join(missing)}")
         if not self._leads:  # what this process has seen of the cloud, if anything, is long past
             raise Unavailable(self._guard.name, "", NOT_LEADING)
-        world = self._watching.world(self._clock.now())
-        with self._cloud_lock:
+        with self._asking:
+            cloud = SharedCloud(self._guard, self._cloud_lock)
+            world = self._watching.world(self._clock.now())
             world = replace(world, pods=(*world.pods, *more))
             made = planning.plan(
                 world,
-                self._guard,
+                cloud,
                 self._books.known,
                 config,
                 chance=self._chance,
@@ -194,7 +197,7 @@ class Autoscaler:
                 underway=self._shrinkage.underway,
                 dry_run=True,
             ).round
-            return replace(made, scans=scanning.looked(config, world, self._guard.observed))
+            return replace(made, scans=scanning.looked(config, world, cloud.observed))
 
     def start(self) -> None:
         """Works from now on, in threads of its own."""
@@ -204,10 +207,10 @@ class Autoscaler:
         self._loops.start("autoscaler", self.run)
 
     def close(self) -> None:
-        """Lets the cloud go, once the threads have ended."""
+        """Lets the cloud go, once the threads have ended; who has not acted leaves it as it is."""
         if not self._closed:
             self._closed = True
-            self._guard.close()
+            self._guard.close(cleanup=self._leads and not self._place.dry_run)
 
     def unsynced(self) -> list[str]:
         """What of the cluster has not been seen in full yet."""
@@ -241,14 +244,16 @@ class Autoscaler:
         self._again_seconds = None
         now, begun = self._clock.now(), self._clock.monotonic()
         planned: Planned | None = None
+        failure: Exception | None = None
         led, self._leads = self._leads, self._is_leader()
         leaving = self._shrinkage.begin(now)
+        self._books.shift(self._shrinkage.jumped_seconds)
         try:
             if not self._leads:
                 self._books.forget()
                 self._scans.forget()
                 self._shrinkage.forget()
-                self._state = ClusterState()
+                self._seen = Round(0, 0.0)
                 made = self._held(now, NOT_LEADING)
             elif missing := self._watching.unsynced():
                 made = self._held(now, f"not all has been seen yet: {', '.join(missing)}")
@@ -260,23 +265,24 @@ class Autoscaler:
                 made = self._scanned(made, planned)
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
-            made = self._held(now, str(error))
+            made, failure = self._held(now, str(error)), error
         except Exception as error:  # a mistake of ours is to be seen where everything else is, too
             logger.exception("the round broke down")
-            made = self._held(now, f"the round broke down: {error!r}")
-        self._state = made.state
+            made, failure = self._held(now, f"the round broke down: {error!r}"), error
+        self._seen = made
         if made.held:
             made = replace(made, leaving=leaving)
         self._shrinkage.remember(made)
         if self._leads or led:
-            self._metrics.note(made, () if planned is None else planned.outlook.current.nodes)
+            self._metrics.note(made, () if planned is None else planned.outlook.current.nodes, failure)
             self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
         self._announcer.announce(made, {} if planned is None else planned.outlook.pending_uids)
         return made
 
     def _held(self, now: float, why: str) -> Round:
         """A round in which nothing was looked at; what was known before stays."""
-        return Round(self._number, now, state=self._state, held=why, dry_run=self._place.dry_run)
+        state, cost = self._seen.state, self._seen.cost
+        return Round(self._number, now, state=state, held=why, cost=cost, dry_run=self._place.dry_run)
 
     def _planned(self, now: float) -> Planned:
         remembered = self._books.read(now)
@@ -403,7 +409,7 @@ class Autoscaler:
         errors, kept = self._growth.ask(wanted, kept, now)
         return [
             replace(act, done=errors[act.group] is None, error=str(errors[act.group] or ""))
-            if _is_asked(act, errors)
+            if act.mode is Mode.ENFORCE and act.group in errors  # and no advice on the same group
             else act
             for act in acts
         ], kept
@@ -441,8 +447,3 @@ class Autoscaler:
                 due = min(due, self._clock.monotonic() + PAUSE_SECONDS)
                 frequent = False
             self._clock.wait(stop, min(left, _POLL_SECONDS))
-
-
-def _is_asked(act: Act, groups: Container[str]) -> bool:
-    """Whether it is one of those that were to be done, and not advice on the same group."""
-    return act.mode is Mode.ENFORCE and act.group in groups

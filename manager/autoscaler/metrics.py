@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler import assessment, limits, metrics_nodes, staying
+from manager.autoscaler import assessment, limits, metrics_errors, metrics_nodes, staying
 from manager.autoscaler.cluster import NodeFacts
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.health import Readiness
@@ -70,10 +70,9 @@ class Metrics:
         if escalators is not None:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
 
-    def note(self, made: Round, nodes: Sequence[NodeFacts] = ()) -> None:
-        """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up).
-
-        Dry runs count as nothing.
+    def note(self, made: Round, nodes: Sequence[NodeFacts] = (), failure: Exception | None = None) -> None:
+        """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up),
+        and what it failed of. Dry runs count as nothing.
         """
         if made.dry_run:
             return
@@ -93,7 +92,7 @@ class Metrics:
         self._last = _Last(made, {**last.active, **active}, usage, decided, staying.latest_scans(made, last.scans))
         self._ours.note(made)
         if self._theirs is not None:
-            self._theirs.note(made)
+            self._theirs.note(made, failure)
 
     def scanned(self, found: Scanned) -> None:
         """A scan of all groups that scale by how full they are."""
@@ -287,18 +286,21 @@ class _TheirCounters:
         self.skipped: Tally[tuple[str, str]] = Tally()
         self.removed = 0
         self._nodes = metrics_nodes.Theirs(THEIRS, registry)
+        self._codes = metrics_errors.Codes()
 
-    def note(self, made: Round) -> None:
+    def note(self, made: Round, failure: Exception | None) -> None:
         self._nodes.note(made)
+        if failure is not None:
+            self._errors.labels(metrics_errors.kind(failure)).inc()
         for act in made.acts:
             if act.error:
-                self._errors.labels("cloudProviderError").inc()
+                self._errors.labels(metrics_errors.CLOUD).inc()
             nodes = act.to_size - act.from_size
             match act.what:
                 case What.INCREASE if act.done:
                     self._scaled_up.labels("", "").inc(nodes)
                 case What.INCREASE if act.error:
-                    self._failed.labels("cloudProviderError", "", "").inc()
+                    self._failed.labels(metrics_errors.CLOUD, "", "").inc()
                 case What.CREATE_GROUP if act.done:
                     self._created.labels("autoprovisioned").inc()
                 case What.DELETE_GROUP if act.done:
@@ -310,8 +312,9 @@ class _TheirCounters:
                 self._failed.labels("timeout", "", "").inc()
                 self._failed_nodes.labels("timeout").inc(incident.nodes)
             elif incident.what is Happening.CREATION_FAILED and incident.error is not None:
-                self._failed.labels(incident.error.code, "", "").inc()
-                self._failed_nodes.labels(incident.error.code).inc(incident.nodes)
+                code = self._codes.of(incident.error)
+                self._failed.labels(code, "", "").inc()
+                self._failed_nodes.labels(code).inc(incident.nodes)
         for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
             if made.decision is not None and any(_exceeds(each.reason, resource) for each in made.decision.skipped):
                 self.skipped["up", reason] += 1

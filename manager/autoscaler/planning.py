@@ -87,8 +87,14 @@ def plan(
     """
     memory, underway = memory or Memory(config), underway or Underway()
     gpus = or_none(cloud.gpus) or Gpus()
-    startup = (*templates.STARTUP_TAINT_PREFIXES, *sorted(config.taints.startup))
-    node_rules = StateRules(world.now, config.start.startup_seconds, startup, gpus.label, GPU_RESOURCES)
+    node_rules = StateRules(
+        world.now,
+        config.start.startup_seconds,
+        config.taints.startup,
+        templates.STARTUP_TAINT_PREFIXES,
+        gpus.label,
+        GPU_RESOURCES,
+    )
     rules = assessment.Rules(
         modes=config.mode_of,
         node_states=node_rules,

@@ -184,6 +184,22 @@ def read_placed(pod: Pod, surroundings: Surroundings, *, of_node: bool = False) 
     )
 
 
+def requests_of(pod: Pod, *, of_node: bool = False) -> PodFacts | None:
+    """What a pod on its node holds there, of which nothing else can be read; None where not even that can."""
+    try:
+        requests = _Reader(pod, Surroundings()).requests()
+    except InvalidInput:
+        return None
+    return PodFacts(
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels or {},
+        requests=requests,
+        priority=pod.spec.priority or 0,
+        terminating=pods.is_terminating(pod),
+        of_node=of_node,
+    )
+
+
 def _zones(volume: PersistentVolume) -> Iterable[tuple[str, tuple[str, ...]]]:
     for key, value in (volume.metadata.labels or {}).items():
         if key in ZONE_LABELS:

@@ -344,7 +344,10 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Groups:
-    """All node groups as of one round (null: there was none yet). `foreign` groups are others', and never touched."""
+    """All node groups as of one round (null: there was none yet). `foreign` groups are others', and never touched.
+
+    `held` says why that round decided nothing, and is empty when it did; then what was known before it is shown.
+    """
 
     time: str | None
     healthy: bool
@@ -354,3 +357,4 @@ class Groups:
     ungrouped: list[str]
     nodes: ReadinessRow
     cost_per_hour: CostRow
+    held: str

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Meta
 
 _RANGE = r"^([0-9]{1,12}:[0-9]{1,12})?$"
+_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # that objects of Kubernetes have
 _MOST_SECONDS = 2_592_000.0  # thirty days: more is a mistake
+Key = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
 
 
@@ -131,7 +133,9 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
     max_binpacking_time_seconds: Annotated[float, Meta(gt=0, description="for the estimates of all groups")] = 300.0
     max_nodegroup_binpacking_duration_seconds: Annotated[float, Meta(gt=0, description="for that of one group")] = 10.0
-    parallel_scale_up: Annotated[bool, Meta(description="raise all targets at once, and not stop at an error")] = False
+    parallel_scale_up: Annotated[bool, Meta(description="go on with the other groups when one cannot be raised")] = (
+        False
+    )
     salvo_scale_up: Annotated[
         bool, Meta(description="decide again in the same round, until no group helps any more")
     ] = False
@@ -147,10 +151,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_allocatable_difference_ratio: Annotated[float, Meta(ge=0, description="in what is allocatable")] = 0.05
     max_free_difference_ratio: Annotated[float, Meta(ge=0, description="in what DaemonSets leave")] = 0.05
     startup_taint: Annotated[
-        tuple[str, ...], Meta(description="taints by key that nodes have until they are ready; may be given repeatedly")
+        tuple[Key, ...], Meta(description="taints by key that nodes have until they are ready; may be given repeatedly")
     ] = ()
     status_taint: Annotated[
-        tuple[str, ...], Meta(description="taints by key that say nothing of a group; may be given repeatedly")
+        tuple[Key, ...], Meta(description="taints by key that say nothing of a group; may be given repeatedly")
     ] = ()
     force_ds: Annotated[bool, Meta(description="reckon with every DaemonSet that fits a new node")] = False
     node_info_cache_expire_time_seconds: Annotated[
@@ -274,9 +278,9 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = 3.0
 
     write_status_configmap: Annotated[bool, Meta(description="keep the status ConfigMap")] = True
-    status_config_map_name: Annotated[str, Meta(min_length=1, description="name of the status ConfigMap")] = (
-        "cluster-autoscaler-status"
-    )
+    status_config_map_name: Annotated[
+        str, Meta(pattern=_NAME, max_length=253, description="name of the status ConfigMap")
+    ] = "cluster-autoscaler-status"
     cluster_autoscaler_metrics: Annotated[
         bool, Meta(description="serve Cluster Autoscaler's metrics, too, under their own names")
     ] = False

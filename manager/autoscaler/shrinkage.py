@@ -67,6 +67,7 @@ class Shrinkage:
         self._memory = Memory()
         self._taken: Counter[str] = Counter()
         self._offset = clock.now() - clock.monotonic()
+        self.jumped_seconds = 0.0  # of the wall clock since the round before, where it has
         self.underway = Underway()
         self.begins = True  # nothing was done about the marks yet that somebody else may have left
 
@@ -84,7 +85,8 @@ class Shrinkage:
         """A round begins; the nodes that are on their way out, or were."""
         offset = now - self._clock.monotonic()
         jumped, self._offset = offset - self._offset, offset
-        if abs(jumped) > JUMP_SECONDS:
+        self.jumped_seconds = jumped if abs(jumped) > JUMP_SECONDS else 0.0
+        if self.jumped_seconds:
             logger.warning("the clock has jumped by %.0f s", jumped)
             self._memory = underways.shifted(self._memory, jumped)
         leaving = self.departures.seen()

@@ -5,28 +5,42 @@ It also says since when each part is as it is. Whoever starts anew reads that fr
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypedDict
 
 import msgspec
 import yaml
 from msgspec.structs import replace
 
+from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.expander import priority
 from manager.autoscaler.health import Readiness
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.state import ClusterState, GroupStatus
-from shared import durations, yaml_file
+from shared import durations, names, yaml_file
 from shared.api.meta import Wire, prepared
+from shared.errors import InvalidInput
 
 KEY = "status"  # in the ConfigMap's data
 ANNOTATION_LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 MOST_MESSAGE = 500
 CUT = "<truncated>"
 
+# What else is kept in ConfigMaps, by this manager or for it.
+RESERVED = (ledger.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
+
 INITIALIZING, RUNNING = "Initializing", "Running"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 IN_PROGRESS, NO_ACTIVITY, BACKOFF = "InProgress", "NoActivity", "Backoff"
 NO_CANDIDATES, CANDIDATES = "NoCandidates", "CandidatesPresent"
+
+
+def checked_name(name: str, *, others: Collection[str]) -> str:
+    """The ConfigMap's own name. Raises InvalidInput for that of another one, whose text it would replace."""
+    if name in (*others, *RESERVED):
+        problem = "something else is kept under this name"
+        raise InvalidInput(source="--status-config-map-name", field="statusConfigMapName", value=name, problem=problem)
+    return name
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,7 +1,8 @@
 """A cloud behind a real gRPC server: `python -m tests.support.grpc_cloud FOLDER`.
 
 FOLDER/script.json says how it answers, and is read at every call: `answers` by method (and by group id where the
-method names one), `errors` ({method: [code, text]}), `hangs` ({method: seconds}), `raw` ({method: hex}). With
+method names one), `errors` ({method: [code, text]}), `hangs` ({method: seconds}), `raw` ({method: hex}), `echoes`
+(options are the defaults that were asked with, as the servers of Cluster Autoscaler's own wrapper send them). With
 server.crt, server.key and ca.crt there, it speaks TLS and wants a client's certificate. What it was asked stands in
 FOLDER/calls, one JSON a line; its port in FOLDER/port.
 """
@@ -47,12 +48,24 @@ class Cloud(grpc.GenericRpcHandler):
             context.abort(grpc.StatusCode[code], text)
         if method in script.get("raw", {}):
             return bytes.fromhex(script["raw"][method])
+        if method == "NodeGroupGetOptions" and script.get("echoes"):
+            return _echoed(request)
         answer = script.get("answers", {}).get(method)
         if answer is None and gives != "Empty":
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is optional")
         if isinstance(answer, dict) and asked.get("id") in answer:
             answer = answer[asked["id"]]
         return bytes(json_format.ParseDict(answer or {}, CLASSES[gives]()).SerializeToString())
+
+
+def _echoed(request: bytes) -> bytes:
+    """With all three durations, of which those that were not given are zero."""
+    answer = CLASSES["OptionsAnswer"]()
+    options = answer.nodeGroupAutoscalingOptions
+    options.CopyFrom(CLASSES["OptionsOf"].FromString(request).defaults)
+    for field in ("scaleDownUnneededDuration", "scaleDownUnreadyDuration", "maxNodeProvisionDuration"):
+        getattr(options, field).SetInParent()
+    return bytes(answer.SerializeToString())
 
 
 def main(folder: Path) -> None:

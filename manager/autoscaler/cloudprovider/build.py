@@ -10,7 +10,7 @@ from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
 from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, Wanted
 from manager.autoscaler.cloudprovider.aws.session import Session
-from manager.autoscaler.cloudprovider.contract import Provider
+from manager.autoscaler.cloudprovider.contract import GroupOptions, Provider
 from manager.autoscaler.cloudprovider.externalgrpc import config
 from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
@@ -30,12 +30,13 @@ _NEED_NO_FILE = (aws.NAME,)
 @dataclass(frozen=True)
 class Ours:
     """What a provider may want to know of the groups that matter, all by id: which they are, which of them are to be
-    changed, and the options of AWS.
+    changed, and the options of AWS; and the options that hold for a group where its cloud wants nothing else.
     """
 
     listed: Collection[str] = ()
     enforced: Collection[str] = ()
     fleets: Mapping[str, FleetOptions] = field(default_factory=dict)
+    options: GroupOptions = field(default_factory=GroupOptions)
 
 
 def build(
@@ -53,7 +54,7 @@ def build(
     if name == aws.NAME:
         return _aws(cloud_config, clock, ours or Ours())
     if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock)
+        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or Ours()).options)
     offer, ledger = Offer(Path(cloud_config)), Ledger(client, namespace)
     Machines(client, ledger, offer, clock).start(loops)
     return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
@@ -73,7 +74,7 @@ def read_only(
     if name == aws.NAME:
         return _aws(cloud_config, clock, replace(ours or Ours(), enforced=()))
     if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock)
+        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or Ours()).options)
     offer, ledger = Offer(Path(cloud_config)), Unwritten(Ledger(client, namespace).read)
     return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
 

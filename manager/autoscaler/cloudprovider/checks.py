@@ -13,6 +13,7 @@ from shared.quantity import QuantityError
 
 Refusals = dict[str, InvalidAnswer]
 
+MOST_NODES = 20_000  # in one group: no cloud has so many, and each that is believed to come costs memory and time
 _SHARES = ("scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold")
 
 
@@ -42,6 +43,8 @@ def _of_group(provider: str, group: Group) -> Iterator[InvalidAnswer]:
     ):
         if value < 0:
             yield no(field, value, "a size is not negative")
+    if group.target_size > MOST_NODES:
+        yield no("target_size", group.target_size, f"no group has more than {MOST_NODES} nodes")
     if group.min_size > group.max_size:
         yield no("min_size", group.min_size, f"above max_size {group.max_size}")
 
@@ -54,6 +57,10 @@ def membership(provider: str, groups: Mapping[str, Group], instances: Mapping[st
     refused: Refusals = {}
     owners: dict[str, str] = {}
     for group, members in instances.items():
+        if len(members) > MOST_NODES:
+            problem = f"no group has more than {MOST_NODES} nodes"
+            refused[group] = InvalidAnswer(provider, group, "instances", len(members), problem)
+            continue
         for position, member in enumerate(members):
             field = f"instances[{position}].provider_id"
             if not member.provider_id:
@@ -82,6 +89,8 @@ def options(provider: str, group: str, given: GroupOptions) -> None:
             continue
         if not math.isfinite(value) or value < 0:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "not a number from 0 on")
+        if field.name == "max_node_provision_seconds" and value == 0:
+            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "no node comes at once")
         if field.name in _SHARES and value > 1:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "a share is at most 1")
 

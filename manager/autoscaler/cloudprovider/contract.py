@@ -166,7 +166,11 @@ class Provider(Protocol):
         ...
 
     def groups(self) -> Sequence[Group]:
-        """All there are, those of others included."""
+        """All there are, those of others included; their targets only where these cost no question of their own."""
+        ...
+
+    def target_size(self, group: Group) -> int:
+        """Of one of `groups`."""
         ...
 
     def instances(self, group: str) -> Sequence[Instance]:
@@ -226,5 +230,9 @@ class Provider(Protocol):
         ...
 
     def cleanup(self) -> None:
+        """Who has acted here goes. A cloud may undo what it has made."""
+        ...
+
+    def close(self) -> None:
         """Ends the connection; called once, at the end."""
         ...

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Unavailable
+from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked, ProviderError, Unavailable
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class Caller:
         self._thread: threading.Thread | None = None
 
     def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
-        """`work()`'s result. Raises ProviderError whatever goes wrong; Unavailable after the deadline."""
+        """`work()`'s result. Raises ProviderError whatever goes wrong; NoAnswer after the deadline."""
         if self._late is not None and not self._late[1].is_set():
-            raise Later(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
+            raise NotAsked(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
         call = _Call(work)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"provider {self._provider}", daemon=True)
@@ -59,7 +59,7 @@ class Caller:
         self._calls.put(call.run)
         if not call.done.wait(self._deadline_seconds):
             self._late = (what, call.done)
-            raise Unavailable(self._provider, group, f"{what}: no answer within {self._deadline_seconds:g} s")
+            raise NoAnswer(self._provider, group, f"{what}: no answer within {self._deadline_seconds:g} s")
         try:
             return call.result()
         except ProviderError:

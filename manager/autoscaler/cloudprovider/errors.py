@@ -5,7 +5,9 @@ HeadroomError
     ├ Unsupported     the provider does not offer this call, and never will
     ├ Refused         the answer is no, and nothing has changed
     ├ Unavailable     no answer: for a write this says nothing about whether it happened
+    │  ├ NoAnswer     nobody answered, and whoever asks on will wait again
     │  └ Later        not now: the cloud says so, or has not even been asked, and nothing has changed
+    │     └ NotAsked  it has not even been asked
     └ InvalidAnswer   an answer that cannot be true; says which field and value
 """
 
@@ -40,10 +42,18 @@ class Unavailable(ProviderError):
     leaves_doubt = True
 
 
+class NoAnswer(Unavailable):
+    """Nobody is there, or took too long."""
+
+
 class Later(Unavailable):
     """The cloud is asked too often, or was not asked because of what it has not answered yet."""
 
     leaves_doubt = False
+
+
+class NotAsked(Later):
+    """It was not asked because of what it has not answered yet."""
 
 
 class InvalidAnswer(ProviderError):

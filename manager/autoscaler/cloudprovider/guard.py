@@ -27,6 +27,7 @@ from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.errors import (
     InvalidAnswer,
     Later,
+    NoAnswer,
     ProviderError,
     Refused,
     Unsupported,
@@ -79,6 +80,8 @@ class Guard:
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
         self._told: dict[str, str] = {}  # refusals by group, as they were logged
+        self._passed_by: dict[str, str] = {}  # what else was answered with an error, by what was asked, as logged
+        self._options_of: dict[str, GroupOptions] = {}  # as they were told last
         self._templates: dict[str, Node] = {}
         self._gpus: Gpus | None = None
         self._prices: GuardedPrices | None = None
@@ -233,20 +236,23 @@ class Guard:
         groups = {name: each for name, each in self.observed.groups.items() if name != group}
         self._observed = dataclasses.replace(self.observed, groups=groups)
 
-    def close(self) -> None:
-        """Lets the provider go."""
-        try:
-            self._caller.call("cleanup", self._provider.cleanup)
-        except ProviderError as error:
-            logger.warning("the provider was not left tidily: %s", error)
+    def close(self, *, cleanup: bool = False) -> None:
+        """Lets the provider go. `cleanup` is for who has acted alone: a cloud may undo what others go on with."""
+        ends = {"cleanup": self._provider.cleanup} if cleanup else {}
+        for what, end in (ends | {"close": self._provider.close}).items():
+            try:
+                self._caller.call(what, end)
+            except ProviderError as error:
+                logger.warning("the provider was not left tidily: %s", error)
         self._caller.close()
 
     def _look(self, nodes: Sequence[NodeRef]) -> Observed:
         self._provider.refresh()
-        listed = self._provider.groups()
-        refused: dict[str, ProviderError] = {
-            group: error for group, error in checks.listing(self.name, listed).items() if self._ownership.owns(group)
-        }
+        refused: dict[str, ProviderError] = {}
+        passed_by: dict[str, ProviderError] = {}
+        listed = [self._sized(group, refused) for group in self._provider.groups()]
+        impossible = checks.listing(self.name, listed)
+        refused |= {group: error for group, error in impossible.items() if self._ownership.owns(group)}
         own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
         missing = self._ownership.listed.keys() - {group.id for group in listed}
         refused |= {group: Refused(self.name, group, "listed as ours, and not there") for group in missing}
@@ -255,7 +261,7 @@ class Guard:
         for group in own:
             try:
                 instances[group] = tuple(self._provider.instances(group))
-                options[group] = self._options(group)
+                options[group] = self._options(group, passed_by)
             except (InvalidAnswer, Refused) as error:
                 refused[group] = error
         refused |= checks.membership(self.name, own, instances)
@@ -265,15 +271,36 @@ class Guard:
             if name not in refused
         }
         foreign = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
-        placed = self._placed(nodes, groups, foreign, refused)
+        placed = self._placed(nodes, groups, foreign, refused, passed_by)
+        errors = {what: str(error) for what, error in passed_by.items()}
+        for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
+            logger.warning("no %s: %s", what, errors[what], extra={"provider": self.name})
+        self._passed_by = errors
         return Observed(groups, refused, foreign, placed)
 
-    def _options(self, group: str) -> GroupOptions:
+    def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
+        """With its target, if it is ours: a group of others may be one that nobody can tell of."""
+        if not self._ownership.owns(group.id):
+            return group
+        try:
+            return dataclasses.replace(group, target_size=self._provider.target_size(group))
+        except (InvalidAnswer, Refused) as error:
+            refused[group.id] = error
+            return group
+
+    def _options(self, group: str, passed_by: dict[str, ProviderError]) -> GroupOptions:
+        """Where there is an error in place of them, as they were told last: they are optional."""
         try:
             found = self._provider.options(group)
         except Unsupported:
             return GroupOptions()
+        except (InvalidAnswer, NoAnswer):
+            raise
+        except ProviderError as error:
+            passed_by[f"options of group {group}"] = error
+            return self._options_of.get(group, GroupOptions())
         checks.options(self.name, group, found)
+        self._options_of[group] = found
         return found
 
     def _placed(
@@ -282,8 +309,12 @@ class Guard:
         groups: Mapping[str, ObservedGroup],
         foreign: frozenset[str],
         refused: dict[str, ProviderError],
+        passed_by: dict[str, ProviderError],
     ) -> dict[str, str]:
-        """By their instances; the cloud is asked about the others. Unknown groups that it names go to `refused`."""
+        """By their instances; the cloud is asked about the others. Unknown groups that it names go to `refused`.
+
+        A node of which it says that it cannot tell is nobody's, as machines of elsewhere are.
+        """
         by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
         placed: dict[str, str] = {}
         asks = True
@@ -294,6 +325,10 @@ class Guard:
                     group = self._provider.group_of(node)
                 except Unsupported:
                     asks = False
+                except NoAnswer:
+                    raise
+                except ProviderError as error:
+                    passed_by[f"group of node {node.name}"] = error
             if group is None:
                 continue
             if group in groups:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from manager.autoscaler.cloudprovider.deadline import Caller
-from manager.autoscaler.cloudprovider.errors import ProviderError, Unsupported
+from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, ProviderError, Unsupported
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from shared.quantity import Amounts
 
@@ -18,7 +18,9 @@ class GuardedPrices:
         self._model = model
         self._caller = caller
         self._known: dict[_Key, float] = {}
+        self._unpriced: dict[_Key, str] = {}
         self._not_offered: dict[str, str] = {}
+        self._silent = ""  # why nothing more is asked: every question would wait as long again
 
     def node_price(self, machine: Machine) -> float:
         key = (_key(machine.capacity), _key(machine.labels), _key(machine.annotations))
@@ -30,23 +32,29 @@ class GuardedPrices:
     def forget(self) -> None:
         """Prices may have changed."""
         self._known.clear()
+        self._unpriced.clear()
         self._not_offered.clear()
+        self._silent = ""
 
     def _price(self, what: str, key: _Key, ask: Callable[[], float]) -> float:
-        if what in self._not_offered:
-            raise Unpriced(self._not_offered[what])
-        if key not in self._known:
-            try:
-                price = self._caller.call(what, ask)
-            except Unsupported as error:
-                self._not_offered[what] = str(error)
-                raise Unpriced(str(error)) from error
-            except ProviderError as error:
-                raise Unpriced(str(error)) from error
-            if not math.isfinite(price) or price < 0:
-                raise Unpriced(f"{what}: {price!r} is no price")
-            self._known[key] = price
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        if why := self._unpriced.get(key) or self._not_offered.get(what) or self._silent:
+            raise Unpriced(why)
+        try:
+            price = self._caller.call(what, ask)
+        except ProviderError as error:
+            why = self._unpriced[key] = str(error)
+            if isinstance(error, Unsupported):
+                self._not_offered[what] = why
+            elif isinstance(error, NoAnswer | Later):
+                self._silent = why
+            raise Unpriced(why) from error
+        if not math.isfinite(price) or price < 0:
+            why = self._unpriced[key] = f"{what}: {price!r} is no price"
+            raise Unpriced(why)
+        self._known[key] = price
+        return price
 
 
 def _key(values: Mapping[str, object]) -> frozenset[tuple[str, object]]:

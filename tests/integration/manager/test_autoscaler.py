@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +15,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import bookkeeper, books, config, loop, status
+from manager.autoscaler import answers, bookkeeper, books, config, loop, status
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.expander import priority
@@ -22,7 +25,8 @@ from manager.autoscaler.settings import AutoscalerSettings
 from manager.main import Manager
 from shared import durations, names
 from shared.api.core import ConfigMap, Node
-from shared.clock import SystemClock
+from shared.clock import Clock, SystemClock
+from shared.errors import InvalidInput
 from shared.kube import node_heartbeat
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound
@@ -32,7 +36,7 @@ from shared.quantity import Amounts
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually
-from tests.support.apiserver import ApiServer, rule
+from tests.support.apiserver import ROOT, ApiServer, rule
 
 WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
 OTHER: dict[str, Any] = {**WEB, "name": "other"}
@@ -438,20 +442,21 @@ def test_of_two_managers_one_buys(town: Town) -> None:
 class Alone:
     """An autoscaler without a manager, whose rounds are made by hand; something may happen after it has looked."""
 
-    def __init__(self, town: Town, **given: Any) -> None:
+    def __init__(self, town: Town, *, dry_run: bool = False, clock: Clock | None = None, **given: Any) -> None:
         self.leads = True
         self.meanwhile: Callable[[], object] = lambda: None
         self._loops = Loops(CollectorRegistry())
         file = str(town.file)
-        settings = AutoscalerSettings(cloud_provider="simulated", cloud_config=file, nodes=("0:10:web",), **given)
+        named: dict[str, Any] = {"cloud_provider": "simulated", "cloud_config": file, "nodes": ("0:10:web",)}
+        settings = AutoscalerSettings(**{**named, **given})
         self._config = config.load(settings)
         registry = CollectorRegistry()
         self.autoscaler = Autoscaler(
             town.client,
             settings,
             self._config,
-            Place(town.home),
-            clock=SystemClock(),
+            Place(town.home, dry_run),
+            clock=clock or SystemClock(),
             loops=self._loops,
             registry=registry,
             recorder=None,
@@ -525,6 +530,87 @@ def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -
     alone.round()
     with pytest.raises(Unavailable, match=bookkeeper.NOT_LEADING):
         alone.asked()
+
+
+def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Alone) -> None:
+    eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+    asked: list[Round] = []
+
+    def offered(_: Node) -> Amounts:
+        """Asked of templates, in the midst of a plan."""
+        alone.autoscaler._offered_by = lambda _: {}
+        made = alone.round()
+        assert not made.held
+        return {}
+
+    alone.autoscaler._offered_by = offered
+    asker = threading.Thread(target=lambda: asked.append(alone.asked()), daemon=True)
+    asker.start()
+    asker.join(PATIENCE_SECONDS)
+    assert asked
+
+
+def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone: Alone, town: Town) -> None:
+    seen = eventually(lambda: made if (made := alone.round()).cost.total else None, PATIENCE_SECONDS)
+    assert seen is not None
+    town.offer(WEB, outage="out for a walk")
+    made = eventually(lambda: found if (found := alone.round()).held else None, PATIENCE_SECONDS)
+    assert made is not None
+    assert (made.cost, answers.groups(made).held) == (seen.cost, made.held)
+    alone.leads = False
+    assert alone.round().cost.total == 0
+
+
+class JumpingClock(SystemClock):
+    """`ahead` of the time."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+def test_a_jump_of_the_clock_makes_nothing_late(town: Town) -> None:
+    town.offer(WEB | {"faults": {"never_register": True}})
+    town.pods(1)
+    clock = JumpingClock()
+    alone = Alone(town, clock=clock)
+    try:
+        eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+        eventually(lambda: alone.round() and town.kept().unregistered, PATIENCE_SECONDS)
+        clock.ahead = 3600.0
+        made = alone.round()
+        assert (made.held, made.acts, made.incidents) == ("", (), ())
+        assert list(town.kept().requests) == ["web"]
+    finally:
+        alone.close()
+
+
+@pytest.mark.parametrize(("leads", "dry_run"), [(True, False), (True, True), (False, False)])
+def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, leads: bool, dry_run: bool) -> None:
+    (tmp_path / "script.json").write_text(json.dumps({"answers": {"NodeGroups": {}, "NodeGroupForNode": {}}}))
+    command = [sys.executable, "-m", "tests.support.grpc_cloud", str(tmp_path)]
+    server = subprocess.Popen(command, cwd=ROOT)
+    try:
+        eventually((tmp_path / "port").exists, PATIENCE_SECONDS)
+        file = tmp_path / "grpc.yaml"
+        file.write_text(f"address: localhost:{(tmp_path / 'port').read_text()}")
+        alone = Alone(town, dry_run=dry_run, cloud_provider="externalgrpc", cloud_config=str(file))
+        alone.leads = leads
+        eventually(lambda: alone.round().held in ("", bookkeeper.NOT_LEADING), PATIENCE_SECONDS)
+        alone.close()
+        called = [json.loads(line)["method"] for line in (tmp_path / "calls").read_text().splitlines()] if leads else []
+        assert ("Cleanup" in called) == (leads and not dry_run)
+        assert leads or not (tmp_path / "calls").exists()
+    finally:
+        server.kill()
+        server.wait(20)
+
+
+def test_the_books_are_not_replaced_by_the_status(town: Town) -> None:
+    town.offer(WEB)
+    with pytest.raises(InvalidInput, match="--status-config-map-name"):
+        Alone(town, status_config_map_name=loop.BOOKS)
 
 
 def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -> None:

@@ -154,7 +154,7 @@ class Aws:
     def reset(self) -> None:
         """Nothing is there, nothing was asked, and nothing fails."""
         for provider in self._providers:
-            provider.cleanup()
+            provider.close()
         self._providers.clear()
         self.script()
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import (
     InvalidAnswer,
     Later,
+    NoAnswer,
     ProviderError,
     Refused,
     Unavailable,
@@ -86,11 +88,11 @@ class Server:
         eventually(lambda: process.poll() is not None or (self.folder / "port").exists())
         assert process.poll() is None
 
-    def provider(self, **settings: Any) -> ExternalGrpcProvider:
+    def provider(self, *, defaults: GroupOptions | None = None, **settings: Any) -> ExternalGrpcProvider:
         file = self.folder / "cloud-config.yaml"
         address = f"localhost:{(self.folder / 'port').read_text()}"
         file.write_text(json.dumps({"address": address, "grpc_timeout": "20s", **settings}))
-        self._providers.append(ExternalGrpcProvider(config.load(file), ManualClock(NOW)))
+        self._providers.append(ExternalGrpcProvider(config.load(file), ManualClock(NOW), defaults))
         return self._providers[-1]
 
     def calls(self, method: str) -> list[dict[str, Any]]:
@@ -100,7 +102,7 @@ class Server:
     def close(self) -> None:
         for provider in self._providers:
             with contextlib.suppress(ProviderError):
-                provider.cleanup()
+                provider.close()
         if self._process is not None:
             self._process.kill()
             self._process.wait(20)
@@ -210,6 +212,78 @@ def test_options_are_read(server: Server, guard: Guard) -> None:
     )
 
 
+DEFAULTS = GroupOptions(
+    scale_down_utilization_threshold=0.5,
+    scale_down_gpu_utilization_threshold=0.25,
+    scale_down_unneeded_seconds=600.5,
+    scale_down_unready_seconds=1200,
+    max_node_provision_seconds=900,
+    zero_or_max_node_scaling=False,
+    ignore_daemonsets_utilization=True,
+)
+
+
+def test_a_server_that_wants_nothing_else_answers_with_the_defaults_it_was_given(server: Server) -> None:
+    server.script(echoes=True)
+    guard = Guard(server.provider(defaults=DEFAULTS), Ownership({"web": None}))
+    found = guard.observe().groups["web"].options
+    assert found == dataclasses.replace(DEFAULTS, zero_or_max_node_scaling=None)  # which is not sent when it is false
+    (asked,) = server.calls("NodeGroupGetOptions")
+    assert asked["defaults"]["maxNodeProvisionDuration"] == {"seconds": "900"}
+
+
+def test_a_duration_of_zero_is_none(server: Server, guard: Guard) -> None:
+    server.script(echoes=True)
+    assert guard.observe().groups["web"].options == GroupOptions()
+
+
+def test_options_that_end_in_an_error_are_those_that_were_told_last(server: Server, guard: Guard) -> None:
+    server.script(errors={"NodeGroupGetOptions": ["UNKNOWN", "GetOptions not implemented"]})
+    assert guard.observe().groups["web"].options == GroupOptions()
+    server.script({"NodeGroupGetOptions": {"nodeGroupAutoscalingOptions": {"zeroOrMaxNodeScaling": True}}})
+    guard.observe()
+    server.script(errors={"NodeGroupGetOptions": ["NOT_FOUND", "not now"]})
+    assert guard.observe().groups["web"].options == GroupOptions(zero_or_max_node_scaling=True)
+
+
+def test_a_group_of_others_that_cannot_be_told_of_costs_nothing(server: Server, guard: Guard) -> None:
+    server.script({"NodeGroupTargetSize": {"web": {"targetSize": 3}}})
+    observed = guard.observe()
+    assert (observed.groups["web"].group.target_size, observed.foreign) == (3, frozenset({"main"}))
+    assert server.calls("NodeGroupTargetSize") == [{"id": "web"}]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [{"raw": {"NodeGroupTargetSize": "ffff"}}, {"errors": {"NodeGroupTargetSize": ["FAILED_PRECONDITION", "gone"]}}],
+)
+def test_a_target_that_is_none_costs_its_group(server: Server, trouble: dict[str, Any]) -> None:
+    server.script(**trouble)
+    guard = Guard(server.provider(), Ownership({"web": None}))
+    observed = guard.observe()
+    assert observed.groups == {}
+    assert "group web: NodeGroupTargetSize" in str(observed.refused["web"])
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "UNKNOWN"])
+def test_a_node_that_cannot_be_told_of_is_nobodys(server: Server, guard: Guard, code: str) -> None:
+    server.script(errors={"NodeGroupForNode": [code, "wrong id: expected grpc://"]})
+    observed = guard.observe([NodeRef("elsewhere", "other://x"), NODE])
+    assert observed.group_of_node == {"n1": "web"}
+    server.script(errors={"NodeGroupForNode": ["UNAVAILABLE", "going away"]})
+    with pytest.raises(NoAnswer):
+        guard.observe([NodeRef("elsewhere", "other://x")])
+
+
+def test_whoever_has_not_acted_goes_without_a_word(server: Server) -> None:
+    for cleanup in (False, True):
+        guard = Guard(server.provider(), Ownership({"web": None}))
+        guard.observe()
+        assert server.calls("Cleanup") == []
+        guard.close(cleanup=cleanup)
+    assert server.calls("Cleanup") == [{}]
+
+
 def test_prices_are_asked_with_an_hour_and_a_whole_pod(server: Server, guard: Guard) -> None:
     server.script({"PricingNodePrice": {"price": 0.25}, "PricingPodPrice": {"price": 0.125}})
     guard.observe()
@@ -315,7 +389,7 @@ def test_both_sides_show_certificates(tmp_path: Path) -> None:
     _certificates(tmp_path)
     with contextlib.closing(Server(tmp_path)) as server:
         server.start()
-        own = {"cert": str(tmp_path / "client.crt"), "key": str(tmp_path / "client.key")}
+        own: dict[str, Any] = {"cert": str(tmp_path / "client.crt"), "key": str(tmp_path / "client.key")}
         guard = Guard(server.provider(cacert=str(tmp_path / "ca.crt"), **own), Ownership({"web": None}))
         assert guard.observe().groups.keys() == {"web"}
         for settings in ({}, {"cacert": str(tmp_path / "ca.crt")}, own):

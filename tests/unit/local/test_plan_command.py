@@ -346,6 +346,12 @@ def test_nothing_is_bought_for_what_nodes_will_lend_with_their_next_report(tmp_p
         ([{"metadata": {}}], [], ["dump.yaml", "items[0]", "not a Kubernetes object"]),
         ([pod("p")], [], ["dump.yaml", "labels", "--group-label", "--cloud-config"]),
         ([{**pod("p"), "spec": {"containers": "none"}}], [], ["dump.yaml", "Pod p spec.containers", "none"]),
+        ([node("a", "x", creationTimestamp="yesterday")], [], ["dump.yaml", "Node a metadata.creationTimestamp"]),
+        (
+            [{**node("a", "x"), "status": {"conditions": [{"type": "Ready", "lastTransitionTime": "soon"}]}}],
+            [],
+            ["dump.yaml", "Node a status.conditions[0].lastTransitionTime", "soon"],
+        ),
         ([node("a", "x")], ["--group-label", "nothing"], ["'nothing'", "no node says"]),
         ([node("a", "x")], ["--expander", "cheapest"], ["--expander", "cheapest"]),
         ([node("a", "x")], ["--nodes", "5:1:x"], ["--nodes", "5:1:x", "above the maximum"]),
@@ -436,6 +442,33 @@ def test_whatever_stands_in_a_file_is_planned_with_or_refused(data: st.DataObjec
         path = dumped(Path(folder), *objects)
         with contextlib.suppress(InvalidInput):
             assert planned(path, "--expander", "priority,price")["dry_run"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "- " * 100_000,
+        '{"kind": "Node", "a": ' + "[" * 100_000,
+        '{"kind": "List", "items": [' * 5000 + "]}" * 5000,
+    ],
+)
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deep.json").write_text(text)
+    with pytest.raises(InvalidInput, match=r"deep\.json"):
+        plan.main(["-f", str(tmp_path / "deep.json")])
+
+
+def test_a_file_is_as_true_as_the_moment_it_was_written_whatever_people_note_in_it(tmp_path: Path) -> None:
+    made = node("a1", "a", creationTimestamp="2026-01-01T00:00:00Z", annotations={"until": "2099-01-01T00:00:00Z"})
+    changed = [{"manager": "kubectl", "time": "2026-01-02T00:00:00Z"}]
+    noted = {**pod("p"), "spec": {**pod("p")["spec"], "note": "not before 2098-01-01T00:00:00Z"}}
+    assert planned(dumped(tmp_path, made, noted))["time"] == "2026-01-01T00:00:00Z"
+    made["metadata"]["managedFields"] = changed
+    assert planned(dumped(tmp_path, made, noted))["time"] == "2026-01-02T00:00:00Z"
+    heartbeat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-03T00:00:00Z"}
+    made["status"]["conditions"] = [heartbeat]
+    assert planned(dumped(tmp_path, made, noted))["time"] == "2026-01-03T00:00:00Z"
 
 
 def test_a_clouds_file_that_means_nothing_is_refused_by_field(tmp_path: Path) -> None:

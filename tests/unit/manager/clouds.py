@@ -43,6 +43,7 @@ class MemoryCloud:
         self.given_groups_of_nodes: dict[str, str] | None = {}
         self.model: PricingModel | None = None
         self.launched: dict[str, float] = {}  # Unix seconds by node
+        self.ended: list[str] = []  # how it was let go
 
     def refresh(self) -> None:
         if self.hang is not None:
@@ -50,6 +51,9 @@ class MemoryCloud:
 
     def groups(self) -> Sequence[Group]:
         return list(self.listed)
+
+    def target_size(self, group: Group) -> int:
+        return group.target_size
 
     def instances(self, group: str) -> Sequence[Instance]:
         return list(self.members[group])
@@ -112,7 +116,10 @@ class MemoryCloud:
             self.listed = [each for each in self.listed if each.id != group]
 
     def cleanup(self) -> None:
-        pass
+        self.ended.append("cleanup")
+
+    def close(self) -> None:
+        self.ended.append("close")
 
     def target(self, group: str) -> int:
         return next(each.target_size for each in self.listed if each.id == group)

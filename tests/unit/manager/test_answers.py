@@ -46,6 +46,11 @@ def test_answers_keep_to_the_published_schemas(case: str) -> None:
     assert list(schemas.problems(said(Decisions(plan, [answers.brief(plan)])), schemas.published("decisions"))) == []
 
 
+def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
+    assert said(answers.groups(rounds.held("no answer")))["held"] == "no answer"
+    assert said(answers.groups(rounds.everything()))["held"] == ""
+
+
 def test_before_the_first_round_there_is_nothing_to_say() -> None:
     assert list(schemas.problems(said(answers.groups(None)), schemas.published("groups"))) == []
     assert said(Decisions(None, [])) == {"latest": None, "rounds": []}

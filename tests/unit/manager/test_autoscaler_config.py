@@ -191,6 +191,12 @@ def test_what_means_nothing_is_refused_by_name(settings: dict[str, Any], field: 
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize("field", ["startup_taint", "status_taint"])
+def test_a_taint_has_a_key(field: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=field):
+        msgspec.convert({field: ("a", "")}, AutoscalerSettings)
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -198,6 +204,8 @@ def test_what_means_nothing_is_refused_by_name(settings: dict[str, Any], field: 
         ("--autoprovisioning-prefix", " "),
         ("--scan-interval", "inf"),
         ("--cloud-provider-timeout", "inf"),
+        ("--status-config-map-name", "Bad Name"),
+        ("--status-config-map-name", ""),
     ],
 )
 def test_flags_that_no_cluster_could_live_with_are_refused(flag: str, value: str) -> None:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from manager.autoscaler.assessment import NEVER_CAME, UNREGISTERED
 from manager.autoscaler.backoff import Backoff
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
+from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster import NodeFacts
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.decisions import Decision, Demand, Left, Outcome
@@ -15,10 +16,12 @@ from manager.autoscaler.groups import Skipped
 from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.metrics import Metrics, Theirs
+from manager.autoscaler.metrics_errors import MOST_CODES
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident
 from manager.autoscaler.waiting import NOT_JUDGED
+from shared.kube.errors import Unreachable
 from tests.unit.manager.objects import GIB, NOW
 
 POOL = GroupStatus(
@@ -242,6 +245,32 @@ def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> No
     assert sizes == [1, 5, 3]
     assert scrape.theirs("node_group_healthiness", node_group="pool") == 0
     assert scrape.theirs("node_group_backoff_status", node_group="pool", reason="STOCKOUT") == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Unavailable("memory", "", "refresh: no answer"), "cloudProviderError"),
+        (Unreachable("nobody there"), "apiCallError"),
+        (KeyError("a mistake"), "internalError"),
+    ],
+)
+def test_rounds_that_failed_count_by_what_they_failed_of(failure: Exception, kind: str) -> None:
+    scrape = Scrape(Theirs())
+    scrape.metrics.note(Round(1, NOW, held=str(failure)), (), failure)
+    assert scrape.theirs("errors_total", type=kind) == 1
+
+
+def test_a_cloud_that_has_ever_new_codes_makes_no_more_series() -> None:
+    scrape = Scrape(Theirs())
+    errors = [InstanceError(ErrorClass.OUT_OF_RESOURCES, f"request {number}") for number in range(100)]
+    scrape.metrics.note(
+        Round(1, NOW, incidents=tuple(Incident(Happening.CREATION_FAILED, "g", 1, error=each) for each in errors))
+    )
+    assert scrape.theirs("failed_node_creations_total", reason="request 0") == 1
+    assert scrape.theirs("failed_node_creations_total", reason="OutOfResources") == 100 - MOST_CODES
+    labels = {"gpu_resource_name": "", "gpu_name": ""}
+    assert scrape.theirs("failed_scale_ups_total", reason="OutOfResources", **labels) == 100 - MOST_CODES
 
 
 def test_nothing_is_shown_before_the_first_round() -> None:

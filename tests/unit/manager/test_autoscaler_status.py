@@ -14,6 +14,7 @@ from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.state import ClusterState, GroupStatus, Request
+from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 
 POOL = GroupStatus(
@@ -156,3 +157,10 @@ def test_no_text_breaks_the_reading(text: str) -> None:
 )
 def test_instants_are_written_as_go_does(seconds: float, text: str) -> None:
     assert status.go_time(NOW + seconds) == text
+
+
+@pytest.mark.parametrize("name", ["books", "headroom-simulated-cloud", "slo-controller-config"])
+def test_it_does_not_take_the_place_of_something_else(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"--status-config-map-name.*{name}"):
+        status.checked_name(name, others=("books",))
+    assert status.checked_name("own-status", others=("books",)) == "own-status"

@@ -54,6 +54,21 @@ def test_books_survive_a_restart(kept: Books) -> None:
     assert books.encode(books.decode(text, "books", NOW)) == text
 
 
+@given(all_books(), st.floats(-1e6, 1e6))
+def test_after_a_jump_of_the_clock_all_durations_are_as_before(kept: Books, seconds: float) -> None:
+    moved = books.shifted(kept, seconds)
+    later = NOW + seconds
+    for group, request in kept.requests.items():
+        after = moved.requests[group]
+        if request.started_at + seconds >= 0:
+            assert later - after.started_at == pytest.approx(NOW - request.started_at, abs=0.01)
+            assert after.deadline - later == pytest.approx(request.deadline - NOW, abs=0.01)
+    for group, each in kept.backoffs.items():
+        if each.failed_at + seconds >= 0:
+            assert moved.backoffs[group].until - later == pytest.approx(each.until - NOW, abs=0.01)
+    books.decode(books.encode(moved), "books", later)
+
+
 @given(st.text() | st.binary(max_size=64).map(lambda raw: raw.decode("latin-1")))
 def test_garbage_is_refused_by_its_source(text: str) -> None:
     with pytest.raises(InvalidInput, match="the books"):

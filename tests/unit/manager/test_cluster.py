@@ -218,6 +218,8 @@ READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
         (node(status=unready(10), meta=OLD), NodeState.UNREADY),
         (node(status=READY, taints=[{"key": "startup/x"}]), NodeState.NOT_STARTED),
         (node(status=READY, taints=[{"key": "startup/x"}], meta=OLD), NodeState.UNREADY),
+        (node(status=READY, taints=[{"key": "warming"}]), NodeState.NOT_STARTED),
+        (node(status=READY, taints=[{"key": "warming-up"}]), NodeState.READY),
         (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}]), NodeState.NOT_STARTED),
         (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}], meta=OLD), NodeState.UNREADY),
         (node(status=READY, meta={"labels": {"accelerator": "t4"}}), NodeState.NOT_STARTED),
@@ -226,7 +228,11 @@ READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
 )
 def test_a_node_is_in_one_state(given_node: Node, state: NodeState) -> None:
     rules = StateRules(
-        NOW, startup_taint_prefixes=("startup/",), gpu_label="accelerator", gpu_resources=("nvidia.com/gpu",)
+        NOW,
+        startup_taints=frozenset({"warming"}),
+        startup_taint_prefixes=("startup/",),
+        gpu_label="accelerator",
+        gpu_resources=("nvidia.com/gpu",),
     )
     assert cluster.state_of(given_node, rules) == state
 
@@ -251,6 +257,14 @@ def test_a_snapshot_knows_what_is_free_and_leaves_out_what_cannot_be_read() -> N
     assert found.free_of("pods").tolist() == [7]
     assert found.free_of("example.com/none").tolist() == [0]
     assert sorted(found.refused) == ["bad", "default/broken"]
+
+
+def test_a_pod_on_a_node_holds_what_it_requests_whatever_else_cannot_be_read_of_it() -> None:
+    nowhere = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ""}]}}
+    placed = pod("odd", containers=asking("3"), nodeName="n", affinity=nowhere)
+    found = cluster.snapshot([(node(), NodeState.READY)], [placed])
+    assert (found.free_of("cpu").tolist(), found.free_of("pods").tolist()) == ([1000], [9])
+    assert list(found.refused) == ["default/odd"]
 
 
 def test_a_snapshot_takes_further_nodes_and_pods_and_stays_as_it_was() -> None:

@@ -50,14 +50,19 @@ def test_a_config_is_read(tmp_path: Path, text: str, expected: GrpcConfig) -> No
         ("", "(document)"),
         ("address: ''", "address"),
         ("[]", "(document)"),
-        ("{address: a, adress: b}", "(document)"),
-        ("{address: a, cert: missing, key: missing}", "cert"),
-        ("{address: a, cacert: missing}", "cacert"),
-        ("{address: a, key: k}", "cert"),
-        ("{address: a, cert: c}", "key"),
-        ("{address: a, grpc_timeout: soon}", "grpc_timeout"),
-        ("{address: a, grpc_timeout: 0s}", "grpc_timeout"),
-        ("{address: a, grpc_timeout: .inf}", "grpc_timeout"),
+        ("{address: a:1, adress: b}", "(document)"),
+        ("{address: a:1, cert: missing, key: missing}", "cert"),
+        ("{address: a:1, cacert: missing}", "cacert"),
+        ("address: a", "address"),
+        ("address: not an address!!", "address"),
+        ("address: http://a:80", "address"),
+        ("address: a:65536", "address"),
+        ("address: a:0", "address"),
+        ("{address: a:1, key: k}", "cert"),
+        ("{address: a:1, cert: c}", "key"),
+        ("{address: a:1, grpc_timeout: soon}", "grpc_timeout"),
+        ("{address: a:1, grpc_timeout: 0s}", "grpc_timeout"),
+        ("{address: a:1, grpc_timeout: .inf}", "grpc_timeout"),
     ],
 )
 def test_a_config_that_means_nothing_is_refused_by_field(tmp_path: Path, text: str, field: str) -> None:
@@ -65,6 +70,25 @@ def test_a_config_that_means_nothing_is_refused_by_field(tmp_path: Path, text: s
     with pytest.raises(InvalidInput) as caught:
         config.load(tmp_path / "c")
     assert (caught.value.source, caught.value.field) == (str(tmp_path / "c"), field)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["cloud.example:443", "10.0.0.1:80", "[::1]:80", "dns:///cloud:1", "dns://8.8.8.8/cloud:1", "unix:/run/x"],
+)
+def test_an_address_is_whatever_grpc_connects_to(tmp_path: Path, address: str) -> None:
+    (tmp_path / "c").write_text(f'address: "{address}"')
+    assert config.load(tmp_path / "c").address == address
+
+
+def test_what_is_no_certificate_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("none")
+    bad = tmp_path / "bad"
+    for field, files in (("cacert", f"cacert: {bad}"), ("cert", f"cert: {bad}, key: {bad}")):
+        (tmp_path / "c").write_text(f"{{address: 'a:1', {files}}}")
+        with pytest.raises(InvalidInput, match="in PEM") as caught:
+            config.load(tmp_path / "c")
+        assert caught.value.field == field
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, NoAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
 from manager.autoscaler.pricing.model import Machine, Unpriced
@@ -60,6 +60,8 @@ def observed_by(cloud: MemoryCloud, ownership: Ownership = OURS) -> Guard:
     ("groups", "members", "field"),
     [
         ([replace(WEB, target_size=-1)], {}, "target_size"),
+        ([replace(WEB, max_size=10**6, target_size=10**6)], {}, "target_size"),
+        ([WEB], {"web": running(*map(str, range(20_001)))}, "instances"),
         ([replace(WEB, min_size=-1)], {}, "min_size"),
         ([replace(WEB, max_size=-1)], {}, "max_size"),
         ([replace(WEB, min_size=11)], {}, "min_size"),
@@ -125,6 +127,7 @@ def test_an_unknown_group_of_a_node_is_said_and_changes_nothing() -> None:
     [
         GroupOptions(scale_down_utilization_threshold=1.5),
         GroupOptions(scale_down_unneeded_seconds=-1),
+        GroupOptions(max_node_provision_seconds=0),
         GroupOptions(max_node_provision_seconds=float("nan")),
     ],
 )
@@ -317,6 +320,81 @@ def test_a_provider_that_breaks_down_is_unavailable() -> None:
     cloud.trouble = lambda: [][0]
     with pytest.raises(Unavailable, match=r"memory: group web: increase: IndexError"):
         guard.increase("web", 1)
+
+
+class Countable(FilePricing):
+    """Asked for a price it does what a test wants."""
+
+    def __init__(self, *errors: ProviderError) -> None:
+        self.asked = 0
+        self._errors = list(errors)
+
+    def node_price(self, machine: Machine) -> float:
+        self.asked += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("error", "others"),
+    [(Unavailable("memory", "", "it broke down"), 2), (Refused("memory", "", "no such type"), 2)],
+)
+def test_a_price_that_fails_is_asked_for_once_a_round(error: ProviderError, others: int) -> None:
+    cloud = MemoryCloud(WEB)
+    cloud.model = model = Countable(error)
+    guard = observed_by(cloud)
+    prices = guard.pricing()
+    assert prices is not None
+    for _ in range(3):
+        with pytest.raises(Unpriced, match=error.problem):
+            prices.node_price(Machine({"cpu": 1}))
+    assert prices.node_price(Machine({"cpu": 2})) == 1.0
+    assert model.asked == others
+    guard.observe()
+    assert prices.node_price(Machine({"cpu": 1})) == 1.0
+
+
+@pytest.mark.parametrize("error", [NoAnswer("memory", "", "nobody there"), Later("memory", "", "too often")])
+def test_prices_that_nobody_answers_are_not_waited_for_again(error: ProviderError) -> None:
+    cloud = MemoryCloud(WEB)
+    cloud.model = model = Countable(error)
+    guard = observed_by(cloud)
+    prices = guard.pricing()
+    assert prices is not None
+    for cores in range(5):
+        with pytest.raises(Unpriced, match=error.problem):
+            prices.node_price(Machine({"cpu": cores}))
+    assert model.asked == 1
+    guard.observe()
+    assert prices.node_price(Machine({"cpu": 1})) == 1.0
+
+
+def test_what_is_passed_by_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Unhelpful(MemoryCloud):
+        def options(self, group: str) -> GroupOptions:
+            raise Unavailable(self.name, group, "options: UNKNOWN: not implemented")
+
+    guard = observed_by(Unhelpful(WEB))
+    guard.observe()
+    assert [each for each in caplog.messages if "no options of group web" in each] == [caplog.messages[0]]
+
+
+def test_options_that_are_not_answered_in_time_cost_the_round() -> None:
+    class Slow(MemoryCloud):
+        def options(self, group: str) -> GroupOptions:
+            raise NoAnswer(self.name, group, "options: DEADLINE_EXCEEDED")
+
+    with pytest.raises(NoAnswer):
+        observed_by(Slow(WEB))
+
+
+def test_only_whoever_has_acted_has_the_cloud_clean_up() -> None:
+    cloud = two_nodes()
+    observed_by(cloud).close()
+    assert cloud.ended == ["close"]
+    observed_by(cloud).close(cleanup=True)
+    assert cloud.ended == ["close", "cleanup", "close"]
 
 
 def test_prices_that_are_none_leave_things_unpriced() -> None:

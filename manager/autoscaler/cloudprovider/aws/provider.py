@@ -87,6 +87,9 @@ class AwsProvider:
     def groups(self) -> Sequence[Group]:
         return [self._snapshot.told(name) for name in sorted(self._snapshot.groups)]
 
+    def target_size(self, group: Group) -> int:
+        return group.target_size
+
     def instances(self, group: str) -> Sequence[Instance]:
         return self._snapshot.instances(group)
 
@@ -177,6 +180,9 @@ class AwsProvider:
         self._unsupported(group)
 
     def cleanup(self) -> None:
+        """Nodes stay."""
+
+    def close(self) -> None:
         self._close()
 
     def _described(self) -> dict[str, ScalingGroup]:

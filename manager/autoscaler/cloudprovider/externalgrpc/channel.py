@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable, Unsupported
+from manager.autoscaler.cloudprovider.errors import NoAnswer, ProviderError, Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
 from manager.autoscaler.cloudprovider.externalgrpc.messages import SERVICE
 from shared.errors import InvalidInput
@@ -28,6 +28,7 @@ _REFUSALS = (
     "FAILED_PRECONDITION",
     "OUT_OF_RANGE",
 )
+_SILENCE = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 
 
 class Channel:
@@ -73,5 +74,7 @@ class Channel:
         problem = f"{method}: {code}: {details}"
         if code == "UNIMPLEMENTED":
             return Unsupported(self._provider, group, problem)
-        kind = Refused if code in _REFUSALS else Unavailable
+        if code in _REFUSALS:
+            return Refused(self._provider, group, problem)
+        kind = NoAnswer if code in _SILENCE else Unavailable
         return kind(self._provider, group, problem)

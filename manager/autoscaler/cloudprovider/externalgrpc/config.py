@@ -7,6 +7,9 @@ cacert: /etc/cloud/ca.crt     # what the server's certificate is verified with; 
 grpc_timeout: 5s
 """
 
+import re
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +21,10 @@ from shared import durations, yaml_file
 from shared.errors import InvalidInput
 
 MAX_TIMEOUT_SECONDS = 600.0
+
+
+_ENDPOINT = re.compile(r"(dns:(//[^/\s]*/)?|ipv[46]:)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+_SOCKET = re.compile(r"unix(-abstract)?:\S+")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,10 +72,39 @@ def load(path: Path) -> GrpcConfig:
         raise refused("grpc_timeout", file.grpc_timeout, str(error)) from error
     if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
         raise refused("grpc_timeout", file.grpc_timeout, f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
+    if not _is_address(file.address):
+        raise refused("address", file.address, "expected host:port")
     if bool(file.key) != bool(file.cert):
         field = "cert" if file.key else "key"
         raise refused(field, "", "a certificate and its key are given together")
     if not (file.cert or file.cacert):
         return GrpcConfig(file.address, None, timeout)
     tls = Tls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if file.cacert and (problem := _problem(lambda: context.load_verify_locations(file.cacert))):
+        raise refused("cacert", file.cacert, f"no certificates in PEM: {problem}")
+    if file.cert and (problem := _problem(lambda: context.load_cert_chain(file.cert, file.key, _no_password))):
+        raise refused("cert", file.cert, f"no certificate in PEM with its key: {problem}")
     return GrpcConfig(file.address, tls, timeout)
+
+
+def _is_address(text: str) -> bool:
+    """Whether gRPC can connect to it; a bare host would be asked at a port that nobody has named."""
+    if _SOCKET.fullmatch(text):
+        return True
+    found = _ENDPOINT.fullmatch(text)
+    return found is not None and 0 < int(found["port"]) < 1 << 16
+
+
+def _problem(load: Callable[[], None]) -> str:
+    """What OpenSSL says of it; empty if nothing."""
+    try:
+        load()
+    except (OSError, ValueError) as error:  # an SSLError is one of these
+        return str(error)
+    return ""
+
+
+def _no_password() -> str:
+    """Nobody is there to be asked for one."""
+    raise ValueError("the key is encrypted")

@@ -49,9 +49,18 @@ def delete_nodes(group: str, nodes: Sequence[NodeRef]) -> bytes:
     return b"".join(encoded(1, node_ref(node)) for node in nodes) + encoded(2, group)
 
 
-def get_options(group: str) -> bytes:
-    """With empty defaults: what the provider sets is what it wants otherwise."""
-    return encoded(1, group) + encoded(2, b"")
+def get_options(group: str, defaults: GroupOptions) -> bytes:
+    """With all of the defaults: a provider that wants nothing else answers with what it was given."""
+    given = (
+        encoded(1, float(defaults.scale_down_utilization_threshold or 0))
+        + encoded(2, float(defaults.scale_down_gpu_utilization_threshold or 0))
+        + encoded(6, bool(defaults.zero_or_max_node_scaling))
+        + encoded(7, bool(defaults.ignore_daemonsets_utilization))
+        + encoded(8, _seconds(defaults.scale_down_unneeded_seconds or 0))
+        + encoded(9, _seconds(defaults.scale_down_unready_seconds or 0))
+        + encoded(10, _seconds(defaults.max_node_provision_seconds or 0))
+    )
+    return encoded(1, group) + encoded(2, given)
 
 
 def priced_node(node: NodeRef, start: float, end: float) -> bytes:
@@ -110,6 +119,7 @@ def read_template(data: bytes) -> bytes:
 
 
 def read_options(data: bytes) -> GroupOptions:
+    """A duration of zero is one that is not set: servers send all of them, whatever they know of."""
     parts = dict(fields(as_bytes(dict(fields(data)).get(1, b""))))
     return GroupOptions(
         scale_down_utilization_threshold=_double(parts, 1),
@@ -151,13 +161,14 @@ def _duration(parts: dict[int, protobuf.Raw], number: int) -> float | None:
     if number not in parts:
         return None
     told = dict(fields(as_bytes(parts[number])))
-    return as_int(told.get(1, 0)) + as_int(told.get(2, 0)) / 1e9
+    return as_int(told.get(1, 0)) + as_int(told.get(2, 0)) / 1e9 or None
 
 
 def _window(start: float, end: float, number: int) -> bytes:
-    return encoded(number, _timestamp(start)) + encoded(number + 1, _timestamp(end))
+    return encoded(number, _seconds(start)) + encoded(number + 1, _seconds(end))
 
 
-def _timestamp(seconds: float) -> bytes:
+def _seconds(seconds: float) -> bytes:
+    """A Timestamp or a Duration."""
     whole = int(seconds)
     return encoded(1, whole) + encoded(2, int((seconds - whole) * 1e9))

@@ -4,7 +4,6 @@ Groups cannot be created over this protocol.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from manager.autoscaler.cloudprovider.contract import (
@@ -37,18 +36,23 @@ class ExternalGrpcProvider:
 
     name = NAME
 
-    def __init__(self, config: GrpcConfig, clock: Clock) -> None:
-        """Connects when first asked. Raises InvalidInput without the library, or for certificates that are none."""
+    def __init__(self, config: GrpcConfig, clock: Clock, defaults: GroupOptions | None = None) -> None:
+        """Connects when first asked. `defaults` hold for groups of which the cloud wants nothing else.
+
+        Raises InvalidInput without the library.
+        """
         self._channel = Channel(config, NAME)
         self._clock = clock
+        self._defaults = defaults or GroupOptions()
 
     def refresh(self) -> None:
         self._channel.call("Refresh", b"")
 
     def groups(self) -> Sequence[Group]:
-        """Each one's target is asked for."""
-        listed = self._read("NodeGroups", b"", messages.read_groups)
-        return [replace(group, target_size=self._target(group.id)) for group in listed]
+        return self._read("NodeGroups", b"", messages.read_groups)
+
+    def target_size(self, group: Group) -> int:
+        return self._read("NodeGroupTargetSize", messages.of_group(group.id), messages.read_int, group.id)
 
     def instances(self, group: str) -> Sequence[Instance]:
         return self._read("NodeGroupNodes", messages.of_group(group), messages.read_instances, group)
@@ -68,7 +72,8 @@ class ExternalGrpcProvider:
         )
 
     def options(self, group: str) -> GroupOptions:
-        return self._read("NodeGroupGetOptions", messages.get_options(group), messages.read_options, group)
+        request = messages.get_options(group, self._defaults)
+        return self._read("NodeGroupGetOptions", request, messages.read_options, group)
 
     def gpus(self) -> Gpus:
         label = self._read("GPULabel", b"", messages.read_text)
@@ -114,13 +119,10 @@ class ExternalGrpcProvider:
         self._unsupported(group)
 
     def cleanup(self) -> None:
-        try:
-            self._channel.call("Cleanup", b"")
-        finally:
-            self._channel.close()
+        self._channel.call("Cleanup", b"")
 
-    def _target(self, group: str) -> int:
-        return self._read("NodeGroupTargetSize", messages.of_group(group), messages.read_int, group)
+    def close(self) -> None:
+        self._channel.close()
 
     def _read(self, method: str, request: bytes, reader: Callable[[bytes], T], group: str = "") -> T:
         answer = self._channel.call(method, request, group)

@@ -78,6 +78,9 @@ class SimulatedProvider:
         known = self._offer.groups(self._books)
         return [_group(each, self._books.groups[name]) for name, each in known.items() if name in self._books.groups]
 
+    def target_size(self, group: Group) -> int:
+        return group.target_size
+
     def instances(self, group: str) -> Sequence[Instance]:
         self._check_outage(group)
         return [_instance(each) for each in self._entry(self._books, group).instances]
@@ -198,6 +201,9 @@ class SimulatedProvider:
 
     def cleanup(self) -> None:
         """Nodes stay, as they would in any cloud."""
+
+    def close(self) -> None:
+        """There is no connection of its own."""
 
     def _change(self, group: str, step: Callable[[GroupEntry, GroupConfig], GroupEntry]) -> None:
         found = self._config(group)
