@@ -154,7 +154,7 @@ class Agent:
             host_applications=[(one, of_applications[one.name]) for one in applications if one.name in of_applications],
             readings=self._rooms.readings,
             pods=pods,
-            prediction=self._predict_server.predict(pods, state),
+            prediction=self._predict_server.predict(pods if self._states.synced else None, state),
             allocatable=state.allocatable if state else None,
             models=self._predict_server.model_count,
             series=self._cache.series_count,

@@ -28,12 +28,14 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kubelet_token_file: Annotated[
         str, Meta(description="bearer token for the kubelet; empty: the pod's own, none outside of a pod")
     ] = ""
-    kubelet_poll_interval_seconds: Annotated[float, Meta(ge=1.0, description="between two lists of its pods")] = 10.0
+    kubelet_poll_interval_seconds: Annotated[
+        float, Meta(ge=1.0, le=60.0, description="between two lists of its pods")
+    ] = 10.0
     host_applications: Annotated[
         str, Meta(description="YAML file of the node's own programs to measure by cgroup, as a NodeSLO lists them")
     ] = ""
 
-    collect_interval_seconds: Annotated[float, Meta(ge=1.0, description="between two samples")] = 1.0
+    collect_interval_seconds: Annotated[float, Meta(ge=1.0, le=5.0, description="between two samples")] = 1.0
     metric_retention_seconds: Annotated[
         int, Meta(ge=600, le=86400, description="for how long the samples of single seconds are kept")
     ] = 3600
@@ -44,28 +46,40 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metric_cache_disk_free_percent: Annotated[
         float, Meta(ge=0, le=100, description="of the disk, left to others; beyond it samples go to memory")
     ] = 10.0
-    histogram_update_interval_seconds: Annotated[float, Meta(ge=1.0, description="between two training steps")] = 30.0
-    check_prediction_interval_seconds: Annotated[float, Meta(ge=1.0, description="between looks for a change")] = 20.0
+    histogram_update_interval_seconds: Annotated[
+        float, Meta(ge=1.0, le=300.0, description="between two training steps")
+    ] = 30.0
+    check_prediction_interval_seconds: Annotated[
+        float, Meta(ge=1.0, le=LARGEST, description="between looks for a change")
+    ] = 20.0
     reporting_interval_seconds: Annotated[
-        float, Meta(ge=1.0, description="between two complete reports; the NodeMetric's reportIntervalSeconds wins")
+        float,
+        Meta(
+            ge=1.0, le=LARGEST, description="between two complete reports; the NodeMetric's reportIntervalSeconds wins"
+        ),
     ] = 60.0
     shortest_reporting_interval_seconds: Annotated[
-        float, Meta(ge=1.0, description="lower bound of the NodeMetric's reportIntervalSeconds; Koordinator's is 30s")
+        float,
+        Meta(
+            ge=1.0,
+            le=LARGEST,
+            description="lower bound of the NodeMetric's reportIntervalSeconds; Koordinator's is 30s",
+        ),
     ] = 1.0
     report_size_bytes: Annotated[
         int, Meta(ge=16 << 10, description="of a report; one that would be larger goes out without its pods")
     ] = 512 << 10
     force_update_interval_seconds: Annotated[
-        float, Meta(ge=1.0, description="age of the last report that forces another one")
+        float, Meta(ge=1.0, le=LARGEST, description="age of the last report that forces another one")
     ] = 600.0
     checkpoint_interval_seconds: Annotated[
-        float, Meta(ge=1.0, description="between two checkpoints, taken after a training step")
+        float, Meta(ge=1.0, le=LARGEST, description="between two checkpoints, taken after a training step")
     ] = 30.0
     model_expiration_seconds: Annotated[
-        float, Meta(ge=1.0, description="how long the model of a vanished pod is kept")
+        float, Meta(ge=1.0, le=LARGEST, description="how long the model of a vanished pod is kept")
     ] = 1800.0
     workload_expiration_seconds: Annotated[
-        float, Meta(ge=1.0, description="how long the model of a workload without pods here is kept")
+        float, Meta(ge=1.0, le=LARGEST, description="how long the model of a workload without pods here is kept")
     ] = 604800.0
 
     predictor: Annotated[
@@ -81,10 +95,10 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sigma_cpu: Annotated[float, Meta(ge=0, le=LARGEST, description="N of mean + N * stdev for cpu")] = 5.0
     sigma_memory: Annotated[float, Meta(ge=0, le=LARGEST, description="N of mean + N * stdev for memory")] = 5.0
     cpu_percentile: Annotated[
-        float, Meta(ge=0, le=100, description="percentile of cpu, for predictors that use one")
+        float, Meta(ge=1, le=100, description="percentile of cpu, 1 to 100, for predictors that use one")
     ] = 95.0
     memory_percentile: Annotated[
-        float, Meta(ge=0, le=100, description="percentile of memory, for predictors that use one")
+        float, Meta(ge=1, le=100, description="percentile of memory, 1 to 100, for predictors that use one")
     ] = 98.0
     safety_margin_percent: Annotated[
         Annotated[float, Meta(ge=0, le=LARGEST)] | None,
@@ -103,7 +117,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         int, Meta(ge=0, le=LARGEST, description="training steps a model needs before it is believed")
     ] = 2
     resource_diff_threshold_percent: Annotated[
-        float, Meta(ge=0, description="change of peak or reclaimable that is reported at once")
+        float, Meta(ge=0, le=LARGEST, description="change of peak or reclaimable that is reported at once")
     ] = 5.0
     reclaim_ratio_percent: Annotated[
         int, Meta(ge=0, le=100, description="share of requests that may be lent at most")

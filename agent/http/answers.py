@@ -186,7 +186,7 @@ def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: i
 
 def prediction(rooms: Rooms) -> Prediction:
     listed = rooms.states.pods()
-    found = rooms.predict_server.predict(listed, rooms.states.node())
+    found = rooms.predict_server.predict(listed if rooms.states.synced else None, rooms.states.node())
     answer, prod = found.reclaimable, found.prod
     explained = answer.explanation if answer else None
     return Prediction(
@@ -202,7 +202,7 @@ def prediction(rooms: Rooms) -> Prediction:
         peak=_amount(answer.peak if answer else None),
         node_peak=_amount(found.node_peak),
         reclaimable=_amount(answer.result if answer else None),
-        reason=explained.reason if explained else "nothing is trained yet",
+        reason=explained.reason if explained else found.unclaimed.message,
         resources={"cpu": _explained(explained.cpu), "memory": _explained(explained.memory)} if explained else {},
         policy_problem=found.policy_problem,
         predictor_problem=found.predictor_problem,

@@ -2,7 +2,7 @@
 
 Three rings, one file each:
 
-    hour     1 s, an hour: the node, system, classes and prod-peak; CPU and memory of pods and workloads
+    hour     1 s, an hour: the node, system, non-pod, classes and prod-peak; CPU and memory of pods and workloads
     quarter  1 s, 15 minutes: containers, host applications, NUMA nodes, and the colder values of pods
     week     5 minutes, 7 days: mean, maximum and count of every series of the hour ring
 
@@ -43,7 +43,7 @@ _CHUNK_SAMPLES = 1 << 18  # read at once: 1 MiB
 _MEAN, _MAX, _COUNT = range(3)
 _HOUR, _QUARTER = range(2)
 
-_NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.PROD_PEAK, Kind.CLASS})
+_NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.NON_POD, Kind.PROD_PEAK, Kind.CLASS})
 _ENTITIES = frozenset({Kind.POD, Kind.WORKLOAD})
 _USAGE = (Metric.CPU, Metric.MEMORY)
 
@@ -173,8 +173,8 @@ class MetricCache:
     def usages(self, how: Aggregation, window_seconds: int, until: int | None = None) -> dict[str, Usage]:
         """The aggregate over the `window_seconds` seconds up to and including `until` (default: the last one written).
 
-        By model key: NODE, SYSTEM, PROD_PEAK, of_class, of_workload and the uids of pods; those without a sample of
-        both resources in the window are absent. A workload's is the mean over its pods on this node.
+        By model key: NODE, SYSTEM, NON_POD, PROD_PEAK, of_class, of_workload and the uids of pods; those without a
+        sample of both resources in the window are absent. A workload's is the mean over its pods on this node.
         """
         found = self._aggregate(how, window_seconds, until, _of_usage)
         pairs: dict[tuple[Kind, str], dict[Metric, float]] = {}

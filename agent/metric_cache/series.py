@@ -10,9 +10,12 @@ class Kind(enum.StrEnum):
     """What a series is about."""
 
     NODE = "node"
-    SYSTEM = "system"
+    SYSTEM = "system"  # what the node uses beyond its pods and host applications
+    NON_POD = "non-pod"  # the system and the host applications: what a prediction takes for the system
     CLASS = "class"  # entity: the priority class
-    PROD_PEAK = "prod-peak"  # what a lender of capacity has to keep: prod and class-less pods and the system, by tick
+    PROD_PEAK = (
+        "prod-peak"  # what a lender of capacity has to keep: prod and class-less pods and what is no pod, by tick
+    )
     POD = "pod"  # entity: uid
     CONTAINER = "container"  # entity: uid/name
     WORKLOAD = "workload"  # entity: namespace/Kind/name of the controlling owner
@@ -73,6 +76,7 @@ NOTHING = Usage(0.0, 0.0)
 # Keys of the models of the predict server, and of usages by entity: pods and workloads by their own names.
 NODE = "__node__"
 SYSTEM = "__node-sys__"
+NON_POD = "__node-non-pod__"  # of usages alone: it is what the model of SYSTEM is trained with
 PROD_PEAK = "__node-prod-peak__"
 _WORKLOAD_PREFIX = "workload:"
 
@@ -91,6 +95,7 @@ NODE_ENTITIES = frozenset({NODE, SYSTEM, PROD_PEAK, *map(of_class, PriorityClass
 _NODE_KEYS: dict[str, tuple[Kind, str]] = {
     NODE: (Kind.NODE, ""),
     SYSTEM: (Kind.SYSTEM, ""),
+    NON_POD: (Kind.NON_POD, ""),
     PROD_PEAK: (Kind.PROD_PEAK, ""),
     **{of_class(priority_class): (Kind.CLASS, str(priority_class)) for priority_class in PriorityClass},
 }

@@ -137,6 +137,7 @@ class Roster:
         entities = [
             (Kind.NODE, ""),
             (Kind.SYSTEM, ""),
+            (Kind.NON_POD, ""),
             (Kind.PROD_PEAK, ""),
             *((Kind.CLASS, str(priority_class)) for priority_class in _CLASSES),
             *((Kind.POD, pod.uid) for pod in measured),
@@ -159,18 +160,20 @@ class Roster:
         """Everybody's usage in one tick, of shape (entities, 2); `keys` names them. Pure.
 
         The system is what the node uses beyond its pods and host applications, in the same tick; pods nobody knows
-        are in it. All sums are of one instant, so the peak of a sum is not the sum of peaks. A workload's usage is
-        the mean over its pods here: it is what one more of them can be expected to use.
+        are in it. What lending has to leave room for has the host applications too, declared or not. All sums are of
+        one instant, so the peak of a sum is not the sum of peaks. A workload's usage is the mean over its pods here:
+        it is what one more of them can be expected to use.
         """
         node = np.array(sample.node)
         pods = Usages.of(sample.pods).array[self._measured]
         applications = Usages.of(sample.host_applications).array
         classes = _sums(pods, self._class_of, len(_CLASSES))
         workloads = _sums(pods[self._owned], self._workload_of, len(self._workload_pods)) / self._workload_pods
-        system = np.maximum(0.0, node - pods.sum(axis=0) - applications.sum(axis=0))
-        prod_peak = system + classes[_LENDING].sum(axis=0)
+        beyond_pods = node - pods.sum(axis=0)
+        system, non_pod = np.maximum(0.0, beyond_pods - applications.sum(axis=0)), np.maximum(0.0, beyond_pods)
+        prod_peak = non_pod + classes[_LENDING].sum(axis=0)
         containers = Usages.of(sample.containers).array[self._in_containers]
-        return np.concatenate([[node, system, prod_peak], classes, pods, workloads, containers, applications])
+        return np.concatenate([[node, system, non_pod, prod_peak], classes, pods, workloads, containers, applications])
 
 
 def _sums(usages: Floats, groups: Places, count: int) -> Floats:

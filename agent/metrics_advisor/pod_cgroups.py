@@ -1,6 +1,5 @@
 """Pods' and containers' usage out of their cgroups."""
 
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -50,10 +49,10 @@ def container_key(uid: str, name: str) -> str:
 
 
 def containers_of(pod: Pod) -> Sequence[ContainerStatus]:
-    """The pod's containers that have been made, those that run before or beside the others among them."""
+    """The pod's containers that have been made, also those that run before or beside the others or came later."""
     status = pod.status
-    found = itertools.chain(status.init_container_statuses or (), status.container_statuses or ())
-    return [one for one in found if one.container_id]
+    kinds = (status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses)
+    return [one for kind in kinds for one in kind or () if one.container_id]
 
 
 class _Watched:

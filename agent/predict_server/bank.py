@@ -13,7 +13,7 @@ from agent.predict_server.moments import Moments
 class Bank:
     """Row r of each part is the same model. An infinite half-life never decays.
 
-    Not thread-safe. Times are Unix seconds. After a clock went back (see `set_back`) newer samples would weigh less.
+    Not thread-safe. Times are Unix seconds. After a clock went back (see `set_clock`) newer samples would weigh less.
     """
 
     def __init__(self, buckets: Buckets, half_life_seconds: float, rows: int = 0) -> None:
@@ -77,8 +77,8 @@ class Bank:
         if half_life_seconds != self.half_life_seconds:
             self._restate(time, time, half_life_seconds)
 
-    def set_back(self, before: float, time: float) -> None:
-        """Goes on at `time` with the weights of the later time `before`, as the clock did."""
+    def set_clock(self, before: float, time: float) -> None:
+        """Goes on at `time` with the weights of the time `before`, as the clock did."""
         self._restate(before, time, self.half_life_seconds)
 
     def _restate(self, before: float, time: float, half_life_seconds: float) -> None:

@@ -67,7 +67,13 @@ class Forgotten(msgspec.Struct, frozen=True, tag=True):
     keys: list[str]
 
 
-Event: TypeAlias = Trained | HalfLives | Forgotten
+class ClockSet(msgspec.Struct, frozen=True, tag=True):
+    """The wall clock was set forward by that much, or back if below 0."""
+
+    seconds: float
+
+
+Event: TypeAlias = Trained | HalfLives | Forgotten | ClockSet
 
 
 class BankState(msgspec.Struct, frozen=True):
@@ -149,6 +155,9 @@ class CheckpointLog:
 
     def forgot(self, keys: Sequence[str]) -> None:
         self._events.append(Forgotten(list(keys)))
+
+    def set_clock(self, seconds: float) -> None:
+        self._events.append(ClockSet(seconds))
 
     def next(self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes]) -> Content | None:
         """The next file's content, copied from the present state; None when nothing has happened."""
@@ -282,6 +291,8 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
     for seconds in (*half_lives, *(each for one in changes for each in (one.cpu_seconds, one.memory_seconds))):
         if not 0 < seconds < math.inf:
             raise UnusableCheckpoint(f"a half-life of {seconds} s")
+    if not all(math.isfinite(event.seconds) for event in content.events if isinstance(event, ClockSet)):
+        raise UnusableCheckpoint("a clock was set to no time")
     steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
     models = _Rows.of(content.models)
     if table is None:
@@ -293,6 +304,8 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
             table.train(event.keys, steps.pop(0), event.time)
         elif isinstance(event, HalfLives):
             table.change_half_lives(cpu_seconds=event.cpu_seconds, memory_seconds=event.memory_seconds, time=event.time)
+        elif isinstance(event, ClockSet):
+            table.set_clock(event.seconds)
         else:
             table.forget([key for key in event.keys if key in table.rows])
     models.put(table)

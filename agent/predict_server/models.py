@@ -43,6 +43,10 @@ class Parameters:
     safety_margin_percent: float | None = None
     borg_ratio: float = 1.1
 
+    def __post_init__(self) -> None:
+        for shared in (self.sigma, self.percentiles):
+            shared.setflags(write=False)  # all models have the same ones
+
     def with_margin(self, default_percent: float) -> float:
         """The factor of the safety margin, for a model that has that one unless told otherwise."""
         percent = default_percent if self.safety_margin_percent is None else self.safety_margin_percent
@@ -99,6 +103,10 @@ class Situation:
     requests: Floats  # shape (pods, 2)
     workloads: Histories
     inherited: Rows
+
+    def __post_init__(self) -> None:
+        for shared in (self.requests, self.inherited):
+            shared.setflags(write=False)  # all models have the same ones, and the safe answer
 
     def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
         """`judged` for every pod, shape (pods, 2).

@@ -8,6 +8,7 @@ answer that lends nothing.
 import importlib.metadata
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -128,7 +129,8 @@ class Model:
         try:
             make = BUILT_IN[name] if name in BUILT_IN else _entry_points(name)[0].load()
             made: Predictor = make(parameters)
-        except Exception as error:
+        except BaseException as error:
+            _let_interrupt(error)
             problem = f"the predictor cannot be made: {type(error).__name__}: {error}"
             raise InvalidInput(source=source, field="predictor", value=name, problem=problem) from error
         return made
@@ -137,7 +139,8 @@ class Model:
     def _kept_apart(self, name: str, doing: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # as of one that wants to exit; nothing here ends by its will
+            _let_interrupt(error)
             self._problems[name, doing] = f"predictor {name}: {doing}: {type(error).__name__}: {error}"
             self._on_failure(name)
             if (name, doing) not in self._logged:
@@ -145,6 +148,12 @@ class Model:
                 logger.error("%s; from here on counted only", self._problems[name, doing], exc_info=error)
         else:
             self._problems.pop((name, doing), None)
+
+
+def _let_interrupt(error: BaseException) -> None:
+    """Raises what a person at the keyboard said; only the main thread hears that."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
 
 
 def _checked(answer: object) -> dict[str, Floats]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter
@@ -37,13 +38,26 @@ logger = logging.getLogger(__name__)
 # Models beyond this are dropped early, the longest unused first, but never one of a present pod.
 MOST_IDLE_MODELS = 4096
 PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
+CLOCK_SET_SECONDS = 1.0  # wall time that runs away from what has passed by more was set
+
+
+class Unclaimed(NamedTuple):
+    """Why nothing is said to be reclaimable: a word in CamelCase, and a sentence."""
+
+    reason: str
+    message: str
+
+
+PODS_UNKNOWN = Unclaimed("PodsUnknown", "it is not known which pods run here")
+NODE_UNKNOWN = Unclaimed("NodeUnknown", "there is no Node object to say what is allocatable")
+UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
 
 NOTHING_REQUESTED = Requests(Resources(), Resources())
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable.
+    """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
 
     `confidence_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
     the model's own answer is not used, where it is not.
@@ -59,6 +73,7 @@ class Prediction:
     confidence_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
+    unclaimed: Unclaimed = UNTRAINED
 
 
 class PredictServer:
@@ -75,6 +90,7 @@ class PredictServer:
         self._interval_seconds = min(math.ceil(settings.histogram_update_interval_seconds), self._reach_seconds)
         self._cache = cache
         self._clock = clock
+        self._clocks = (clock.now(), clock.monotonic())  # when they were last looked at
         self._lock = threading.Lock()
         self._trained_until: int | None = None  # second of the cache
         self._saved_at: float | None = None
@@ -142,10 +158,12 @@ class PredictServer:
         second = self._cache.last_second
         unseen = self._unseen_seconds(second)
         usages = self._cache.usages(self._policy.training_aggregation, unseen, until=second) if unseen > 0 else {}
+        if series.NON_POD in usages:
+            usages[series.SYSTEM] = usages.pop(series.NON_POD)
         keys = list(usages)
         amounts = np.array(list(usages.values()), np.float64).reshape(-1, 2)
         with self._lock:
-            now = self._clock.now()
+            now = self._now()
             if keys:
                 self._table.train(keys, amounts, now)
                 self._log.trained(keys, amounts, now)
@@ -158,6 +176,20 @@ class PredictServer:
         monotonic = self._clock.monotonic()
         if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
             self.save()
+
+    def _now(self) -> float:
+        """Wall time in Unix seconds. To be asked under the lock: when the clock was set, the models follow it.
+
+        Otherwise a step forward would pass for history.
+        """
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        step = (now - self._clocks[0]) - (monotonic - self._clocks[1])
+        self._clocks = (now, monotonic)
+        if abs(step) > CLOCK_SET_SECONDS:
+            logger.warning("the clock was set", extra={"forward_seconds": step})
+            self._table.set_clock(step)
+            self._log.set_clock(step)
+        return now
 
     def _unseen_seconds(self, second: int) -> int:
         """How many seconds of the cache up to `second` no model has seen yet.
@@ -208,21 +240,23 @@ class PredictServer:
             return
         self._checkpoints.labels("written").inc()
 
-    def predict(self, pods: Iterable[NodePod], node: NodeState | None) -> Prediction:
-        """What can be reclaimed now. Without a trained prod series or a Node there is no claim."""
-        pods = list(pods)
-        now = self._clock.now()
+    def predict(self, pods: Iterable[NodePod] | None, node: NodeState | None) -> Prediction:
+        """What can be reclaimed now. There is no claim without trained models, a Node, or pods (None: not known)."""
+        unclaimed = PODS_UNKNOWN if pods is None else NODE_UNKNOWN if node is None else UNTRAINED
+        pods = list(pods or ())
         with self._lock:
+            now = self._now()
             current, model, problem = self._policy, self._model, self._policy_problem
             lending = self._lending(pods, now)
             requests = lenders.requests(lending)
-            if node is None or not self._is_known(current.warm_up_samples):
+            if node is None or unclaimed is PODS_UNKNOWN or not self._is_known(current.warm_up_samples):
                 return Prediction(
                     time=now,
                     model=model.name,
                     requests=requests,
                     policy_problem=problem,
                     predictor_problem=model.problem,
+                    unclaimed=unclaimed,
                 )
             prod_situation = self._prod(lending, now)
             prod = _history(prod_situation.whole)
@@ -263,8 +297,8 @@ class PredictServer:
 
         Without the requests of cold pods, which are added to each alike; empty until there is a model of everything.
         """
-        now = self._clock.now()
         with self._lock:
+            now = self._now()
             current, model = self._policy, self._model
             if not self._is_known(current.warm_up_samples):
                 return {}
@@ -283,7 +317,7 @@ class PredictServer:
     def cold(self, pod: NodePod) -> bool:
         """Whether too little is known of a pod to lend what it requested and does not use."""
         with self._lock:
-            return any(lender.cold for lender in self._lending([pod], self._clock.now()))
+            return any(lender.cold for lender in self._lending([pod], self._now()))
 
     def histograms(self, key: str) -> dict[str, CompactHistogram] | None:
         """The distributions of one model by resource, None for an unknown key."""
@@ -349,7 +383,7 @@ class PredictServer:
         wanted = (self._policy.cpu_half_life_seconds, self._policy.memory_half_life_seconds)
         if wanted == tuple(bank.half_life_seconds for bank in self._table.banks):
             return
-        now = self._clock.now()
+        now = self._now()
         self._table.change_half_lives(cpu_seconds=wanted[0], memory_seconds=wanted[1], time=now)
         self._log.changed_half_lives(self._table, now)
 
@@ -388,6 +422,5 @@ def _history(one: Histories) -> History:
 
 
 def _confidence(history_seconds: float, cold_start_seconds: float) -> int:
-    if history_seconds >= cold_start_seconds:
-        return 100
-    return max(0, int(100 * history_seconds / cold_start_seconds))
+    covered_seconds = max(0.0, history_seconds)
+    return 100 if covered_seconds >= cold_start_seconds else int(100 * covered_seconds / cold_start_seconds)

@@ -82,6 +82,19 @@ class ModelTable:
         self.cpu.change_half_life(cpu_seconds, time)
         self.memory.change_half_life(memory_seconds, time)
 
+    def set_clock(self, seconds: float) -> None:
+        """The clock was set forward by that much, or back if below 0: dates all that was learnt by the new one.
+
+        No time has passed: it is no history, and nothing is forgotten by it.
+        """
+        if not math.isfinite(self.time):
+            return
+        for bank in self.banks:
+            bank.set_clock(self.time, self.time + seconds)
+        self.first_observed += seconds
+        self.last_updated += seconds
+        self.time += seconds
+
     @property
     def _longest_hole_seconds(self) -> float:
         """The longest pause between two samples that leaves a history whole."""
@@ -93,10 +106,7 @@ class ModelTable:
         Dated into the future it would outweigh every new sample until then.
         """
         if time < self.time:
-            self.cpu.set_back(self.time, time)
-            self.memory.set_back(self.time, time)
-            self.first_observed -= self.time - time
-            self.last_updated -= self.time - time
+            self.set_clock(time - self.time)
         self.time = time
 
     def _new_row(self, time: float) -> int:

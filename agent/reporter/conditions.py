@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agent.predict_server.server import Prediction
 from shared import durations
 from shared.api.core import Condition
+from shared.api.meta import Wire, prepared
 
 MODEL_READY = "ModelReady"
 PREDICTOR_HEALTHY = "PredictorHealthy"
@@ -14,6 +15,26 @@ CGROUPS_READ = "CgroupsRead"
 PODS_COMPLETE = "PodsComplete"
 
 MAX_MESSAGE = 1024  # of characters; a spec's own text can be in it
+
+
+class _ReportedPrediction(Wire, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _ReportedStatus(Wire, frozen=True):
+    prediction: _ReportedPrediction | None = None
+
+
+@prepared
+class ReportedNodeMetric(Wire, frozen=True):
+    """Of a NodeMetric, the conditions of its last report."""
+
+    status: _ReportedStatus | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        prediction = self.status.prediction if self.status else None
+        return (prediction.conditions if prediction else None) or ()
 
 
 @dataclass(frozen=True)
@@ -40,8 +61,10 @@ def conditions(
         _condition(
             MODEL_READY,
             ready,
-            "Trained" if ready else "InsufficientHistory",
-            f"{prediction.prod.samples} training steps" if ready and prediction.prod else "nothing is claimed yet",
+            "Trained" if ready else prediction.unclaimed.reason,
+            f"{prediction.prod.samples} training steps"
+            if ready and prediction.prod
+            else f"nothing is claimed: {prediction.unclaimed.message}",
         ),
         _condition(
             PREDICTOR_HEALTHY,

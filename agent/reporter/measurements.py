@@ -14,6 +14,7 @@ from agent.reporter.policy import ReportPolicy
 
 AGGREGATIONS = (Aggregation.AVG, Aggregation.P50, Aggregation.P90, Aggregation.P95, Aggregation.P99)
 COLD_START_RATIO = 0.5
+READABLE_SECONDS = 30  # a node not sampled for as long cannot be read, whatever its reports are averaged over
 
 _NODE_CPU = SeriesKey(Kind.NODE, "", Metric.CPU)
 
@@ -44,9 +45,9 @@ class Measured:
     host_applications: Mapping[str, Usage] | None = None
 
 
-def is_node_readable(cache: MetricCache, policy: ReportPolicy, until: int) -> bool:
-    """Whether there is anything to say at all."""
-    return cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, policy.aggregate_seconds, until) is not None
+def is_node_readable(cache: MetricCache, until: int) -> bool:
+    """Whether there is anything to say of the present."""
+    return cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, READABLE_SECONDS, until) is not None
 
 
 def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> Measured:

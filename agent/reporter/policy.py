@@ -14,6 +14,7 @@ from shared.api.predictpolicy import LARGEST
 from shared.errors import InvalidInput
 
 DEFAULT_AGGREGATE_SECONDS = 300
+SHORTEST_AGGREGATE_SECONDS = 60  # Koordinator's floor
 DEFAULT_DURATIONS_SECONDS = (300, 600, 1800)
 LONGEST_DURATION_SECONDS = 7 * 86400  # what the metric cache reaches back at most
 MOST_DURATIONS = 10
@@ -57,21 +58,21 @@ def overridden(base: ReportPolicy, raw: object) -> ReportPolicy:
         wire = msgspec.convert({} if raw is None else raw, MetricCollectPolicy)
     except msgspec.ValidationError as error:
         raise InvalidInput(source=SOURCE, field="metricCollectPolicy", value=raw, problem=str(error)) from error
-    report = _positive("reportIntervalSeconds", wire.report_interval_seconds) or base.intervals.report
-    aggregate = _positive("aggregateDurationSeconds", wire.aggregate_duration_seconds)
+    report = _positive("reportIntervalSeconds", wire.report_interval_seconds, LARGEST) or base.intervals.report
+    aggregate = _positive("aggregateDurationSeconds", wire.aggregate_duration_seconds, LONGEST_DURATION_SECONDS)
     wanted = wire.node_aggregate_policy.durations if wire.node_aggregate_policy else None
     return ReportPolicy(
         Intervals(max(report, base.shortest_interval_seconds), base.intervals.check, base.intervals.force),
-        aggregate or base.aggregate_seconds,
+        max(aggregate or base.aggregate_seconds, SHORTEST_AGGREGATE_SECONDS),
         base.durations_seconds if wanted is None else _durations(wanted),
         base.memory if wire.node_memory_collect_policy is None else _memory(wire.node_memory_collect_policy),
         base.shortest_interval_seconds,
     )
 
 
-def _positive(field: str, value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= LARGEST:
-        raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"must be from 1 to {LARGEST}")
+def _positive(field: str, value: int | None, most: int) -> int | None:
+    if value is not None and not 1 <= value <= most:
+        raise InvalidInput(source=SOURCE, field=field, value=value, problem=f"must be from 1 to {most}")
     return value
 
 

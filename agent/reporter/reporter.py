@@ -13,7 +13,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
 from agent.predict_server.server import Prediction, PredictServer
 from agent.reporter import measurements, patch, policy, report
-from agent.reporter.conditions import Circumstances, conditions
+from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Claim, Reason, Schedule
@@ -25,7 +25,7 @@ from shared.api.nodemetric import NodeMetricReport
 from shared.api.nodeslo import HostApplication
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
-from shared.kube.client import Client
+from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODEMETRICS
 from shared.kube.retry import Backoff, Jitter
@@ -78,7 +78,8 @@ class Reporter:
         self._host_applications = host_applications
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
-        self._conditions: tuple[Condition, ...] = ()
+        self._conditions: tuple[Condition, ...] | None = None  # of the last report, once they are asked for
+        self._began = False  # set when the pods are known for the first time
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
         self._limiter = Limiter(BURST)
         self._waiting = False
@@ -107,9 +108,11 @@ class Reporter:
             self.look(schedule)
 
     def look(self, schedule: Schedule) -> None:
-        """Sends a report if one is due."""
+        """Sends a report if one is due: from when the pods are known, and without a claim while they no longer are."""
         now, current = self._clock.monotonic(), self._policy
-        if not self._states.synced or schedule.idle(now, current.intervals):
+        synced = self._states.synced
+        self._began = self._began or synced
+        if not self._began or schedule.idle(now, current.intervals):
             return
         if not self._states.has_node_metric:
             self._note_missing()
@@ -117,10 +120,10 @@ class Reporter:
         if not self._limiter.ready(now, min(SECONDS_EACH, current.intervals.report, current.intervals.check)):
             return
         second = self._second()
-        if not measurements.is_node_readable(self._cache, current, second):
+        if not measurements.is_node_readable(self._cache, second):
             return  # a node that cannot be read must go stale in the manager's eyes
         pods = self._states.pods()
-        prediction = self._predict_server.predict(pods, self._states.node())
+        prediction = self._predict_server.predict(pods if synced else None, self._states.node())
         claim = Claim.of(prediction)
         threshold = self._predict_server.policy.resource_diff_threshold_percent
         reason = schedule.due(now, current.intervals, claim, threshold)
@@ -140,6 +143,9 @@ class Reporter:
     ) -> tuple[NodeMetricReport, bytes]:
         """The report and its patch, without the pods where it would be too large with them."""
         now = self._clock.now()
+        if self._conditions is None:
+            self._conditions = self._conditions_before()
+        before = self._conditions or ()
         measured = measurements.measure(self._cache, self._policy, second)
         source = self._source()
         circumstances = Circumstances(
@@ -147,7 +153,7 @@ class Reporter:
         )
 
         def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
-            told = conditions(prediction, under, self._conditions, now)
+            told = conditions(prediction, under, before, now)
             observed = Observed(measured, reported, prediction, told, self._host_applications())
             status = report.status(observed, reason, now)
             return status, msgspec.json.encode(patch.body(status))
@@ -159,10 +165,20 @@ class Reporter:
         self._size.set(len(body))
         return status, body
 
+    def _conditions_before(self) -> tuple[Condition, ...] | None:
+        """Those of the report before this process's first; None while they cannot be had."""
+        own = f"metadata.name={self._node_name}"
+        try:
+            listed = self._client.list(NODEMETRICS, into=ReportedNodeMetric, field_selector=own)
+        except HeadroomError as error:
+            logger.warning("the last report cannot be read: %s", error)
+            return None
+        return listed.items[0].conditions if listed.items else ()
+
     def _send(self, body: bytes) -> HeadroomError | None:
         """Why the report did not arrive; None when it did."""
         try:
-            self._client.patch(NODEMETRICS, self._node_name, body, subresource="status")
+            self._client.patch(NODEMETRICS, self._node_name, body, kind=Patch.JSON, subresource="status")
         except NotFound as error:
             self._note_missing()
             return error

@@ -6,6 +6,7 @@ there is one, stays in force, and the refusal is logged and counted.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,7 +51,7 @@ class Pods(Protocol):
 
     @property
     def synced(self) -> bool:
-        """Whether they are complete."""
+        """Whether they are complete, and of these minutes."""
         ...
 
     def pods(self) -> list[NodePod]: ...
@@ -73,6 +74,7 @@ class StatesInformer:
         registry: CollectorRegistry,
         on_spec: Callable[[dict[str, object] | None], None],
         kubelet: KubeletAccess | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
         on_host_applications: Listener | None = None,
     ) -> None:
         self._node_name = node_name
@@ -83,7 +85,7 @@ class StatesInformer:
         self._pods: Pods = (
             WatchedPods(client, node_name, self._refusals)
             if kubelet is None
-            else KubeletPods(kubelet, node_name, self._refusals, registry=registry)
+            else KubeletPods(kubelet, node_name, self._refusals, registry=registry, monotonic=monotonic)
         )
         own = f"metadata.name={node_name}"
         self._node_informer = Informer(client, NODES, Node, on_change=self._node_changed, field_selector=own)

@@ -1,8 +1,8 @@
 """The node's pods as its kubelet tells them: also those the API server has not heard of, or cannot tell just now."""
 
 import logging
-import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 PATH = "/pods"
 TIMEOUT_SECONDS = 3.0
+LOST_SECONDS = 300.0  # without a good list, after which the last one is believed no more
 EMPTY_ANSWERS = 3  # in a row until one is believed: a kubelet that has just started knows of no pods yet
 
 
@@ -62,19 +63,26 @@ def _credentials(token_file: str) -> Credentials:
 
 
 class KubeletPods:
-    """Asks for the whole list each time; while no good one comes, the last good one stands.
+    """Asks for the whole list each time; while no good one comes the last one stands, and in the end is not `synced`.
 
     A pod whose state means nothing leaves its state before in force. Raises InvalidInput for an address that is none.
     """
 
     def __init__(
-        self, kubelet: KubeletAccess, node_name: str, refusals: Refusals, *, registry: CollectorRegistry
+        self,
+        kubelet: KubeletAccess,
+        node_name: str,
+        refusals: Refusals,
+        *,
+        registry: CollectorRegistry,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = Transport(kubelet.connection, "headroom-agent")
         self._interval_seconds = kubelet.interval_seconds
         self._node_name = node_name
         self._refusals = refusals
-        self._synced = threading.Event()
+        self._monotonic = monotonic
+        self._listed_at: float | None = None  # when the last good list came
         self._pods: dict[str, NodePod] = {}  # replaced whole, never changed
         self._refused: dict[str, str] = {}  # key -> resourceVersion
         self._body = b""
@@ -89,7 +97,8 @@ class KubeletPods:
 
     @property
     def synced(self) -> bool:
-        return self._synced.is_set()
+        listed_at = self._listed_at
+        return listed_at is not None and self._monotonic() - listed_at <= LOST_SECONDS
 
     def pods(self) -> list[NodePod]:
         return list(self._pods.values())
@@ -107,7 +116,7 @@ class KubeletPods:
         self._polls.labels("read" if believed else "empty").inc()
         self._failing = False
         if believed:
-            self._synced.set()
+            self._listed_at = self._monotonic()
 
     def _read(self, body: bytes) -> bool:
         """Takes over a list; False for an empty one that is not believed yet. Raises InvalidResponse."""

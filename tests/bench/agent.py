@@ -405,7 +405,7 @@ def keys_of(uids: Sequence[str]) -> tuple[tuple[SeriesKey, ...], tuple[SeriesKey
     """The series of a node with these pods: those of every second, and the colder ones."""
     containers = [f"{uid}/{name}" for uid in uids for name in CONTAINERS]
     entities = [
-        *((Kind.NODE, ""), (Kind.SYSTEM, ""), (Kind.PROD_PEAK, "")),
+        *((Kind.NODE, ""), (Kind.SYSTEM, ""), (Kind.NON_POD, ""), (Kind.PROD_PEAK, "")),
         *((Kind.CLASS, str(one)) for one in PriorityClass),
         *((Kind.POD, uid) for uid in uids),
         *((Kind.CONTAINER, one) for one in containers),

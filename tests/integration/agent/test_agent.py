@@ -139,6 +139,16 @@ def test_the_api_server_keeps_every_field_of_a_report(node: Node) -> None:
     assert node.condition("CgroupsRead") == "True/Cgroups"
 
 
+def test_a_report_leaves_nothing_of_whoever_reported_before(node: Node) -> None:
+    node.add_node_metric()
+    foreign = {"nodeMetric": {"nodeUsage": {"resources": {"cpu": "9", "example.com/fpga": "1"}}}}
+    node.client.patch(NODEMETRICS, node.name, {"status": foreign}, subresource="status")
+    node.agent()
+    eventually(lambda: node.status.update_time)
+    stored = node.client.get(NODEMETRICS, node.name)["status"]["nodeMetric"]["nodeUsage"]
+    assert stored["resources"].keys() == {"cpu", "memory"}
+
+
 def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_comes_first(
     node: Node, server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:

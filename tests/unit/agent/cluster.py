@@ -13,6 +13,7 @@ from agent.reporter.reporter import Reporter
 from agent.reporter.schedule import Schedule
 from agent.settings import AgentSettings
 from agent.states_informer.informer import StatesInformer
+from agent.states_informer.kubelet import KubeletAccess
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
@@ -58,7 +59,15 @@ class NodeServer(ScriptedServer):
 class Reporting:
     """A reporter with all it looks at, second by second."""
 
-    def __init__(self, directory: Path, server: NodeServer, pods: int = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server: NodeServer,
+        pods: int = 1,
+        *,
+        kubelet: KubeletAccess | None = None,
+        **settings: Any,
+    ) -> None:
         self.clock = ManualClock()
         self.registry = CollectorRegistry()
         self.usage = Usage(0.5, 2**30)  # of each pod
@@ -66,7 +75,14 @@ class Reporting:
         self.cache = MetricCache(clock=self.clock)
         self.predict_server = predict_server(directory, self.cache, self.clock, cold_start_seconds=0)
         client = Client(Connection(server.url), "test", retry=ONCE)
-        self.states = StatesInformer(client, NODE, registry=self.registry, on_spec=lambda _: None)
+        self.states = StatesInformer(
+            client,
+            NODE,
+            registry=self.registry,
+            on_spec=lambda _: None,
+            kubelet=kubelet,
+            monotonic=self.clock.monotonic,
+        )
         self.reporter = Reporter(
             given,
             client,

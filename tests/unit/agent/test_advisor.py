@@ -58,7 +58,7 @@ def test_no_entity_uses_less_than_nothing_and_the_prod_peak_covers_the_system(
     sample = Sample(node, {uid: usage for uid, (usage, _) in pods.items()})
     got = tick(sample, [of(uid, priority_class) for uid, (_, priority_class) in pods.items()])
     assert all(value >= 0 for usage in got.values() for value in usage)
-    assert {series.model_key(*name) for name in got} == series.NODE_ENTITIES | pods.keys()
+    assert {series.model_key(*name) for name in got} == series.NODE_ENTITIES | {series.NON_POD} | pods.keys()
     assert got[Kind.PROD_PEAK, ""].cpu_cores >= got[Kind.SYSTEM, ""].cpu_cores
 
 
@@ -76,6 +76,18 @@ def test_system_follows_koordinators_rule(
     got = tick(Sample(node, pods, host_applications=applications), [of("p")])
     assert got[Kind.SYSTEM, ""] == system
     assert {entity for kind, entity in got if kind is Kind.HOST_APPLICATION} == applications.keys()
+
+
+@given(USAGE, USAGE, st.dictionaries(st.sampled_from("abc"), USAGE))
+def test_to_declare_a_host_application_changes_nothing_of_what_lending_leaves_room_for(
+    node: Usage, used: Usage, applications: dict[str, Usage]
+) -> None:
+    declared, undeclared = (
+        tick(Sample(node, {"p": used}, host_applications=named), [of("p")]) for named in (applications, NONE)
+    )
+    for kind in (Kind.NON_POD, Kind.PROD_PEAK):
+        assert declared[kind, ""] == undeclared[kind, ""]
+    assert undeclared[Kind.NON_POD, ""] == undeclared[Kind.SYSTEM, ""]
 
 
 def test_a_workload_uses_what_one_of_its_pods_does_on_the_average() -> None:

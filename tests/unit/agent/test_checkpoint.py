@@ -1,5 +1,6 @@
 """Checkpoints are whole or not believed, and together they are what was learnt."""
 
+import math
 import os
 import random
 import signal
@@ -47,6 +48,10 @@ class Learner:
     def change_half_lives(self, cpu: float, memory: float, time: float) -> None:
         self.table.change_half_lives(cpu_seconds=cpu, memory_seconds=memory, time=time)
         self.log.changed_half_lives(self.table, time)
+
+    def set_clock(self, seconds: float) -> None:
+        self.table.set_clock(seconds)
+        self.log.set_clock(seconds)
 
     def write(self) -> None:
         content = self.log.next(self.table, trained_until=7, states={"own": b"x"})
@@ -111,6 +116,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("forget"), st.sampled_from("abcdef")),
     st.tuples(st.just("half-lives"), st.sampled_from([60.0, 3600.0, 43200.0])),
     st.tuples(st.just("wait"), st.sampled_from([-100_000.0, -30.0, 30.0, 3600.0, 10_000_000.0])),
+    st.tuples(st.just("clock"), st.sampled_from([-10_000_000.0, -3600.0, 60.0, 10_000_000.0])),
     st.tuples(st.just("write"), st.none()),
     st.tuples(st.just("restart"), st.none()),
 )
@@ -135,6 +141,10 @@ def test_checkpoints_and_what_came_after_them_are_one_uninterrupted_run(
             uninterrupted.change_half_lives(cpu_seconds=what, memory_seconds=what * 2, time=now)
         elif name == "wait" and isinstance(what, float):
             now += what
+        elif name == "clock" and isinstance(what, float):
+            now += what
+            learner.set_clock(what)
+            uninterrupted.set_clock(what)
         elif name == "restart":
             learner.write()
             if files(directory):
@@ -246,6 +256,7 @@ def changed_cpu(**changes: object) -> Change:
         lambda content: msgspec.structs.replace(content, events=[checkpoint.Trained(NOW, ["a", "a"], b"\0" * 32)]),
         lambda content: msgspec.structs.replace(content, events=[checkpoint.Trained(NOW, ["a"], b"")]),
         lambda content: msgspec.structs.replace(content, events=[checkpoint.HalfLives(NOW, 60.0, -1.0)]),
+        lambda content: msgspec.structs.replace(content, events=[checkpoint.ClockSet(math.inf)]),
     ],
 )
 def test_a_file_that_contradicts_itself_changes_nothing(tmp_path: Path, change: Change) -> None:

@@ -109,5 +109,65 @@ def test_a_pod_nobody_watched_for_a_week_lends_nothing_on_one_new_sample(tmp_pat
     assert after.confidence_percent < 10
 
 
+@pytest.mark.parametrize("leap", [3 * 3600.0, 400 * DAY])
+@pytest.mark.parametrize("trained_between", [False, True])
+def test_a_clock_that_leaps_forward_makes_no_history(tmp_path: Path, leap: float, trained_between: bool) -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    server = predict_server(tmp_path, cache, clock, cold_start_seconds=3600)
+    node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
+    web = pod("web", age_seconds=30 * DAY)
+
+    def live(seconds: int) -> None:
+        for _ in range(seconds // 30):
+            clock.advance(30)
+            cache.append(cache.second(), entities(web=QUIET))
+            server.train([web])
+
+    live(90)
+    clock.jump(leap)
+    if trained_between:
+        live(30)
+    assert server.cold(web)
+    young = server.predict([web], node)
+    assert young.requests.cold == web.request
+    assert young.confidence_percent < 5
+    server.save()
+    restarted = predict_server(tmp_path, MetricCache(clock=clock), clock, cold_start_seconds=3600)
+    assert restarted.history("web") == server.history("web")
+    live(3600)
+    assert not server.cold(web)
+
+
+def test_what_was_learnt_before_a_leap_forward_keeps_its_weight(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    server = predict_server(tmp_path, cache, clock)
+    for usage, leap in ((QUIET, 0.0), (QUIET, 60 * DAY), (BUSY, 0.0), (BUSY, 0.0)):
+        clock.jump(leap)
+        clock.advance(30)
+        cache.append(cache.second(), entities(web=usage))
+        server.train([])
+    found = server.history("web")
+    assert found is not None
+    assert found.mean.cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
+
+
+def test_without_a_cold_start_a_clock_set_back_leaves_an_answer(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    server = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
+    for _ in range(3):
+        clock.advance(30)
+        cache.append(cache.second(), entities(web=QUIET))
+        server.train([])
+    server.save()
+    clock.jump(-3600)
+    restarted = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
+    node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
+    for one in (server, restarted):
+        assert one.predict([], node).confidence_percent == 100
+
+
 def _p95() -> Floats:
     return np.array([0.95])

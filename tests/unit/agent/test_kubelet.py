@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from agent.settings import AgentSettings
 from agent.states_informer import kubelet
 from agent.states_informer.informer import StatesInformer
-from agent.states_informer.kubelet import EMPTY_ANSWERS, KubeletAccess, KubeletPods
+from agent.states_informer.kubelet import EMPTY_ANSWERS, LOST_SECONDS, KubeletAccess, KubeletPods
 from agent.states_informer.refusals import Refusals
+from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
@@ -58,7 +59,14 @@ class Asking:
 
     def __init__(self, connection: Connection) -> None:
         self.registry = CollectorRegistry()
-        self.pods = KubeletPods(KubeletAccess(connection), "n", Refusals(self.registry), registry=self.registry)
+        self.clock = ManualClock()
+        self.pods = KubeletPods(
+            KubeletAccess(connection),
+            "n",
+            Refusals(self.registry),
+            registry=self.registry,
+            monotonic=self.clock.monotonic,
+        )
 
     def ask(self, times: int = 1) -> list[tuple[str, int]]:
         for _ in range(times):
@@ -116,6 +124,20 @@ def test_while_no_good_list_comes_the_last_good_one_stands(
     assert len(said) == 2  # once for each time it began
     server.says = listed(pod("web", version=2), pod("late"))
     assert len(asking.ask()) == 2
+
+
+def test_without_a_good_list_for_minutes_the_last_one_is_believed_no_more(server: Kubelet, asking: Asking) -> None:
+    server.says = listed(pod("web"))
+    asking.ask()
+    server.says = status(500, "InternalError")
+    asking.clock.advance(LOST_SECONDS)
+    asking.ask()
+    assert asking.pods.synced
+    asking.clock.advance(1)
+    assert not asking.pods.synced
+    server.says = listed(pod("web"))
+    asking.ask()
+    assert asking.pods.synced
 
 
 def test_a_pod_that_means_nothing_is_left_out_alone_and_the_version_before_stays(

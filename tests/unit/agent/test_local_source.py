@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS
 from agent.metrics_advisor.local import DETECT_SECONDS, LocalSource
 from agent.metrics_advisor.pace import Pace, Turns
-from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups
+from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
 from agent.metrics_advisor.source import Sample
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
@@ -46,6 +47,13 @@ def pod(
         ),
         status=PodStatus(phase="Running", qos_class=qos, container_statuses=statuses),
     )
+
+
+def test_a_container_that_came_later_is_one_of_the_pod_too() -> None:
+    fields = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    status = {field: [{"name": field, "containerID": f"containerd://{field}"}] for field in fields}
+    found = containers_of(msgspec.convert({"status": status}, Pod))
+    assert [one.name for one in found] == list(fields)
 
 
 class Machine:

@@ -109,12 +109,12 @@ def test_memory_is_counted_as_the_policy_says_but_never_the_systems(past: Past) 
 
 
 def test_a_node_without_samples_is_not_readable_and_says_nothing(past: Past) -> None:
-    assert not measurements.is_node_readable(past.cache, BASE, past.cache.second())
+    assert not measurements.is_node_readable(past.cache, past.cache.second())
     assert past.measured().averages == {}
     past.live(1, Usage(1.0, GIB))
-    assert measurements.is_node_readable(past.cache, BASE, past.cache.second())
-    past.clock.advance(300)
-    assert not measurements.is_node_readable(past.cache, BASE, past.cache.second())
+    assert measurements.is_node_readable(past.cache, past.cache.second())
+    past.clock.advance(measurements.READABLE_SECONDS)
+    assert not measurements.is_node_readable(past.cache, past.cache.second())
 
 
 def readings(*nodes: tuple[int, float | None, float | None, float | None]) -> dict[SeriesKey, float]:

@@ -4,10 +4,12 @@ import importlib
 import logging
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +17,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
+from agent.predict_server.models import Candidates, Parameters, Situation
 from agent.predict_server.server import Prediction, PredictServer
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
@@ -62,7 +65,7 @@ EXAMPLE = """
             pass
 
         def peak(self, situation):
-            if isinstance(self.answer, Exception):
+            if isinstance(self.answer, BaseException):
                 raise self.answer
             return self.answer
 
@@ -166,6 +169,7 @@ def test_a_built_in_name_cannot_be_taken(tmp_path: Path, clock: ManualClock) -> 
 NONSENSE = [
     RuntimeError("broken"),
     RecursionError(),
+    SystemExit(3),
     None,
     {},
     [0.1, 1.0],
@@ -243,6 +247,57 @@ def test_a_plug_in_cannot_change_what_others_learn(
     life = Life(tmp_path, clock, "max(answers,all-time-maximum)")
     life.step(1.5)
     assert reclaimable_milli(life.step(1.5)) == 500
+
+
+def test_a_plug_in_cannot_change_what_others_answer_from(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meddles(_: object, situation: Situation) -> Candidates:
+        situation.requests[:] = 0.0
+        return {"x": np.zeros(2)}
+
+    monkeypatch.setattr(third_party, "peak", meddles)
+    life = Life(tmp_path, clock, "max(answers,borg-default)")
+    for _ in range(3):
+        prediction = life.step()
+    assert reclaimable_milli(prediction) == 0
+    assert "read-only" in prediction.predictor_problem
+
+
+def test_only_a_person_at_the_keyboard_can_interrupt(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, clock, "answers")
+    life.step()
+    life.step()
+    monkeypatch.setattr(third_party, "answer", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):  # as ours is the main thread
+        life.predict()
+    with ThreadPoolExecutor() as loop:
+        assert "KeyboardInterrupt" in loop.submit(life.predict).result().predictor_problem
+
+
+@pytest.mark.parametrize("name", ["sigma", "percentiles"])
+def test_a_plug_in_cannot_change_the_policy_of_others(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def meddles(_: object, parameters: Parameters) -> None:
+        getattr(parameters, name)[:] = 0.0
+
+    monkeypatch.setattr(third_party, "__init__", meddles)
+    with pytest.raises(InvalidInput, match="read-only"):
+        Life(tmp_path, clock, "max(answers,n-sigma-v2)")
+
+
+def test_a_plug_in_that_wants_to_exit_when_made_is_refused(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exits(*_: object) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(third_party, "__init__", exits)
+    with pytest.raises(InvalidInput, match="SystemExit"):
+        Life(tmp_path, clock, "answers")
 
 
 @pytest.mark.parametrize("name", ["unmakable", "missing", "nobody", "", "max()", "max(nobody)", "max(n-sigma-v1"])

@@ -14,6 +14,7 @@ from agent.reporter import policy as report_policy
 from agent.settings import AgentSettings
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.settings import load
 
 BASE = policy.from_settings(AgentSettings())
 
@@ -131,11 +132,37 @@ def test_after_a_bad_policy_the_last_good_one_stays_and_the_problem_shows_until_
 
 def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
     base = report_policy.from_settings(AgentSettings())
-    changed = report_policy.overridden(base, {"reportIntervalSeconds": 1, "aggregateDurationSeconds": 2})
-    assert (changed.intervals.report, changed.aggregate_seconds) == (1, 2)
+    changed = report_policy.overridden(base, {"reportIntervalSeconds": 1, "aggregateDurationSeconds": 61})
+    assert (changed.intervals.report, changed.aggregate_seconds) == (1, 61)
+    assert report_policy.overridden(base, {"aggregateDurationSeconds": 1}).aggregate_seconds == 60
     assert report_policy.overridden(base, None) == base
     patient = report_policy.from_settings(AgentSettings(shortest_reporting_interval_seconds=30))
     assert report_policy.overridden(patient, {"reportIntervalSeconds": 1}).intervals.report == 30
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--collect-interval", "6s"),  # an older sample is not what is used now
+        ("--histogram-update-interval", "inf"),
+        ("--histogram-update-interval", "301"),
+        ("--kubelet-poll-interval", "61"),
+        ("--reporting-interval", "inf"),
+        ("--shortest-reporting-interval", "nan"),
+        ("--check-prediction-interval", "1e12"),
+        ("--force-update-interval", "inf"),
+        ("--checkpoint-interval", "1e12"),
+        ("--model-expiration", "inf"),
+        ("--workload-expiration", "inf"),
+        ("--resource-diff-threshold-percent", "inf"),
+        ("--cpu-percentile", "0.95"),  # a ratio where a percentage is meant
+        ("--memory-percentile", "0.98"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_their_flag(flag: str, value: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load(AgentSettings, program="agent", description="", argv=[flag, value], environment={})
+    assert refused.value.source == flag
 
 
 def test_windows_and_memory_follow_the_spec() -> None:
@@ -158,7 +185,7 @@ def test_windows_and_memory_follow_the_spec() -> None:
     "raw",
     [
         {"reportIntervalSeconds": 10**400},
-        {"aggregateDurationSeconds": 2**31},
+        {"aggregateDurationSeconds": 604801},
         {"reportIntervalSeconds": 0},
         {"aggregateDurationSeconds": -5},
         {"reportIntervalSeconds": "1m"},

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
+from agent.metrics_advisor.advisor import Roster
+from agent.metrics_advisor.source import Sample
 from agent.predict_server import lenders, reclaimable
 from agent.predict_server.lenders import Requests
 from agent.predict_server.models import History
 from agent.predict_server.percentile import Lender, class_level, pod_level
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.server import Prediction, PredictServer
+from agent.predict_server.server import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, PredictServer
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
@@ -62,6 +64,46 @@ def test_the_formula_and_its_bound(case: Inputs, expected_cpu: int, bound: str) 
     answer = reclaimable.compute(case)
     assert (answer.result.cpu_milli, answer.explanation.cpu.bound) == (expected_cpu, bound)
     assert answer.explanation.cpu.result == expected_cpu
+
+
+def test_no_claim_says_what_is_missing(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    server = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
+    node, pods = NodeState(NODE, False), [pod("web")]
+    assert server.predict(pods, node).unclaimed is UNTRAINED
+    for _ in range(2):
+        clock.advance(30)
+        cache.append(cache.second(), entities(web=Usage(0.5, GIB)))
+        server.train(pods)
+    assert server.predict(pods, node).reclaimable is not None
+    for known_pods, known_node, missing in ((pods, None, NODE_UNKNOWN), (None, node, PODS_UNKNOWN)):
+        prediction = server.predict(known_pods, known_node)
+        assert prediction.reclaimable is None
+        assert prediction.unclaimed is missing
+
+
+def test_a_host_application_is_not_lent_whether_it_is_declared_or_not(tmp_path: Path) -> None:
+    def peaks(predictor: str, applications: dict[str, Usage]) -> Resources:
+        clock = ManualClock(NOW)
+        cache = MetricCache(clock=clock)
+        directory = tmp_path / f"{predictor}-{len(applications)}"
+        server = predict_server(directory, cache, clock, cold_start_seconds=0, predictor=predictor)
+        pods = [pod("web", cpu="7")]
+        sample = Sample(Usage(5.0, 8 * GIB), {"web": Usage(1.0, GIB)}, host_applications=applications)
+        roster = Roster(pods, sample.pods, (), applications)
+        for _ in range(3):
+            clock.advance(30)
+            cache.append_values(cache.second(), roster.keys, roster.values(sample).reshape(-1))
+            server.train(pods)
+        answer = server.predict(pods, NodeState(NODE, False)).reclaimable
+        assert answer is not None
+        return answer.peak
+
+    for predictor in ("n-sigma-v1", "n-sigma-v2", "percentile", "resource-central"):
+        declared, undeclared = peaks(predictor, {"db": Usage(4.0, 6 * GIB)}), peaks(predictor, {})
+        assert declared == undeclared
+        assert declared.cpu_milli >= 5000
 
 
 AMOUNTS = st.builds(Resources, st.integers(0, 100_000), st.integers(0, 2**40))

@@ -11,9 +11,11 @@ from agent.metric_cache.series import Usage
 from agent.reporter import conditions
 from agent.reporter.reporter import BURST, SECONDS_EACH
 from agent.reporter.schedule import Reason
+from agent.states_informer.kubelet import LOST_SECONDS, KubeletAccess
 from shared import durations
+from shared.kube.config import Connection
 from tests.unit.agent.cluster import NodeServer, Reporting, objects
-from tests.unit.kube.scripted import Request, reset, status
+from tests.unit.kube.scripted import Request, ScriptedServer, answer, reset, status
 
 Start = Callable[..., tuple[NodeServer, Reporting]]
 
@@ -34,7 +36,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def sent(request: Request) -> Any:
-    return request.body["status"]
+    (operation,) = request.body
+    return operation["value"]
 
 
 def reason(request: Request) -> str:
@@ -51,7 +54,7 @@ def test_a_report_is_one_patch_of_the_status_and_its_reason_is_counted(start: St
     (request,) = server.writes
     assert request.method == "PATCH"
     assert request.path.endswith("/nodemetrics/n/status")
-    assert request.headers["Content-Type"] == "application/merge-patch+json"
+    assert request.headers["Content-Type"] == "application/json-patch+json"
     assert sent(request)["updateTime"] == durations.timestamp(reporting.clock.now() - 10)
     assert sent(request)["podsMetric"][0]["podUsage"]["resources"] == {"cpu": "500m", "memory": "1Gi"}
     assert reporting.value("reports_total", reason="Periodic") == 1
@@ -62,7 +65,7 @@ def test_a_report_is_one_patch_of_the_status_and_its_reason_is_counted(start: St
 def test_after_ten_minutes_without_the_api_server_the_newest_state_comes_first(start: Start) -> None:
     server, reporting = start()
     reporting.pass_seconds(60)
-    samples = sent(server.writes[-1])["prediction"]["samples"]
+    samples = sent(server.writes[-1])["prediction"].get("samples", 0)
     arrived = len(server.writes)
     server.refusal = reset()
     reporting.usage = Usage(1.5, 3 * 2**30)
@@ -154,10 +157,53 @@ def test_a_report_that_would_be_too_large_goes_out_without_its_pods_and_says_so(
     assert (reporting.value("report_bytes") or 0) < 16 << 10
 
 
-def test_a_node_that_cannot_be_read_goes_stale(start: Start) -> None:
+@pytest.mark.parametrize("aggregate_seconds", [300, 604800])
+def test_a_node_that_cannot_be_read_goes_stale(start: Start, aggregate_seconds: int) -> None:
     server, reporting = start()
     reporting.pass_seconds(30)
+    reporting.reporter.apply({"metricCollectPolicy": {"aggregateDurationSeconds": aggregate_seconds}})
     for _ in range(600):
         reporting.clock.advance(1)
         reporting.reporter.look(reporting.schedule)
-    assert durations.instant(sent(server.writes[-1])["updateTime"]) < reporting.clock.now() - 250
+    assert durations.instant(sent(server.writes[-1])["updateTime"]) < reporting.clock.now() - 550
+
+
+def test_a_condition_keeps_the_time_it_changed_before_a_restart(tmp_path: Path) -> None:
+    accepted = {"type": conditions.POLICY_ACCEPTED, "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    ready = {"type": conditions.MODEL_READY, "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    before = objects()
+    before["nodemetrics"][0]["status"] = {"prediction": {"conditions": [accepted, ready]}}
+    server = NodeServer(before)
+    reporting = Reporting(tmp_path, server)
+    try:
+        reporting.pass_seconds(90)
+        changed = {
+            one["type"]: one["lastTransitionTime"] for one in sent(server.writes[-1])["prediction"]["conditions"]
+        }
+        assert changed[conditions.POLICY_ACCEPTED] == "2020-01-01T00:00:00Z"
+        assert durations.instant(changed[conditions.MODEL_READY]) > reporting.clock.now() - 90
+    finally:
+        reporting.close()
+        server.close()
+
+
+def test_when_the_kubelet_is_gone_for_long_nothing_is_claimed_any_more(tmp_path: Path) -> None:
+    listing = objects()
+    server, kubelet = NodeServer(listing), ScriptedServer()
+    whole = answer({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": listing["pods"]})
+    kubelet.then(whole)  # and no other answer
+    access = KubeletAccess(Connection(kubelet.url), interval_seconds=3600)
+    reporting = Reporting(tmp_path, server, kubelet=access)
+    try:
+        reporting.pass_seconds(int(LOST_SECONDS))
+        status = sent(server.writes[-1])
+        assert status["prodReclaimableMetric"]["resource"]["resources"]["cpu"] != "0"
+        reporting.pass_seconds(30)
+        status = sent(server.writes[-1])
+        assert status["prodReclaimableMetric"]["resource"]["resources"] == {"cpu": "0", "memory": "0"}
+        assert told(server.writes[-1])[conditions.MODEL_READY] == ("False", "PodsUnknown")
+        assert status["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "750m"
+    finally:
+        reporting.close()
+        server.close()
+        kubelet.close()
