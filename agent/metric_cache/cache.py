@@ -13,6 +13,7 @@ week ring has something to say, is widened to whole five minutes and answered fr
 
 import enum
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -26,9 +27,11 @@ from agent.metric_cache.aggregate import Aggregation, Values
 from agent.metric_cache.ring import Columns, Ring
 from agent.metric_cache.ring_file import Geometry, Samples
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
-from agent.metric_cache.storage import DEFAULT_LIMIT_BYTES, Disk, Space, Storage
+from agent.metric_cache.storage import DEFAULT_LIMIT_BYTES, Disk, Storage, shares
 from agent.metric_cache.timeline import Timeline
 from shared.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600
 QUARTER_SECONDS = 900
@@ -42,6 +45,9 @@ _LONG_NAME, _SHORT_NAME = 512, 160  # bytes: a workload's may have 380, a contai
 _CHUNK_SAMPLES = 1 << 18  # read at once: 1 MiB
 _MEAN, _MAX, _COUNT = range(3)
 _HOUR, _QUARTER = range(2)
+
+# What a pod takes of each ring: its CPU and memory with its workload's, and the colder values with two containers' all.
+_POD_COLUMNS = (4, 32, 4)
 
 _NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.NON_POD, Kind.PROD_PEAK, Kind.CLASS})
 _ENTITIES = frozenset({Kind.POD, Kind.WORKLOAD})
@@ -95,7 +101,9 @@ class MetricCache:
         registry: CollectorRegistry | None = None,
     ) -> None:
         set_aside = Counter("headroom_agent_metric_cache_set_aside", "Ring files not believed", registry=registry)
-        self._refused = Counter("headroom_agent_metric_cache_refused_series", "Series without room", registry=registry)
+        self._refused_series = 0
+        refused = Gauge("headroom_agent_metric_cache_refused_series", "Series without room", registry=registry)
+        refused.set_function(lambda: self._refused_series)
         in_memory = Gauge(
             "headroom_agent_metric_cache_rings_in_memory",
             "Rings that ought to be on disk and are not, or not wholly",
@@ -103,13 +111,13 @@ class MetricCache:
         )
         in_memory.set_function(lambda: len(self.problems))
         hour_rows = max(retention_seconds, LEAST_SECONDS)
-        space = Space(limit_bytes)
-        self._space = space
-        self._storages = (
-            Storage(Geometry(1, hour_rows, 1, _LONG_NAME), space, disk, "hour"),
-            Storage(Geometry(1, min(QUARTER_SECONDS, hour_rows), 1, _SHORT_NAME), space, disk, "quarter"),
-            Storage(Geometry(STEP_SECONDS, WEEK_ROWS, 3, _LONG_NAME), space, disk, "week"),
+        geometries = (
+            Geometry(1, hour_rows, 1, _LONG_NAME),
+            Geometry(1, min(QUARTER_SECONDS, hour_rows), 1, _SHORT_NAME),
+            Geometry(STEP_SECONDS, WEEK_ROWS, 3, _LONG_NAME),
         )
+        limits = shares(limit_bytes, geometries, _POD_COLUMNS, retention_seconds)
+        self._storages = tuple(map(Storage, geometries, limits, itertools.repeat(disk), ("hour", "quarter", "week")))
         set_aside.inc(sum(bool(storage.set_aside) for storage in self._storages))
         self._rings = self._hour, self._quarter, self._week = tuple(map(Ring, self._storages))
         self._hot: tuple[SeriesKey, ...] = ()
@@ -151,8 +159,7 @@ class MetricCache:
                 for ring in self._rings:
                     ring.relinquish()
             if second // TIDY_SECONDS > before // TIDY_SECONDS:
-                for ring in self._rings:
-                    ring.expire()
+                self._tidy()
             hot = self._resolve(keys)
             cold = self._resolved(tuple(readings)) if readings else []
             cold_values = np.fromiter(readings.values(), np.float64, len(readings)) if readings else values
@@ -161,6 +168,7 @@ class MetricCache:
                 for source, parts in ((values, hot), (cold_values, cold)):
                     for row, part in zip(rows, parts, strict=False):
                         row[0, part.columns] = source[part.places]
+            self._timeline.align()
             self._hour.append(second, rows[0])
             self._quarter.append(second, rows[1])
 
@@ -254,7 +262,7 @@ class MetricCache:
     @property
     def memory_bytes(self) -> int:
         """What the rings take, on disk and in memory."""
-        return self._space.used_bytes
+        return sum(storage.used_bytes for storage in self._storages)
 
     @property
     def series_count(self) -> int:
@@ -286,15 +294,27 @@ class MetricCache:
             column = self._rings[home].claim(key)
             if column is not None:
                 homes[home].append((place, column))
-        self._refused.inc(len(keys) - sum(map(len, homes)))
         resolved = []
         for ring, pairs in zip((self._hour, self._quarter), homes, strict=True):
             both = np.array(pairs, np.intp).reshape(-1, 2)
             resolved.append(_Resolved(ring, ring.releases, both[:, 0], both[:, 1]))
         return resolved
 
+    def _tidy(self) -> None:
+        for ring in self._rings:
+            ring.expire()
+        refused = sum(len(ring.refused) for ring in self._rings)
+        if refused and not self._refused_series:
+            logger.warning("series without room: give --metric-cache-bytes more, or --metric-retention less")
+        self._refused_series = refused
+        if self._hour.refused or self._quarter.refused:
+            self._hot = ()  # so that whoever had no room asks again
+        self._hour.refused.clear()
+        self._quarter.refused.clear()
+
     def _roll_up(self, before: int) -> None:
         """Writes the rows of the week ring that are complete before row `before`."""
+        self._week.refused.clear()
         first = max(self._week.last + 1, self._hour.first // STEP_SECONDS)
         for row in range(first, min(before, self._hour.last // STEP_SECONDS + 1)):
             slots = self._hour.held(row * STEP_SECONDS, (row + 1) * STEP_SECONDS - 1)

@@ -25,7 +25,7 @@ Slots: TypeAlias = NDArray[np.int64]
 NEVER = -1
 _FREE = np.iinfo(np.int64).max  # when a column without an owner was last written, so that it is never the oldest
 WRITE_BACK_SECONDS = 60  # within which the kernel has written a page back, by its own defaults 35
-SILENT_ROWS = 60  # a series this long without a sample yields its column when there is no other
+SILENT_SECONDS = 60  # a series this long without a sample, or for a whole row, yields its column if there is no other
 
 _RECORD = struct.Struct("<IqH")  # CRC-32 of the rest, first slot, bytes of the name; then the name
 _CHECKED_FROM = 4
@@ -39,6 +39,8 @@ class Ring:
         self.step_seconds = storage.geometry.step_seconds
         self.columns: dict[SeriesKey, int] = {}
         self.releases = 0  # how often a column was given up; what was resolved before the last time may be wrong
+        self.refused: set[SeriesKey] = set()  # who asked for a column in vain since its owner last cleared it
+        self._silent_rows = math.ceil(SILENT_SECONDS / self.step_seconds)
         self._storage = storage
         self._free: list[int] = []
         self._since = np.empty(0, np.int64)
@@ -66,9 +68,10 @@ class Ring:
         if column is not None:
             if self._full:
                 # Whoever asks is about to write, so that the column must not go to the next one who does.
-                self._written[column] = max(self._written[column], self.last + 1 - SILENT_ROWS)
+                self._written[column] = max(self._written[column], self.last + 1 - self._silent_rows)
             return column
         if not self._free and not self._make_room():
+            self.refused.add(key)
             return None
         column = self.columns[key] = self._free.pop()
         self._since[column] = self._written[column] = self.last + 1
@@ -156,11 +159,11 @@ class Ring:
             self._free.extend(range(first + BLOCK_COLUMNS - 1, first - 1, -1))
             return True
         self._full = True
-        silent = min(self.columns, key=lambda key: self._written[self.columns[key]], default=None)
-        if silent is None or self._written[self.columns[silent]] > self.last - SILENT_ROWS:
-            self._retry_at = self.last + SILENT_ROWS
+        silent = int(self._written.argmin()) if self.columns else NEVER
+        if silent == NEVER or self._written[silent] > self.last - self._silent_rows:
+            self._retry_at = self.last + self._silent_rows
             return False
-        self.release([silent])
+        self.release([next(key for key, column in self.columns.items() if column == silent)])
         return True
 
     def _add_columns(self) -> None:

@@ -121,6 +121,16 @@ class RingFile:
         self._counts[(number + 1) % 2] = number + 1, (number + 1) ^ STAMP_KEY
         return block
 
+    def keep(self, count: int) -> None:
+        """Gives back all blocks but the first `count`. None of the others may have been looked into yet."""
+        if count >= len(self.blocks):
+            return
+        del self.blocks[count:], self._maps[1 + count :]
+        for slot in self._counts:
+            slot[:] = count, count ^ STAMP_KEY
+        self._maps[0].flush()  # or a machine that goes down now might find more blocks counted than there are
+        os.ftruncate(self._descriptor, self._geometry.base_bytes + count * self._geometry.block_bytes)
+
     @property
     def rebooted(self) -> bool:
         """Whether the machine has been down since the file was last opened."""

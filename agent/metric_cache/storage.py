@@ -1,13 +1,16 @@
-"""Room for a ring: on disk as long as the disk gives some, in memory from then on, and never more than agreed."""
+"""Room for a ring: on disk as long as the disk gives some, in memory from then on, and never more than its share."""
 
 import logging
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from agent.metric_cache.ring_file import BLOCK_COLUMNS, Block, Geometry, RingFile, open_ring
+from shared import durations
+from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
@@ -23,43 +26,58 @@ class Disk(NamedTuple):
     reserve_percent: float = DEFAULT_RESERVE_PERCENT
 
 
-class Space:
-    """What all rings of a cache may take together, on disk and in memory."""
+def shares(
+    limit_bytes: int, geometries: Sequence[Geometry], pod_columns: Sequence[int], retention_seconds: int
+) -> list[int]:
+    """What each ring may take of `limit_bytes`, given how many of its columns a pod takes: all have room for as many
+    pods, and none takes that of another. Raises InvalidInput where one would have none.
+    """
+    weights = [geometry.block_bytes * columns for geometry, columns in zip(geometries, pod_columns, strict=True)]
+    limits = [limit_bytes * weight // sum(weights) for weight in weights]
+    if not all(map(_most_blocks, geometries, limits)):
+        raise InvalidInput(
+            source="settings",
+            field="--metric-retention",
+            value=durations.render(retention_seconds),
+            problem=f"needs more room than --metric-cache-bytes {limit_bytes}",
+        )
+    return limits
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
 
-    def take(self, size: int) -> bool:
-        if self.used_bytes + size > self.limit_bytes:
-            return False
-        self.used_bytes += size
-        return True
+def _most_blocks(geometry: Geometry, limit_bytes: int) -> int:
+    return max(0, limit_bytes - geometry.base_bytes) // geometry.block_bytes
 
 
 class Storage:
-    """A ring's stamps and blocks. `problem` says why it is not, or not all, on disk; empty when it is as it should."""
+    """A ring's stamps and blocks. `problem` says why it is not, or not all, on disk; empty when it is as it should.
 
-    def __init__(self, geometry: Geometry, space: Space, disk: Disk | None = None, name: str = "") -> None:
+    A ring written under a larger limit loses the blocks beyond this one.
+    """
+
+    def __init__(self, geometry: Geometry, limit_bytes: int, disk: Disk | None = None, name: str = "") -> None:
         self.geometry = geometry
         self.problem = ""
         self.set_aside = ""  # why a file was, empty when none was
-        self._space = space
+        self._most_blocks = _most_blocks(geometry, limit_bytes)
         self._file: RingFile | None = None
         self._path = None if disk is None else disk.directory / f"{name}.ring"
         if disk is not None and self._path is not None:
             try:
                 self._file, self.set_aside = open_ring(self._path, geometry, disk.owner, disk.reserve_percent)
+                self._file.keep(self._most_blocks)
             except OSError as error:
                 self._degrade(error)
         self.stamps = np.full((geometry.rows, 2), -1, np.int64) if self._file is None else self._file.stamps
         self.blocks: list[Block] = [] if self._file is None else list(self._file.blocks)
-        # What is there already is kept, even if the limit was larger when it was written.
-        space.used_bytes += geometry.base_bytes + len(self.blocks) * geometry.block_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """On disk and in memory."""
+        return self.geometry.base_bytes + len(self.blocks) * self.geometry.block_bytes
 
     def extend(self) -> bool:
         """Adds a block; False when the limit is reached."""
-        if not self._space.take(self.geometry.block_bytes):
+        if len(self.blocks) >= self._most_blocks:
             return False
         self.blocks.append(self._grown())
         return True

@@ -12,15 +12,8 @@ from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.sweep import Sweep
 from agent.metrics_advisor.usages import Names
 from shared.api.nodeslo import CgroupBase, HostApplication
-from shared.names import KubeQoS, QoS
+from shared.names import KubeQoS
 
-# Where Koordinator looks for an application that names no path, by quality of service.
-_DEFAULT_DIRECTORIES = {
-    QoS.LSE: "host-latency-sensitive",
-    QoS.LSR: "host-latency-sensitive",
-    QoS.LS: "host-latency-sensitive",
-    QoS.BE: "host-best-effort",
-}
 _CLASSES = {
     CgroupBase.KUBEPODS: KubeQoS.GUARANTEED,
     CgroupBase.BURSTABLE: KubeQoS.BURSTABLE,
@@ -29,12 +22,16 @@ _CLASSES = {
 
 
 def relative_path(application: HostApplication, layout: Layout | None) -> str | None:
-    """The application's cgroup below the roots; None while the tree of pods it stands in is not known."""
-    path = application.cgroup_path
-    if path is None:
-        return str(PurePosixPath(_DEFAULT_DIRECTORIES.get(QoS(application.qos), ""), application.name))
+    """The application's cgroup below the roots; None while the tree of pods it stands in is not known.
+
+    None also where that tree stands in it, as pods would be counted twice.
+    """
+    path = application.path
     if path.base is CgroupBase.ROOT:
-        return str(path.below_base)
+        holds_pods = layout is not None and PurePosixPath(layout.class_path(KubeQoS.GUARANTEED)).is_relative_to(
+            path.below_base
+        )
+        return None if holds_pods else str(path.below_base)
     if layout is None:
         return None
     return str(PurePosixPath(layout.class_path(_CLASSES[path.base]), path.below_base))

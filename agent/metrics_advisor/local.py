@@ -20,6 +20,7 @@ from agent.metrics_advisor.pod_cgroups import PodCgroups, name_of
 from agent.metrics_advisor.processes import PodProcesses
 from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.source import Sample
+from shared.api import nodeslo
 from shared.api.core import Pod
 from shared.api.nodeslo import HostApplication
 
@@ -32,8 +33,9 @@ PROCESS_TREES = "process trees"
 class LocalSource:
     """A kubelet may make its first cgroup after us, or change how it names them, so the search is repeated.
 
-    It is, every `DETECT_SECONDS`, as long as no pod has been found in a cgroup. Host applications are those `fixed`
-    here together with those set later; a fixed one wins over a later one of its name.
+    It is, every `DETECT_SECONDS`, as long as no pod is found in a cgroup that can be read; meanwhile pods are measured
+    by their processes. Host applications are those `fixed` here together with those set later; a fixed one wins over a
+    later one of its name or cgroup.
     """
 
     def __init__(
@@ -93,9 +95,13 @@ class LocalSource:
 
     def set_host_applications(self, applications: Iterable[HostApplication]) -> None:
         """Takes the place of all that were set before; from any thread. The caller has checked them."""
-        fixed = {one.name for one in self._fixed}
+        others = [
+            one
+            for one in applications
+            if not any(one.name == fixed.name or nodeslo.overlap(one, fixed) for fixed in self._fixed)
+        ]
         with self._lock:
-            self._wanted_applications = (*self._fixed, *(one for one in applications if one.name not in fixed))
+            self._wanted_applications = (*self._fixed, *others)
 
     def close(self) -> None:
         self._host.close()
@@ -117,19 +123,33 @@ class LocalSource:
         return self._applications.sample(wanted, now, cpu_count, readings)
 
     def _reader(self, pods: Sequence[Pod], now: float) -> PodCgroups | PodProcesses:
-        settled = isinstance(self._pods, PodCgroups) and (self._pods.found or not pods)
-        if self._pods is not None and (settled or now < self._detect_at):
+        if isinstance(self._pods, PodCgroups) and (self._pods.found or not pods):
+            self._detect_at = now + DETECT_SECONDS
+            return self._pods
+        if self._pods is not None and now < self._detect_at:
             return self._pods
         self._detect_at = now + DETECT_SECONDS
         layout = cgroups.detect(self._cgroup_root, self._cgroup_parent, map(name_of, pods))
-        if self._pods is not None and (layout is None or layout == self._layout):
+        # A layout is believed until it has failed this long.
+        good = layout is not None and (layout != self._layout or (bool(pods) and self._reads(layout, pods, now)))
+        if self._pods is not None and layout == self._layout and good == isinstance(self._pods, PodCgroups):
             return self._pods
         self._close_cgroups()
         self._layout, self._applications = layout, None
-        if layout is None:
-            self._pods = PodProcesses(self._proc_root)
+        if layout is not None and good:
+            self._pods, self.description = self._cgroups(layout), layout.description
         else:
-            self._pods = PodCgroups(layout, self._descriptors, self._monotonic, only_numa_node=self._numa.only)
-            self.description = layout.description
+            self._pods, self.description = PodProcesses(self._proc_root), PROCESS_TREES
         logger.info("pods are measured through %s", self.description)
         return self._pods
+
+    def _cgroups(self, layout: Layout) -> PodCgroups:
+        return PodCgroups(layout, self._descriptors, self._monotonic, only_numa_node=self._numa.only)
+
+    def _reads(self, layout: Layout, pods: Sequence[Pod], now: float) -> bool:
+        """Whether the cgroup of any pod is there and tells what it should."""
+        trial = self._cgroups(layout)
+        trial.sample(pods, now, self._host.cpu_count, {})
+        found = trial.found
+        trial.close()
+        return found

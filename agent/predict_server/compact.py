@@ -4,6 +4,8 @@ It is made for reading by people and other programs. It drops what weighs less t
 our own checkpoints hold the exact arrays instead.
 """
 
+import math
+
 import msgspec
 import numpy as np
 
@@ -22,8 +24,9 @@ class CompactHistogram(msgspec.Struct, frozen=True, rename="camel", omit_default
 
 def save(bank: Bank, row: int) -> CompactHistogram:
     weights = bank.histograms.weights[row]
-    heaviest = float(weights.max())
-    scaled = np.floor(weights * (MAX_WEIGHT / heaviest) + 0.5) if heaviest > 0 else weights
+    # By a power of two, which changes no digit, as the reciprocal of a very small weight is infinite.
+    heaviest, exponent = math.frexp(weights.max())
+    scaled = np.floor(np.ldexp(weights, -exponent) * (MAX_WEIGHT / heaviest) + 0.5) if heaviest > 0 else weights
     return CompactHistogram(
         reference_timestamp=float(bank.references[row]),
         bucket_weights={int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)},

@@ -1,12 +1,26 @@
 """NodeSLO, of which only the host applications are read: programs of the node that run in cgroups of their own."""
 
 import enum
+import itertools
+import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.errors import InvalidInput
 from shared.names import PriorityClass, QoS
+
+# Where Koordinator looks for an application that names no path, by quality of service.
+_DEFAULT_DIRECTORIES = {
+    QoS.LSE: "host-latency-sensitive",
+    QoS.LSR: "host-latency-sensitive",
+    QoS.LS: "host-latency-sensitive",
+    QoS.BE: "host-best-effort",
+}
+
+_KUBEPODS = "kubepods"
+_SLICE = re.compile(rf"(?:[\w.]+-)*{_KUBEPODS}(?:-(burstable|besteffort))?\.slice")
+_POD = re.compile(r"(?:[\w.]+-)*pod[0-9a-f]{8}[-_]?[0-9a-f]{4}[-_0-9a-f]*(?:\.slice)?")
 
 
 class CgroupBase(enum.StrEnum):
@@ -16,6 +30,14 @@ class CgroupBase(enum.StrEnum):
     KUBEPODS = "Kubepods"
     BURSTABLE = "KubepodsBurstable"
     BEST_EFFORT = "KubepodsBesteffort"
+
+
+_BASES = {
+    CgroupBase.ROOT: (),
+    CgroupBase.KUBEPODS: (_KUBEPODS,),
+    CgroupBase.BURSTABLE: (_KUBEPODS, "burstable"),
+    CgroupBase.BEST_EFFORT: (_KUBEPODS, "besteffort"),
+}
 
 
 class CgroupPath(Wire, frozen=True):
@@ -37,6 +59,12 @@ class HostApplication(Wire, frozen=True):
     qos: str = ""
     cgroup_path: CgroupPath | None = None
 
+    @property
+    def path(self) -> CgroupPath:
+        """Where its cgroup is, said or not."""
+        directory = _DEFAULT_DIRECTORIES.get(QoS(self.qos), "")
+        return self.cgroup_path or CgroupPath(parent_dir=directory, relative_path=self.name)
+
 
 class NodeSLOSpec(Wire, frozen=True):
     host_applications: tuple[HostApplication, ...] | None = None
@@ -49,7 +77,9 @@ class NodeSLO(Wire, frozen=True):
 
 
 def check(applications: Sequence[HostApplication], *, source: str, field: str) -> None:
-    """Raises InvalidInput for one that names nothing, leads out of the cgroup tree, or has another one's name."""
+    """Raises InvalidInput for one that names nothing, leads out of the cgroup tree, has another one's name, or would
+    be counted twice: with the pods, or with another one.
+    """
     names: set[str] = set()
     for place, application in enumerate(applications):
         _check(application, source, f"{field}[{place}]")
@@ -58,6 +88,31 @@ def check(applications: Sequence[HostApplication], *, source: str, field: str) -
                 source=source, field=f"{field}[{place}].name", value=application.name, problem="is there twice"
             )
         names.add(application.name)
+        for other in applications[:place]:
+            if overlap(application, other):
+                raise InvalidInput(
+                    source=source,
+                    field=f"{field}[{place}].cgroupPath",
+                    value=str(application.path.below_base),
+                    problem=f"is, holds or is in the cgroup of {other.name}",
+                )
+
+
+def overlap(one: HostApplication, other: HostApplication) -> bool:
+    """Whether the cgroup of one is that of the other, or in it, so that its usage would count twice."""
+    return all(first == second for first, second in zip(_parts(one.path), _parts(other.path), strict=False))
+
+
+def _parts(path: CgroupPath) -> tuple[str, ...]:
+    """From the root on, in the words of the cgroupfs driver."""
+    words = ((found[1] or _KUBEPODS) if (found := _SLICE.fullmatch(part)) else part for part in path.below_base.parts)
+    return (*_BASES[path.base], *words)
+
+
+def _holds_pods(path: CgroupPath) -> bool:
+    """Whether it is a cgroup that the kubelet puts pods in, a pod's, or in a pod's."""
+    inside = tuple(itertools.dropwhile(lambda part: part != _KUBEPODS, _parts(path)))
+    return (inside != () and inside in _BASES.values()) or any(map(_POD.fullmatch, inside))
 
 
 def _check(application: HostApplication, source: str, field: str) -> None:
@@ -76,6 +131,9 @@ def _check(application: HostApplication, source: str, field: str) -> None:
         raise InvalidInput(
             source=source, field=f"{field}.cgroupPath", value="", problem="would be the whole of its base"
         )
+    if _holds_pods(application.path):
+        value = str(application.path.below_base)
+        raise InvalidInput(source=source, field=f"{field}.cgroupPath", value=value, problem="is where pods are")
 
 
 def _is_name(text: str) -> bool:

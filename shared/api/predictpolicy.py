@@ -15,8 +15,8 @@ from shared.api.nodemetric import PredictPolicy
 LARGEST: Final = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
 
 _BOUNDS: dict[str, tuple[int, int]] = {
-    "cpu_percentile": (0, 100),
-    "memory_percentile": (0, 100),
+    "cpu_percentile": (1, 100),  # who writes 0.95 means 95, which is the safe side of it
+    "memory_percentile": (1, 100),
     "borg_ratio": (1, LARGEST),
     "reclaim_ratio_percent": (0, 100),  # more than was requested cannot be reclaimed
 }

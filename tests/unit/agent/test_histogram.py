@@ -55,6 +55,14 @@ def test_golden_scenarios_hold(scenario: dict[str, Any]) -> None:
         assert got == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.parametrize("heaviest", [5e-324, 2.0**-1060, 1.0, 2.0**1000])
+def test_weights_are_saved_relative_to_the_heaviest_however_small_or_large_it_is(heaviest: float) -> None:
+    bank = Bank(histogram.CPU, 43200.0, rows=1)
+    bank.histograms.weights[0, 3], bank.histograms.weights[0, 5] = heaviest, heaviest / 2
+    expected = {3: 10000} | ({5: 5000} if heaviest / 2 else {})
+    assert compact.save(bank, 0).bucket_weights == expected
+
+
 @pytest.mark.parametrize("name", ["cpu", "mem"])
 def test_golden_layouts_hold(name: str) -> None:
     options = GOLDEN[f"{name}_options"]

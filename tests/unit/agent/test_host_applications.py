@@ -10,6 +10,7 @@ from agent.states_informer import host_applications
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
 from shared.errors import InvalidInput
 
+UID = "1a2b3c4d-0000-1111-2222-333344445555"
 GOOD = """
 hostApplications:
 - name: nginx
@@ -62,6 +63,31 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             "hostApplications[0].cgroupPath.relativePath",
             "'x/../..'",
         ),
+        *(
+            (f"hostApplications: [{{name: a, cgroupPath: {{{path}}}}}]", "hostApplications[0].cgroupPath", value)
+            for path, value in {
+                "relativePath: kubepods": "'kubepods'",
+                "relativePath: /kubepods.slice/": "'kubepods.slice'",
+                "parentDir: x, relativePath: x-kubepods.slice": "'x/x-kubepods.slice'",
+                "parentDir: kubepods, relativePath: burstable": "'kubepods/burstable'",
+                "base: Kubepods, relativePath: kubepods-besteffort.slice": "'kubepods-besteffort.slice'",
+                f"base: Kubepods, relativePath: pod{UID}": UID,
+                f"base: KubepodsBurstable, relativePath: kubepods-burstable-pod{UID.replace('-', '_')}.slice/x": "pod",
+            }.items()
+        ),
+        *(
+            (f"hostApplications: [{{name: a{first}}}, {{name: b{second}}}]", "hostApplications[1].cgroupPath", "of a")
+            for first, second in [
+                (", cgroupPath: {relativePath: x}", ", cgroupPath: {parentDir: /x/}"),
+                (", cgroupPath: {relativePath: x}", ", cgroupPath: {relativePath: x/y}"),
+                (", cgroupPath: {relativePath: x/y}", ", cgroupPath: {relativePath: x}"),
+                (", qos: BE", ", cgroupPath: {relativePath: host-best-effort}"),
+                (
+                    ", cgroupPath: {base: KubepodsBesteffort, relativePath: x}",
+                    ", cgroupPath: {relativePath: kubepods.slice/kubepods-besteffort.slice/x}",
+                ),
+            ]
+        ),
     ],
 )
 def test_what_means_nothing_is_refused_by_field_and_value(tmp_path: Path, text: str, field: str, value: str) -> None:
@@ -72,11 +98,19 @@ def test_what_means_nothing_is_refused_by_field_and_value(tmp_path: Path, text: 
     assert "\n" not in str(refused.value)
 
 
+def test_neighbours_are_no_overlap(tmp_path: Path) -> None:
+    paths = ["{relativePath: x/y}", "{relativePath: x/yz}", "{relativePath: a-burstable.slice}"]
+    paths += ["{relativePath: b-burstable.slice}", "{base: Kubepods, relativePath: x/y}", "{relativePath: kubepods/z}"]
+    listed = [f"{{name: a{number}, cgroupPath: {path}}}" for number, path in enumerate(paths)]
+    assert len(load(tmp_path, f"hostApplications: [{', '.join(listed)}]")) == len(paths)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
         host_applications.load(tmp_path / "missing.yaml")
 
 
+NESTED = Layout(Hierarchy(Version.V2, {"cpu": Path("/c"), "memory": Path("/c")}), Driver.SYSTEMD, parent="b/c")
 LAYOUT = Layout(Hierarchy(Version.V2, {"cpu": Path("/c"), "memory": Path("/c")}), Driver.SYSTEMD)
 
 
@@ -94,6 +128,8 @@ LAYOUT = Layout(Hierarchy(Version.V2, {"cpu": Path("/c"), "memory": Path("/c")})
             "kubepods.slice/kubepods-burstable.slice/b/c",
         ),
         (HostApplication("a", cgroup_path=CgroupPath(CgroupBase.BURSTABLE, "b", "c")), None, None),
+        (HostApplication("a", cgroup_path=CgroupPath(relative_path="b")), LAYOUT, "b"),
+        (HostApplication("a", cgroup_path=CgroupPath(relative_path="b")), NESTED, None),
     ],
 )
 def test_paths_follow_koordinators_rules(application: HostApplication, layout: Layout | None, path: str | None) -> None:

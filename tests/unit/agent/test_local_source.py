@@ -15,7 +15,7 @@ from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, MEMOR
 from agent.metrics_advisor.cgroups import Driver, Version
 from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS
-from agent.metrics_advisor.local import DETECT_SECONDS, LocalSource
+from agent.metrics_advisor.local import DETECT_SECONDS, PROCESS_TREES, LocalSource
 from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
 from agent.metrics_advisor.source import Sample
@@ -231,6 +231,38 @@ def test_a_container_that_starts_again_is_followed_and_its_counter_begins_anew(v
     assert sample is not None
     assert entity not in sample.containers
     assert v2.ticks(again, 1)[-1].containers == {entity: Usage(0.0, MIB)}
+
+
+@pytest.mark.parametrize("unread", ["memory.stat", "everything"])
+def test_pods_are_measured_by_their_processes_where_no_cgroup_can_be_read_and_as_long_as_none_can(
+    v2: Machine, unread: str
+) -> None:
+    if unread == "memory.stat":
+        v2.tree.write(v2.tree.pod_path(), Counters())
+        (v2.tree.root / v2.tree.pod_path() / "memory.stat").unlink()
+    ticks = int(DETECT_SECONDS) + 1
+    v2.ticks([], ticks)
+    assert v2.source.description == "cgroup v2 cgroupfs", "nothing says that it cannot be read"
+    v2.ticks([pod()], ticks)
+    assert v2.source.description == PROCESS_TREES
+    v2.ticks([], ticks)
+    v2.ticks([pod()], ticks)
+    assert v2.source.description == PROCESS_TREES
+    v2.tree.write(v2.tree.pod_path(), Counters(anon_bytes=MIB))
+    samples = v2.ticks([pod()], ticks + 1)
+    assert v2.source.description == "cgroup v2 cgroupfs"
+    assert samples[-1].pods[UID].memory_bytes == MIB
+
+
+def test_a_host_application_set_later_that_overlaps_a_fixed_one_is_left_out(tmp_path: Path) -> None:
+    fixed, inside, beside = (
+        HostApplication(name, cgroup_path=CgroupPath(relative_path=path))
+        for name, path in (("fixed", "x"), ("inside", "x/y"), ("beside", "y"))
+    )
+    source = LocalSource(cgroup_root=tmp_path, host_applications=[fixed])
+    source.set_host_applications([inside, beside])
+    assert source.host_applications == (fixed, beside)
+    source.close()
 
 
 def test_a_pod_replaced_under_the_same_name_is_another_pod(v2: Machine) -> None:

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from prometheus_client import CollectorRegistry
 
 from agent.metric_cache import aggregate, series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import STEP_SECONDS, MetricCache, Tier
-from agent.metric_cache.ring import SILENT_ROWS, Ring
+from agent.metric_cache.ring import SILENT_SECONDS, Ring
 from agent.metric_cache.ring_file import BLOCK_COLUMNS, Geometry
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
-from agent.metric_cache.storage import Disk, Space, Storage
+from agent.metric_cache.storage import Disk, Storage
 from shared.clock import ManualClock
+from shared.errors import InvalidInput
 
 NAN = float("nan")
 NOW = 1_700_000_000
@@ -36,7 +38,7 @@ def pod_key(uid: str, metric: Metric = Metric.CPU) -> SeriesKey:
 
 def ring(directory: Path | None = None, geometry: Geometry = SMALL, limit_bytes: int = PLENTY) -> Ring:
     disk = None if directory is None else Disk(directory, "node", 0.0)
-    return Ring(Storage(geometry, Space(limit_bytes), disk, "small"))
+    return Ring(Storage(geometry, limit_bytes, disk, "small"))
 
 
 def put(into: Ring, slot: int, values: dict[SeriesKey, float]) -> None:
@@ -118,7 +120,7 @@ def test_a_full_ring_takes_the_column_of_a_series_long_silent_and_refuses_while_
     put(one, 1, {PSI: 1.0})
     assert PSI not in one.columns
     some = dict(list(busy.items())[1:])
-    for slot in range(2, 3 * SILENT_ROWS):
+    for slot in range(2, 3 * SILENT_SECONDS):
         put(one, slot, some | {PSI: 2.0})
     assert samples(one, PSI)[one.last] == 2.0
     assert busy.keys() - one.columns.keys() == {pod_key("0")}
@@ -131,6 +133,79 @@ def test_a_series_without_a_sample_left_gives_up_its_column() -> None:
         put(one, slot, {NODE_CPU: 1})
     one.expire()
     assert one.columns.keys() == {NODE_CPU}
+
+
+def job_node(cache: MetricCache, clock: ManualClock, steps: int, jobs: int) -> None:
+    """Five-minute steps, in each of which other jobs run once."""
+    for step in range(steps):
+        names = [series.of_workload(f"ci/Job/run-{step}-{number}") for number in range(jobs)]
+        cache.append(cache.second(), {series.NODE: Usage(1, 1)} | dict.fromkeys(names, Usage(0.1, 1e6)))
+        clock.advance(STEP_SECONDS)
+
+
+def test_workloads_that_come_once_leave_room_for_every_pod_and_for_its_week() -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock, limit_bytes=64 << 20)
+    job_node(cache, clock, steps=100, jobs=20)
+    assert cache.memory_bytes <= 64 << 20
+    uids = [f"uid-{number}" for number in range(100)]
+    containers = {SeriesKey(Kind.CONTAINER, f"{uid}/c", metric): 1.0 for uid in uids for metric in (Metric.CPU,)}
+    for _ in range(3):
+        cache.append(cache.second(), dict.fromkeys([series.NODE, *uids], Usage(1, 1)), containers)
+        clock.advance(STEP_SECONDS)
+    assert cache.memory_bytes <= 64 << 20
+    assert uids_of(cache.usages(Aggregation.LAST, STEP_SECONDS)) == set(uids)
+    assert len(cache.aggregate(Aggregation.LAST, STEP_SECONDS, kind=Kind.CONTAINER)) == len(uids)
+    weekly = [key for key in map(pod_key, uids) if (cache.range(key, 0, cache.second(), Tier.MEANS).values == 1).any()]
+    assert len(weekly) == len(uids)
+
+
+def uids_of(usages: dict[str, Usage]) -> set[str]:
+    return {name for name in usages if series.named(name)[0] is Kind.POD}
+
+
+def test_a_full_week_yields_the_series_longest_silent_first() -> None:
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock, limit_bytes=32 << 20)
+    job_node(cache, clock, steps=40, jobs=8)
+    assert cache._week.capacity == BLOCK_COLUMNS
+    kept = sorted({int(key.entity.split("-")[1]) for key in cache._week.columns if key.kind is Kind.WORKLOAD})
+    assert kept == list(range(kept[0], 39))
+
+
+def test_a_ring_written_under_a_larger_limit_gives_back_what_it_has_too_much(disk: Disk) -> None:
+    clock = ManualClock(NOW)
+    before = MetricCache(disk=disk, clock=clock)
+    job_node(before, clock, steps=10, jobs=40)
+    before.close()
+    for _ in range(2):
+        after = MetricCache(disk=disk, clock=clock, limit_bytes=32 << 20)
+        assert after.problems == []
+        assert after.memory_bytes <= 32 << 20
+        assert sum(path.stat().st_size for path in disk.directory.iterdir()) == after.memory_bytes
+        assert after.aggregate_one(NODE_CPU, Aggregation.COUNT, 86400) == 10
+        after.close()
+
+
+def test_a_retention_the_cache_has_no_room_for_is_refused_by_flag_and_value() -> None:
+    with pytest.raises(InvalidInput, match=r"--metric-retention: '24h0m0s': needs more room than --metric-cache-bytes"):
+        MetricCache(86400, limit_bytes=64 << 20)
+    MetricCache(86400)
+    MetricCache(3600, limit_bytes=32 << 20)
+
+
+def test_series_without_room_are_told_once_each_until_they_have_some(caplog: pytest.LogCaptureFixture) -> None:
+    registry = CollectorRegistry()
+    cache = MetricCache(limit_bytes=32 << 20, registry=registry)
+    entities = [series.NODE, *(f"uid-{number}" for number in range(130))]
+    for second in range(200):
+        cache.append(second, dict.fromkeys(entities, Usage(1, 1)))
+    refused = 2 * len(entities) - BLOCK_COLUMNS
+    assert registry.get_sample_value("headroom_agent_metric_cache_refused_series") == refused
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    for second in range(200, 400):
+        cache.append(second, dict.fromkeys(entities[:100], Usage(1, 1)))
+    assert registry.get_sample_value("headroom_agent_metric_cache_refused_series") == 0
 
 
 class RingModel(RuleBasedStateMachine):
@@ -357,6 +432,29 @@ def test_seconds_follow_no_jump_of_the_wall_clock_and_wall_times_follow_all(jump
     assert cache.second(clock.now()) == cache.second()
     assert cache.second(clock.now() - 60) == NOW - 50
     assert cache.wall_time(NOW) == NOW + jump
+
+
+@given(st.floats(0, 1), st.floats(0, 0.3), st.lists(st.floats(0, 0.3), min_size=1, max_size=50))
+def test_every_sample_is_of_a_second_of_its_own_whenever_in_a_second_sampling_began(
+    phase: float, first_late: float, lateness: list[float]
+) -> None:
+    clock = ManualClock(NOW)
+    cache, seconds = MetricCache(clock=clock), []
+    for tick, late in enumerate([first_late, *lateness]):
+        clock.advance(phase + tick + late - clock.monotonic())
+        seconds.append(cache.second())
+        cache.append(seconds[-1], {series.NODE: Usage(1.0, 1.0)})
+    assert seconds == list(range(seconds[0], seconds[0] + len(seconds)))
+
+
+@given(st.floats(0, 1), st.lists(st.floats(0, 3), min_size=1, max_size=50))
+def test_a_second_has_one_wall_time_which_leads_back_to_it(wall_phase: float, pauses: list[float]) -> None:
+    clock = ManualClock(NOW + 0.25 + wall_phase / 2)
+    cache = MetricCache(clock=clock)
+    for pause in pauses:
+        clock.advance(pause)
+        assert cache.wall_time(NOW) == NOW
+        assert cache.second(cache.wall_time(NOW + 7)) == NOW + 7
 
 
 @pytest.mark.parametrize("jump", [-40 * 365 * 86400, -6 * 3600, 0, 6 * 3600])

@@ -22,7 +22,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.ring import Ring
 from agent.metric_cache.ring_file import BLOCK_COLUMNS, Geometry, UnusableRing
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
-from agent.metric_cache.storage import Disk, Space, Storage
+from agent.metric_cache.storage import Disk, Storage
 from shared.clock import ManualClock
 
 NOW = 1_700_000_000
@@ -84,7 +84,7 @@ def test_a_process_killed_at_any_time_leaves_every_second_it_said_it_had_stored(
 
 
 def tiny(directory: Path) -> Ring:
-    return Ring(Storage(TINY, Space(PLENTY), Disk(directory, "node", 0.0), "tiny"))
+    return Ring(Storage(TINY, PLENTY, Disk(directory, "node", 0.0), "tiny"))
 
 
 def key(number: int) -> SeriesKey:
