@@ -153,11 +153,25 @@ def explain_node(
     ] = None,
     output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live cluster.")] = None,
+    config_namespace: Annotated[
+        str, typer.Option(help="Namespace of the manager's ConfigMap.")
+    ] = names.INSTALL_NAMESPACE,
+    config_name: Annotated[str, typer.Option(help="Name of the manager's ConfigMap.")] = names.CONFIG_MAP,
+    manager: Annotated[
+        str,
+        typer.Option(metavar="URL", help="The running manager, to show its own answer with what it learned and wrote."),
+    ] = "",
 ) -> int:
     """Show every term of what NODE offers to Mid and Batch, and which one decided."""
     from deploy import explain as command
 
-    print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value))
+    if manager and file:
+        raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
+    if manager:
+        print(command.by_manager(name, manager, style=output.value))
+        return OK
+    key = command.ConfigKey(config_namespace, config_name)
+    print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
     return OK
 
 

@@ -1,6 +1,7 @@
 """`headroom explain node`: every term of what a node offers, from a live cluster or from what kubectl printed.
 
-Both ways end in the manager's own pure functions. A file is as true as the moment it was written, so files are
+Both ways end in the manager's own pure functions, as if it had just started; what it has learned and written since,
+only the manager itself can tell, when it is asked. A file is as true as the moment it was written, so files are
 explained as of the newest instant at which something in them was made, changed or reported.
 """
 
@@ -10,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -25,18 +27,28 @@ from manager.noderesource.writing import Rule, WriteRule
 from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
-from shared.errors import InvalidInput
+from shared.errors import HeadroomError, InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 
+REQUEST_SECONDS = 10.0
+
 _KINDS: dict[str, type[msgspec.Struct]] = {"Node": Node, "NodeMetric": NodeMetric, "Pod": Pod, "ConfigMap": ConfigMap}
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """Which ConfigMap the manager reads."""
+
+    namespace: str = names.INSTALL_NAMESPACE
+    name: str = names.CONFIG_MAP
 
 
 @dataclass
 class Objects:
-    """What an explanation is made from; `now` in Unix seconds."""
+    """What an explanation is made from; `now` in Unix seconds. Without a `config_map` the defaults hold."""
 
     source: str
     now: float = 0.0
@@ -46,18 +58,37 @@ class Objects:
     config_map: ConfigMap | None = None
 
 
-def node(name: str, *, files: Sequence[Path], kubeconfig: Path | None, style: str) -> str:
+def node(
+    name: str, *, files: Sequence[Path], kubeconfig: Path | None, style: str, config_key: ConfigKey | None = None
+) -> str:
     """The answer, ready to print. Raises InvalidInput, and what the API server answers."""
-    objects = from_files(files) if files else from_cluster(name, kubeconfig)
+    key = config_key or ConfigKey()
+    objects = from_files(files, key) if files else from_cluster(name, kubeconfig, key)
     found = objects.nodes.get(name)
     if found is None:
         known = ", ".join(sorted(objects.nodes)) or "none"
         raise InvalidInput(source=objects.source, field="Node", value=name, problem=f"not there (nodes: {known})")
-    explained = answers.explained(_state(objects, found))
-    return _table(explained) if style == "table" else rendering.structured(explained, style)
+    rendered = _rendered(answers.explained(_state(objects, found)), style)
+    if style == "table" and objects.config_map is None:
+        rendered += f"\nThere is no ConfigMap {key.namespace}/{key.name}, so the defaults hold"
+    return rendered
 
 
-def from_cluster(name: str, kubeconfig: Path | None) -> Objects:
+def by_manager(name: str, url: str, *, style: str) -> str:
+    """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
+    import httpx  # here, as clusters and files are explained without
+
+    asked = f"{url.rstrip('/')}/api/v1/nodes/{quote(name, safe='')}"
+    try:
+        response = httpx.get(asked, timeout=REQUEST_SECONDS)
+        if response.status_code == httpx.codes.OK:
+            return _rendered(msgspec.json.decode(response.content, type=Explained), style)
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, UnicodeError) as error:
+        raise HeadroomError(f"no answer of a manager from {asked}: {error}") from error
+    raise HeadroomError(f"{asked}: status {response.status_code}: {response.text[:200]}")
+
+
+def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> Objects:
     """What the API server says of one node now."""
     connection = config.discover(str(kubeconfig) if kubeconfig else None)
     client = Client(connection, "headroom-explain").single_attempt()
@@ -67,20 +98,21 @@ def from_cluster(name: str, kubeconfig: Path | None) -> Objects:
         objects.metrics[name] = client.get(NODEMETRICS, name, into=NodeMetric)
     objects.pods = client.list(PODS, into=Pod, field_selector=f"spec.nodeName={name}").items
     with contextlib.suppress(NotFound):  # the defaults hold
-        objects.config_map = client.get(CONFIGMAPS, names.CONFIG_MAP, names.INSTALL_NAMESPACE, into=ConfigMap)
+        objects.config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
     return objects
 
 
-def from_files(files: Sequence[Path]) -> Objects:
+def from_files(files: Sequence[Path], config_key: ConfigKey) -> Objects:
     """Everything the files hold; kinds that do not matter here are passed over. Raises InvalidInput."""
-    dump = dumps.read(files, _KINDS, config_maps={names.CONFIG_MAP})
+    dump = dumps.read(files, _KINDS, config_maps={config_key.name})
+    named = [each for each in dump.of(ConfigMap) if each.metadata.namespace == config_key.namespace]
     return Objects(
         source=dump.source,
         now=dump.now,
         nodes={each.metadata.name: each for each in dump.of(Node)},
         metrics={each.metadata.name: each for each in dump.of(NodeMetric)},
         pods=dump.of(Pod),
-        config_map=next(reversed(dump.of(ConfigMap)), None),
+        config_map=next(iter(named), None),
     )
 
 
@@ -105,6 +137,10 @@ def _state(objects: Objects, found: Node) -> NodeState:
         strategy=strategy,
         shortfalls=shortfalls,
     )
+
+
+def _rendered(explained: Explained, style: str) -> str:
+    return _table(explained) if style == "table" else rendering.structured(explained, style)
 
 
 def _table(explained: Explained) -> str:

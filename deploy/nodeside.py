@@ -35,7 +35,8 @@ class NodeSide:
     @cached_property
     def configuration(self) -> Configuration:
         """Raises InvalidInput for a ConfigMap that cannot be read."""
-        current = configuration.after(Configuration(), self._config_map, source=f"ConfigMap {names.CONFIG_MAP}")
+        key = names.CONFIG_MAP if self._config_map is None else self._config_map.metadata.key
+        current = configuration.after(Configuration(), self._config_map, source=f"ConfigMap {key}")
         if current.problem is not None:
             raise current.problem
         return current

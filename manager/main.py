@@ -24,7 +24,7 @@ from manager.eviction.metrics import ShortfallCollector
 from manager.eviction.tracker import Tracker
 from manager.lending import Lending
 from manager.metrics import Counters, StateCollector
-from manager.reports import Reporter
+from manager.reports import Reporter, Standing
 from manager.scheduling import args as scheduling_args
 from manager.scheduling import explained, extender
 from manager.scheduling.advice import Advisor
@@ -72,7 +72,8 @@ class Manager:
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._elector = _elector(settings, client, clock, identity)
         self._recorder = None if settings.dry_run else Recorder(client, "headroom-manager", identity)
-        reporter = Reporter(self._recorder)
+        self._standing = Standing(self._recorder, self.is_leader)
+        reporter = Reporter(self._recorder, self._standing)
         queue = WorkQueue(clock)
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
@@ -214,7 +215,7 @@ class Manager:
             self._settings,
             client,
             registry,
-            recorder=self._recorder,
+            standing=self._standing,
             nodes=self._caches.nodes,
             pods=lambda: itertools.chain.from_iterable(map(self._caches.pods, self._caches.names())),
             is_leader=self.is_leader,
@@ -232,7 +233,11 @@ class Manager:
 
     def _elect(self, stop: threading.Event) -> None:
         if self._elector is not None:
-            self._elector.run(stop, self._controller.look_at_all, lambda: None)
+            self._elector.run(stop, self._lead, lambda: None)
+
+    def _lead(self) -> None:
+        self._standing.say_all()
+        self._controller.look_at_all()
 
     def _status(self) -> Status:
         return answers.status(

@@ -1,7 +1,8 @@
 """What people are told by Events and log lines: a changed offer, a refused configuration."""
 
 import logging
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from manager.configuration import Configuration
 from manager.noderesource import preparation
@@ -24,13 +25,51 @@ CHANGED = {Tier.MID: "MidResourceChanged", Tier.BATCH: "BatchResourceChanged"}
 WITHDRAWN = {Tier.MID: "MidResourceReset", Tier.BATCH: "BatchResourceReset"}
 
 _ABSENT = "absent"  # no resourceVersion looks like this
+_CONFIG = "ConfigMap"
+
+
+class Problem(NamedTuple):
+    """What an Event says is wrong with an object."""
+
+    regarding: ObjectRef
+    reason: str
+    message: str
+
+
+class Standing:
+    """Problems that stay until somebody changes something: every replica finds them, who leads writes their Events."""
+
+    def __init__(self, recorder: Recorder | None, is_leader: Callable[[], bool]) -> None:
+        self._recorder = recorder
+        self._is_leader = is_leader
+        self._known: dict[str, Sequence[Problem]] = {}
+
+    def found(self, about: str, problems: Sequence[Problem]) -> None:
+        """These, and no others any more, are those of an object, which `about` tells from others."""
+        if problems:
+            self._known[about] = problems
+        else:
+            self._known.pop(about, None)
+        if self._is_leader():
+            self._say(problems)
+
+    def say_all(self) -> None:
+        """Writes what was found while somebody else led."""
+        for problems in list(self._known.values()):
+            self._say(problems)
+
+    def _say(self, problems: Sequence[Problem]) -> None:
+        if self._recorder is not None:
+            for problem in problems:
+                self._recorder.event(problem.regarding, WARNING, problem.reason, problem.message)
 
 
 class Reporter:
-    """Says each thing once, however often it is found."""
+    """Says each thing once, however often it is found. Without a `standing` there is nobody else who could say it."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: Recorder | None, standing: Standing | None = None) -> None:
         self._recorder = recorder
+        self._standing = standing or Standing(recorder, lambda: True)
         self._reported_config = ""
         self._reported_nodes: dict[str, tuple[str, ...]] = {}
 
@@ -42,17 +81,19 @@ class Reporter:
         self._reported_config = version
         if config_map is None:
             logger.warning("there is no ConfigMap, so colocation is disabled")
+            self._standing.found(_CONFIG, ())
             return
         meta = config_map.metadata
         regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
         if configuration.problem is not None:
             logger.error("configuration refused, the last good one stays: %s", configuration.problem)
-            self._event(regarding, WARNING, CONFIG_REFUSED, str(configuration.problem))
+            self._standing.found(_CONFIG, [Problem(regarding, CONFIG_REFUSED, str(configuration.problem))])
             return
         logger.info("configuration in effect", extra={"enabled": configuration.enabled})
         for problem in configuration.config.problems:
             logger.error("part of the configuration is not in effect: %s", problem)
-            self._event(regarding, WARNING, CONFIG_PROBLEM, str(problem))
+        problems = [Problem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems]
+        self._standing.found(_CONFIG, problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
         """A node's own annotations and labels were read; what is wrong with them concerns that node alone."""
@@ -66,7 +107,9 @@ class Reporter:
         self._reported_nodes[node.metadata.name] = problems
         for problem in problems:
             logger.error("part of the node's own annotations and labels is not in effect: %s", problem)
-            self._event(_node(node), WARNING, STRATEGY_REFUSED, problem)
+        regarding = _node(node)
+        said = [Problem(regarding, STRATEGY_REFUSED, problem) for problem in problems]
+        self._standing.found(_about(node.metadata.name), said)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:
         """A Node's offers were written; small and periodic changes are for the log alone."""
@@ -95,11 +138,16 @@ class Reporter:
 
     def forget(self, name: str) -> None:
         """The node is gone."""
-        self._reported_nodes.pop(name, None)
+        if self._reported_nodes.pop(name, None) is not None:
+            self._standing.found(_about(name), ())
 
     def _event(self, regarding: ObjectRef, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         if self._recorder is not None:
             self._recorder.event(regarding, type_, reason, message)
+
+
+def _about(node_name: str) -> str:
+    return f"Node {node_name}"
 
 
 def _node(node: Node) -> ObjectRef:

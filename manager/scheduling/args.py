@@ -10,11 +10,15 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from shared import durations
+from shared import durations, names
 from shared.errors import InvalidInput
 
 Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=0)]
+# Both of them: a weight or a threshold of 0 is how one is left out.
+SupportedResources: TypeAlias = Annotated[
+    tuple[Literal["cpu", "memory"], ...], Meta(extra_json_schema={"minItems": 2, "uniqueItems": True})
+]
 AggregationType: TypeAlias = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
 
@@ -68,7 +72,7 @@ class LoadAwareArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     estimated_seconds_after_pod_scheduled: Seconds = 0
     estimated_seconds_after_initialized: Seconds = 0
     allow_customize_estimation: bool = False
-    supported_resources: tuple[Literal["cpu", "memory"], ...] = ("cpu", "memory")
+    supported_resources: SupportedResources = ("cpu", "memory")
     predicted_peak_weight: Percent = 1
     predicted_peak_confidence_percent: Percent = 50
 
@@ -99,6 +103,10 @@ def parse(document: object, *, source: str) -> LoadAwareArgs:
         problem, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".") or "(document)"
         raise InvalidInput(source=source, field=field, value=_at(document, field), problem=problem) from error
+    if set(args.supported_resources) != {names.CPU, names.MEMORY}:
+        value = list(args.supported_resources)
+        problem = "expected both, cpu and memory; a weight or a threshold of 0 is how one is left out"
+        raise InvalidInput(source=source, field="supportedResources", value=value, problem=problem)
     for field, text in (
         ("usageAggregatedDuration", args.aggregated.usage_aggregated_duration),
         ("scoreAggregatedDuration", args.aggregated.score_aggregated_duration),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from manager.noderesource import batch, mid
 from manager.webhook import reviews
 from manager.webhook.reviews import Answer, Request
 from shared import names
@@ -16,7 +17,7 @@ from shared.api import colocation
 from shared.api.colocation import ColocationConfig, ColocationStrategy
 from shared.api.core import ConfigMap, Node
 from shared.api.selectors import LabelSelector
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, shown
 from shared.kube.resources import CONFIGMAPS
 
 _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -27,6 +28,12 @@ _CLOSER_BOUNDS = {
     "resource_diff_threshold": (1, "resourceDiffThreshold"),
     "mid_static_cpu_reserved_percent": (100, "midStaticCPUReservedPercent"),
     "mid_static_memory_reserved_percent": (100, "midStaticMemoryReservedPercent"),
+}
+# What has a meaning, of the fields whose other values the manager takes as Koordinator does: by the first of these.
+_MEANINGFUL = {
+    "cpu_calculate_policy": ("cpuCalculatePolicy", (batch.USAGE, batch.MAX_USAGE_REQUEST)),
+    "memory_calculate_policy": ("memoryCalculatePolicy", (batch.USAGE, batch.REQUEST, batch.MAX_USAGE_REQUEST)),
+    "mid_reclaim_mode": ("midReclaimMode", ("dynamic", mid.STATIC)),
 }
 _MOST_EXAMPLES = 64  # of the nodes that a selector is meant for
 
@@ -59,7 +66,7 @@ class ConfigAdmission:
             return Answer(denied=str(problem))
         if found := [*config.problems, *problems(config, source=source)]:
             return Answer(denied="; ".join(map(str, found)))
-        return Answer(warnings=tuple(itertools.islice(_conflicts(config, self._nodes()), 1)))
+        return Answer(warnings=(*_meaningless(config), *itertools.islice(_conflicts(config, self._nodes()), 1)))
 
 
 def problems(config: ColocationConfig, *, source: str) -> Iterator[InvalidInput]:
@@ -89,6 +96,21 @@ def _too_large(strategy: ColocationStrategy, source: str, prefix: str) -> Iterat
         value = getattr(strategy, name)
         if value > most:
             yield InvalidInput(source=source, field=prefix + wire_name, value=value, problem=f"must be at most {most}")
+
+
+def _meaningless(config: ColocationConfig) -> Iterator[str]:
+    """Values that count as another one, each where it was set."""
+    parts: list[tuple[str, ColocationStrategy, ColocationStrategy | None]] = [("", config.cluster, None)]
+    parts += [
+        (f"{colocation.NODE_CONFIGS}[{index}].", each.strategy, config.cluster)
+        for index, each in enumerate(config.node_configs)
+    ]
+    for prefix, strategy, over in parts:
+        for name, (wire_name, known) in _MEANINGFUL.items():
+            value = getattr(strategy, name)
+            if value and value not in known and value != getattr(over, name, None):
+                expected = ", ".join(known)
+                yield f"{prefix}{wire_name}: {shown(value)}: counts as {known[0]}, since it is none of {expected}"
 
 
 def _examples(selector: LabelSelector) -> list[Mapping[str, str]]:

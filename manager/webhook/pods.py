@@ -1,6 +1,6 @@
 """What happens to a pod on its way in: profiles first, then its requests become those of its class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ from shared import names
 from shared.api.core import Pod
 from shared.errors import HeadroomError
 from shared.kube.resources import PODS
+from shared.names import PriorityClass
 from shared.quantity import QuantityError
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -39,10 +40,14 @@ class Sources(Protocol):
 
 
 class PodAdmission:
-    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is."""
+    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is.
 
-    def __init__(self, sources: Sources) -> None:
+    Pods of other classes than `classes` keep their requests: nobody offers what they would be translated to.
+    """
+
+    def __init__(self, sources: Sources, classes: Collection[PriorityClass]) -> None:
         self._sources = sources
+        self._classes = classes
 
     def review(self, request: Request) -> Answer:
         """A patch, if anything is to change; pods are never denied."""
@@ -67,7 +72,7 @@ class PodAdmission:
         warnings += warned
         if all(each.translates for each in chosen):
             try:
-                document = _translated(document, by_profile=bool(taken), warnings=warnings)
+                document = _translated(document, self._classes, by_profile=bool(taken), warnings=warnings)
             except QuantityError as error:
                 warnings.append(f"requests stay as they are: {error}")
         document = translation.with_extended_resource_spec(document)
@@ -96,11 +101,13 @@ class PodAdmission:
         return pod, warnings
 
 
-def _translated(document: JsonObject, *, by_profile: bool, warnings: list[str]) -> JsonObject:
-    """Raises QuantityError."""
+def _translated(
+    document: JsonObject, classes: Collection[PriorityClass], *, by_profile: bool, warnings: list[str]
+) -> JsonObject:
+    """With the requests of its class, if that is one of these. Raises QuantityError."""
     pod = _read(document)
     priority_class = translation.class_of(pod, by_profile=by_profile)
-    if priority_class not in translation.RESOURCE_NAMES:
+    if priority_class not in classes:
         return document
     if pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
         return document

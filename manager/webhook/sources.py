@@ -7,6 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from manager.reports import Problem, Standing
 from manager.webhook import profiles
 from manager.webhook.profiles import PriorityClassObject, Profile
 from shared.api.meta import ObjectMeta, Wire, prepared
@@ -14,13 +15,14 @@ from shared.api.profile import ClusterColocationProfile
 from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.events import WARNING, ObjectRef, Recorder
+from shared.kube.events import ObjectRef
 from shared.kube.informer import Change, Informer, Kind
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NAMESPACES, PRIORITYCLASSES
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
+_KIND = ClusterColocationProfile.__name__
 PROFILE_REFUSED = "ColocationProfileInvalid"
 _LOOK_SECONDS = 2.0  # the API server does not wait for long
 
@@ -35,9 +37,9 @@ class Namespace(Wire, frozen=True):
 class Sources:
     """Safe to read from any thread. A profile that means nothing is told of once, and its last good version stays."""
 
-    def __init__(self, client: Client, recorder: Recorder | None, registry: CollectorRegistry) -> None:
+    def __init__(self, client: Client, standing: Standing, registry: CollectorRegistry) -> None:
         self._client = client
-        self._recorder = recorder
+        self._standing = standing
         self._no_profiles = threading.Event()
         self._accepted: dict[str, Profile] = {}
         self._refused: set[str] = set()
@@ -90,6 +92,7 @@ class Sources:
         if change.kind is Kind.SYNCED:
             return
         self._refused.discard(change.key)
+        self._standing.found(f"{_KIND} {change.key}", ())
         if change.new is None:
             self._accepted.pop(change.key, None)
             return
@@ -101,7 +104,5 @@ class Sources:
     def _refuse(self, meta: ObjectMeta, problem: InvalidInput) -> None:
         self._refused.add(meta.name)
         logger.error("profile refused, its last good version stays: %s", problem)
-        if self._recorder is not None:
-            kind = ClusterColocationProfile.__name__
-            regarding = ObjectRef(CLUSTERCOLOCATIONPROFILES.api_version, kind, meta.name, "", meta.uid)
-            self._recorder.event(regarding, WARNING, PROFILE_REFUSED, str(problem))
+        regarding = ObjectRef(CLUSTERCOLOCATIONPROFILES.api_version, _KIND, meta.name, "", meta.uid)
+        self._standing.found(f"{_KIND} {meta.name}", [Problem(regarding, PROFILE_REFUSED, str(problem))])

@@ -29,11 +29,10 @@ def _of(tier: Tier) -> ResourceNames:
     return dict(zip(_NATIVE, names.TIER_RESOURCES[tier], strict=True))
 
 
+# Which class holds what a tier offers.
+CLASSES: Mapping[Tier, PriorityClass] = {Tier.MID: PriorityClass.MID, Tier.BATCH: PriorityClass.BATCH}
 # What the native resources are called in a class.
-RESOURCE_NAMES: Mapping[PriorityClass, ResourceNames] = {
-    PriorityClass.MID: _of(Tier.MID),
-    PriorityClass.BATCH: _of(Tier.BATCH),
-}
+RESOURCE_NAMES: Mapping[PriorityClass, ResourceNames] = {of: _of(tier) for tier, of in CLASSES.items()}
 _BATCH = frozenset(names.TIER_RESOURCES[Tier.BATCH])
 
 

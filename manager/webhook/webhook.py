@@ -1,12 +1,13 @@
 """The webhook as a part of the manager: its sources, its certificate, its server. Every replica has one."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from manager.pods import NOTHING, PodRecord
+from manager.reports import Standing
 from manager.settings import ManagerSettings
 from manager.webhook import server, translation
 from manager.webhook.certificates import Rotation
@@ -20,7 +21,7 @@ from shared import web
 from shared.api.core import Node
 from shared.errors import InvalidInput
 from shared.kube.client import Client
-from shared.kube.events import Recorder
+from shared.names import PriorityClass
 from shared.telemetry import Loops
 
 MUTATE_PODS, VALIDATE_CONFIG = "mutate-pods", "validate-config"
@@ -41,7 +42,7 @@ class Webhook:
         client: Client,
         registry: CollectorRegistry,
         *,
-        recorder: Recorder | None,
+        standing: Standing,
         nodes: Callable[[], Iterable[Node]],
         pods: Callable[[], Iterable[PodRecord]],
         is_leader: Callable[[], bool],
@@ -49,12 +50,13 @@ class Webhook:
     ) -> None:
         self._rotation = rotation or Rotation()
         self._tls = Tls()
-        self._sources = Sources(client, recorder, registry)
+        self._sources = Sources(client, standing, registry)
         self._keeper = Diary(_keeper(settings, client, self._tls, is_leader, self._rotation))
         namespace = settings.config_namespace or settings.namespace
+        classes = frozenset(translation.CLASSES[tier] for tier in settings.tiers)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application(
-            {MUTATE_PODS: PodAdmission(self._sources).review, VALIDATE_CONFIG: config.review},
+            {MUTATE_PODS: PodAdmission(self._sources, classes).review, VALIDATE_CONFIG: config.review},
             Counters(registry),
         )
         self._server = web.server(
@@ -62,9 +64,9 @@ class Webhook:
         )
         Gauge(
             "headroom_manager_webhook_untranslated_pods",
-            "Pods of Mid or Batch on nodes that hold native requests only: they came in while nobody translated them",
+            "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
             registry=registry,
-        ).set_function(lambda: sum(map(_is_untranslated, pods())))
+        ).set_function(lambda: sum(_is_untranslated(pod, classes) for pod in pods()))
         Gauge(
             "headroom_manager_webhook_certificate_expiry_seconds",
             "Until the serving certificate expires; 0 while there is none",
@@ -94,9 +96,8 @@ class Webhook:
         return 0.0 if self._tls.expires_at is None else self._tls.expires_at - time.time()
 
 
-def _is_untranslated(pod: PodRecord) -> bool:
-    is_tiered = pod.priority_class in translation.RESOURCE_NAMES
-    return is_tiered and pod.active and pod.held == NOTHING and pod.requests != NOTHING
+def _is_untranslated(pod: PodRecord, classes: Collection[PriorityClass]) -> bool:
+    return pod.priority_class in classes and pod.active and pod.held == NOTHING and pod.requests != NOTHING
 
 
 def _keeper(

@@ -1,14 +1,19 @@
 """Two managers, one Lease: followers serve, the next one takes over, and a leader that was away writes nothing."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
 from manager.controller import WRITE_TIMEOUT_SECONDS
+from manager.reports import CONFIG_REFUSED, STRATEGY_REFUSED, Problem, Standing
+from shared import names
+from shared.kube.events import ObjectRef, Recorder
 from shared.kube.resources import NODES
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster
@@ -67,6 +72,41 @@ def test_a_follower_serves_what_the_leader_serves_and_writes_nothing(
     assert follower.get("/").status_code == 200
     assert not follower.leads()
     assert follower.counted("node_writes_total") == follower.counted("node_metric_writes_total") == 0
+
+
+def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
+    cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
+) -> None:
+    def said_by(*hosts: str) -> bool:
+        said = {(event["reason"], event["source"]["host"]) for event in cluster.events()}
+        return said == {(reason, host) for reason in (CONFIG_REFUSED, STRATEGY_REFUSED) for host in hosts}
+
+    leader, follower = pair
+    annotations = {names.ANNOTATION_COLOCATION_STRATEGY: '{"midCPUThresholdPercent": 900}'}
+    cluster.add_node("n1", annotations=annotations)
+    cluster.configure('{"enable": "x"}')
+    for replica in pair:
+        eventually(partial(replica.said, "configuration refused"))
+        eventually(partial(replica.said, "part of the node's own annotations"))
+    eventually(lambda: said_by("first"))
+    leader.signal(signal.SIGTERM)
+    eventually(follower.leads)
+    eventually(lambda: said_by("first", "second"))
+
+
+def test_who_does_not_lead_keeps_what_is_wrong_until_it_does_or_it_is_put_right(cluster: Cluster) -> None:
+    recorder, led, at_once = Recorder(cluster.client, "headroom-manager", "here"), threading.Event(), threading.Event()
+    at_once.set()  # what is noted is written, and no more waited for
+    standing = Standing(recorder, led.is_set)
+    for name in ("wrong", "righted"):
+        standing.found(name, [Problem(ObjectRef("v1", "Node", name), STRATEGY_REFUSED, "it says nothing")])
+    standing.found("righted", ())
+    recorder.run(at_once)
+    assert cluster.events() == []
+    led.set()
+    standing.say_all()
+    recorder.run(at_once)
+    assert [event["involvedObject"]["name"] for event in cluster.events()] == ["wrong"]
 
 
 def test_when_the_leader_is_killed_the_next_one_leads_as_soon_as_the_lease_has_ended(

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.local import webhook as registration
+from manager.reports import Standing
 from manager.settings import ManagerSettings
 from manager.webhook import certificates
 from manager.webhook.certificates import Rotation
@@ -123,7 +124,7 @@ class Replica:
             chosen,
             self._client,
             self.registry,
-            recorder=None,
+            standing=Standing(None, lambda: leads),
             nodes=lambda: [],
             pods=lambda: [],
             is_leader=lambda: leads,
@@ -185,6 +186,12 @@ def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(sit
     assert batch["status"]["qosClass"] == "BestEffort"
     for prod in (site.create(), site.create(priorityClassName="koord-prod")):
         assert asked_by(prod) == NATIVE
+
+
+def test_a_tier_that_is_not_offered_is_not_translated_to(site: Site, start_webhook: StartWebhook) -> None:
+    site.register(start_webhook(offers="mid").webhook.address)
+    eventually(site.is_called)
+    assert asked_by(site.create({names.LABEL_PRIORITY_CLASS: "koord-batch"})) == NATIVE
 
 
 def test_init_containers_are_translated_and_already_translated_pods_let_alone(site: Site, replica: Replica) -> None:
@@ -437,3 +444,6 @@ def test_pods_that_came_in_without_the_webhook_are_counted(
     site.create(nodeName="n1")
     site.create(MID_LABELS, MID, nodeName="n1")
     eventually(lambda: counted(manager, "webhook_untranslated_pods") == 1)
+    only_batch = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), offers="batch")
+    site.create({names.LABEL_PRIORITY_CLASS: "koord-batch"}, nodeName="n1")
+    eventually(lambda: counted(only_batch, "webhook_untranslated_pods") == 1)

@@ -1,5 +1,6 @@
 """`headroom explain node -f`: the manager's own answer out of what kubectl printed, or one line for a bad file."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from deploy import cli, explain
-from shared.errors import InvalidInput
+from shared.errors import HeadroomError, InvalidInput
 
 NODE = """
 apiVersion: v1
@@ -48,8 +49,12 @@ def written(tmp_path: Path, *documents: str) -> Path:
     return path
 
 
-def answer(path: Path, name: str = "n1", style: str = "json") -> str:
-    return explain.node(name, files=[path], kubeconfig=None, style=style)
+def answer(path: Path, name: str = "n1", style: str = "json", config_key: explain.ConfigKey | None = None) -> str:
+    return explain.node(name, files=[path], kubeconfig=None, style=style, config_key=config_key)
+
+
+def cpu_of(answered: str) -> int:
+    return int(msgspec.json.decode(answered)["resources"]["cpu"]["result"])
 
 
 def test_files_are_explained_by_the_managers_formula(tmp_path: Path) -> None:
@@ -76,7 +81,7 @@ def test_both_tiers_are_explained_with_what_the_node_says_of_them(tmp_path: Path
     assert batch["on_offer"] is None
     assert found["pending"]["reason"] == "kubernetes.io/mid-cpu absent -> 1000"
     threshold = next(term for term in found["resources"]["cpu"]["terms"] if term["name"] == "threshold")
-    assert "ConfigMap slo-controller-config" in threshold["source"]
+    assert "ConfigMap headroom-system/slo-controller-config" in threshold["source"]
     assert threshold["time"] == "2026-01-01T00:00:00Z"
     table = answer(written(tmp_path, NODE, METRIC, CONFIG, POD), style="table")
     assert "Batch cpu (by usage)" in table
@@ -131,6 +136,23 @@ def test_the_command_ends_with_status_2_and_one_line(
     assert str(missing) in lines[0]
 
 
+def test_a_manager_is_not_asked_about_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, NODE)
+    monkeypatch.setattr("sys.argv", ["headroom", "explain", "node", "n1", "-f", str(path), "--manager", "http://m"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert "--manager" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nowhere", "http://["])
+def test_a_manager_that_does_not_answer_is_named(url: str) -> None:
+    with pytest.raises(HeadroomError, match=re.escape(url)):
+        explain.by_manager("n1", url, style="json")
+
+
 MID_POD = """
 apiVersion: v1
 kind: Pod
@@ -138,6 +160,23 @@ metadata: {name: m, namespace: default, labels: {koordinator.sh/priority-class: 
 spec: {nodeName: n1, containers: [{name: c, resources: {requests: {kubernetes.io/mid-cpu: "3000"}}}]}
 status: {phase: Running}
 """
+
+
+def test_the_config_map_is_the_managers_whatever_stands_beside_it(tmp_path: Path) -> None:
+    other = CONFIG.replace("headroom-system", "koordinator-system").replace("25", "12")
+    renamed = CONFIG.replace("name: slo-controller-config", "name: mine").replace("25", "6")
+    for documents in ((CONFIG, other, renamed), (renamed, other, CONFIG)):
+        path = written(tmp_path, NODE, METRIC, *documents)
+        assert cpu_of(answer(path)) == 1000
+        assert cpu_of(answer(path, config_key=explain.ConfigKey("koordinator-system"))) == 480
+        assert cpu_of(answer(path, config_key=explain.ConfigKey(name="mine"))) == 240
+
+
+def test_without_the_managers_config_map_the_table_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, NODE, METRIC, CONFIG)
+    said = "There is no ConfigMap elsewhere/slo-controller-config, so the defaults hold"
+    assert said in answer(path, style="table", config_key=explain.ConfigKey("elsewhere"))
+    assert "There is no ConfigMap" not in answer(path, style="table")
 
 
 def test_pods_that_hold_more_than_there_is_are_named(tmp_path: Path) -> None:

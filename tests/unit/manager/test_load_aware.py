@@ -436,6 +436,8 @@ def test_without_a_file_load_refuses_no_node() -> None:
         ({"aggregated": {"scoreAggregatedDuration": "soon"}}, "aggregated.scoreAggregatedDuration: 'soon'"),
         ({"estimatedScalingFactor": {}}, "estimatedScalingFactor"),
         (["usageThresholds"], "(document)"),
+        ({"supportedResources": ["memory"]}, "supportedResources: ['memory']: expected both"),
+        ({"supportedResources": []}, "supportedResources: []: expected both"),
     ],
 )
 def test_arguments_that_mean_nothing_are_named(document: object, named: str) -> None:

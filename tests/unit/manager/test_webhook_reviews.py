@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -22,9 +22,12 @@ from manager.webhook.reviews import Answer, Request
 from shared import names
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import HeadroomError
+from shared.names import PriorityClass
 from tests.unit.manager.objects import node
 
+CLASSES = frozenset({PriorityClass.MID, PriorityClass.BATCH})
 MID = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
+BATCH = {names.LABEL_PRIORITY_CLASS: "koord-batch"}
 NATIVE = {"requests": {"cpu": "500m", "memory": "1Gi"}}
 TRANSLATED = {"requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "1Gi"}}
 
@@ -77,8 +80,10 @@ def review(request: object) -> dict[str, object]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def admitted(obj: dict[str, Any], known: Known | None = None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    answer = PodAdmission(known or Known()).review(asked(obj))
+def admitted(
+    obj: dict[str, Any], known: Known | None = None, classes: Collection[PriorityClass] = CLASSES
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    answer = PodAdmission(known or Known(), classes).review(asked(obj))
     assert answer.denied is None
     return patching.json_patch(obj, answer.operations), answer.warnings
 
@@ -93,6 +98,13 @@ def test_a_mid_pod_is_translated_and_others_are_let_alone() -> None:
     assert warnings == ()
     for labels in ({}, {names.LABEL_PRIORITY_CLASS: "koord-prod"}, {names.LABEL_PRIORITY_CLASS: "koord-free"}):
         assert admitted(pod(labels=labels)) == (pod(labels=labels), ())
+
+
+def test_a_pod_of_a_class_that_nobody_offers_keeps_its_requests() -> None:
+    assert resources_of(admitted(pod(labels=BATCH))[0]) != NATIVE
+    only_mid = frozenset({PriorityClass.MID})
+    assert admitted(pod(labels=BATCH), classes=only_mid) == (pod(labels=BATCH), ())
+    assert resources_of(admitted(pod(), classes=only_mid)[0]) == TRANSLATED
 
 
 def test_a_profile_makes_a_pod_mid() -> None:
@@ -127,7 +139,7 @@ def test_a_profile_that_cannot_be_applied_is_passed_over_with_a_warning() -> Non
 
 
 def test_a_namespace_that_cannot_be_read_costs_the_profiles_and_not_the_translation() -> None:
-    changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}))
+    changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}), CLASSES)
     assert resources_of(changed) == TRANSLATED
     assert warnings == ("no profile was applied: ns cannot be read",)
 
@@ -142,7 +154,7 @@ def test_what_has_not_been_read_yet_is_told() -> None:
     "bad", [pod({"requests": {"cpu": "lots"}}), pod("none"), pod(labels=5), {"metadata": {}}, [], None, "text"]
 )
 def test_a_pod_that_means_nothing_stays_as_it_is_with_a_warning(bad: Any) -> None:
-    answer = PodAdmission(Known()).review(asked(bad))
+    answer = PodAdmission(Known(), CLASSES).review(asked(bad))
     assert answer.denied is None
     assert answer.operations == []
     assert len(answer.warnings) == 1
@@ -161,14 +173,14 @@ def test_requests_of_a_pod_as_a_whole_cannot_be_translated() -> None:
 def test_a_mirror_pod_shows_what_runs_and_is_let_alone() -> None:
     mirror = pod()
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
-    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}})).review(asked(mirror)) == Answer()
+    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}}), CLASSES).review(asked(mirror)) == Answer()
 
 
 @pytest.mark.parametrize(
     "other", [{"resource": "nodes"}, {"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}]
 )
 def test_nothing_is_changed_of_what_is_not_a_new_pod(other: dict[str, Any]) -> None:
-    assert PodAdmission(Known()).review(asked(pod(), **other)) == Answer()
+    assert PodAdmission(Known(), CLASSES).review(asked(pod(), **other)) == Answer()
 
 
 JSON = st.recursive(
@@ -187,7 +199,7 @@ def test_whatever_stands_in_a_pod_it_is_answered(junk: object) -> None:
         pod(junk),
         pod(labels=junk),
     ):
-        assert PodAdmission(Known()).review(asked(document)).denied is None
+        assert PodAdmission(Known(), CLASSES).review(asked(document)).denied is None
 
 
 # The configuration
@@ -266,6 +278,44 @@ def test_selectors_that_meet_on_a_node_of_the_cluster_are_worth_a_warning() -> N
     assert answer.warnings == ("Node both is selected by nodeConfigs[0] and nodeConfigs[1]; the first one counts",)
 
 
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            '{"midReclaimMode": "Static"}',
+            "midReclaimMode: 'Static': counts as dynamic, since it is none of dynamic, static",
+        ),
+        (
+            '{"memoryCalculatePolicy": "usgae"}',
+            "memoryCalculatePolicy: 'usgae': counts as usage, since it is none of usage, request, maxUsageRequest",
+        ),
+        (
+            '{"cpuCalculatePolicy": "request"}',
+            "cpuCalculatePolicy: 'request': counts as usage, since it is none of usage, maxUsageRequest",
+        ),
+        (
+            node_configs(labelled(pool="b"), midReclaimMode="Static"),
+            "nodeConfigs[0].midReclaimMode: 'Static': counts as dynamic, since it is none of dynamic, static",
+        ),
+    ],
+)
+def test_a_value_that_counts_as_another_is_allowed_with_a_warning(text: str, warning: str) -> None:
+    assert judged(config_map(text)) == Answer(warnings=(warning,))
+
+
+def test_what_a_node_config_only_inherits_is_warned_of_once() -> None:
+    text = json.dumps({"midReclaimMode": "Static", "nodeConfigs": [{"nodeSelector": labelled(pool="b")}]})
+    assert len(judged(config_map(text)).warnings) == 1
+
+
+@pytest.mark.parametrize("policy", ["usage", "request", "maxUsageRequest"])
+def test_values_with_a_meaning_are_not_worth_a_warning(policy: str) -> None:
+    text = json.dumps({"memoryCalculatePolicy": policy, "cpuCalculatePolicy": "maxUsageRequest"})
+    assert judged(config_map(text)) == Answer()
+    for mode in ("static", "dynamic", ""):
+        assert judged(config_map(json.dumps({"midReclaimMode": mode}))) == Answer()
+
+
 # The wire
 
 
@@ -274,7 +324,7 @@ class Served:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        webhooks = {"pods": PodAdmission(Known()).review, "fails": self.fail}
+        webhooks = {"pods": PodAdmission(Known(), CLASSES).review, "fails": self.fail}
         self.app = server.application(webhooks, server.Counters(self.registry))
 
     def fail(self, _: Request) -> Answer:
