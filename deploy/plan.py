@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,6 @@ from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
 from manager.autoscaler.cloudprovider.simulated.offer import Offer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.config import Config
-from manager.autoscaler.expander import chain
 from manager.autoscaler.outlook import Cloud
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.rounds import Round
@@ -49,7 +48,6 @@ from shared.clock import ManualClock, SystemClock
 from shared.errors import InvalidInput
 
 PROGRAM = "headroom plan"
-WITHOUT_PRICES = "least-waste"
 CHANCE = 1  # of options that are equally good, a command that is given again takes the same one
 
 
@@ -122,7 +120,7 @@ def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
             "file with --cloud-config",
         )
     settings = _listing_all(settings, groups.values())
-    settings = _priced(settings, world.nodes, notes)
+    notes += _guessed(settings, world.nodes)
     chosen = _config(settings)
     cloud = dumped_cloud.observe(world.nodes, chosen.ownership, settings.group_label)
     return _round(seen, world, cloud, chosen), notes
@@ -176,23 +174,16 @@ def _listing_all(settings: PlanSettings, groups: Iterable[Group]) -> PlanSetting
     return with_fields(settings, nodes=tuple(f"{group.min_size}:{group.max_size}:{group.id}" for group in groups))
 
 
-def _priced(settings: PlanSettings, nodes: Iterable[Node], notes: list[str]) -> PlanSettings:
-    """Google's tables are used where they know the machines; else there are no prices, and waste decides."""
-    if settings.prices != config.AUTO:
-        return settings
+def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
+    """A note on machines whose prices are not in Google's tables, which stand in for a cloud's own."""
     types = {gce.machine_type(node.metadata.labels or {}) for node in nodes}
-    unknown = sorted(each for each in types if not gce.is_known(each))
-    if not unknown:
-        return settings
-    named = ", ".join(each or "(none)" for each in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
-    note = f"no price is known of machine type {named}: give a file of prices with --prices"
-    expanders = settings.expander.split(",")
-    if chain.PRICE in expanders:
-        others = ",".join(each for each in expanders if each != chain.PRICE) or WITHOUT_PRICES
-        settings = with_fields(settings, expander=others)
-        note += f"; till then options are compared by {others}"
-    notes.append(note)
-    return with_fields(settings, prices=config.NONE)
+    unknown = sorted(each for each in types if not gce.is_known(each)) if settings.prices == config.AUTO else []
+    if unknown:
+        named = ", ".join(each or "(none)" for each in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+        yield (
+            f"no price is known of machine type {named}: what Google's cores and memory cost stands in for it; "
+            "give a file of prices with --prices"
+        )
 
 
 def _config(settings: PlanSettings) -> Config:

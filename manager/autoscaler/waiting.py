@@ -1,13 +1,13 @@
 """Which pending pods a round is about, and which it leaves aside, each with the reason."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from manager.autoscaler import podclasses
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from shared import durations
 from shared.api import pods
-from shared.api.core import Pod
+from shared.api.core import Condition, Pod
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -17,6 +17,7 @@ EXPENDABLE = "its priority is below the cut-off"
 DAEMON = "a DaemonSet's pod: it comes with its node"
 TOO_YOUNG = "it waits until it is old enough"
 NOT_JUDGED = "the scheduler has not yet found it unschedulable"
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"  # in the words of the scheduler: a node is no help
 OTHER_SCHEDULER = "another scheduler's"
 
 
@@ -89,6 +90,8 @@ def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
         return OTHER_SCHEDULER
     if scheduler not in rules.bypassed and not found_unschedulable(pod):
         return NOT_JUDGED
+    if any(UNBOUND in each.message for each in _unschedulable(pod)):
+        return UNBOUND
     if podclasses.is_expendable(pod, rules.expendable_below):
         return EXPENDABLE
     if podclasses.is_daemon(pod):
@@ -100,10 +103,13 @@ def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
 
 def found_unschedulable(pod: Pod) -> bool:
     """Whether the scheduler has looked at it, and found no place."""
-    return any(
-        each.type == SCHEDULED and each.status == "False" and each.reason == "Unschedulable"
-        for each in pod.status.conditions or ()
-    )
+    return any(_unschedulable(pod))
+
+
+def _unschedulable(pod: Pod) -> Iterator[Condition]:
+    for each in pod.status.conditions or ():
+        if each.type == SCHEDULED and each.status == "False" and each.reason == "Unschedulable":
+            yield each
 
 
 def _delay(pod: Pod, rules: PendingRules) -> float:

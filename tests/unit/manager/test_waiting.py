@@ -18,6 +18,7 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
     meta = {"name": name, "namespace": "ns", "creationTimestamp": durations.timestamp(NOW - age)}
     meta |= more.pop("metadata", {})
     condition = {"type": "PodScheduled", "status": "False", "reason": more.pop("reason", "Unschedulable")}
+    condition["message"] = more.pop("message", "")
     status = {"conditions": [condition], **more.pop("status", {})}
     spec = {"containers": [{"name": "c", "resources": {"requests": more.pop("requests", {})}}], **more}
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
@@ -45,6 +46,12 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
             pod(schedulingGates=[{"name": "quota"}], reason="SchedulingGated"),
             PendingRules(),
             "waiting for scheduling gates: [quota]",
+        ),
+        (pod(message="0/3 nodes are available: 3 Insufficient cpu."), PendingRules(), None),
+        (
+            pod(message="0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
+            PendingRules(),
+            waiting.UNBOUND,
         ),
         (pod(age=30), PendingRules(delay_seconds=30), waiting.TOO_YOUNG),
         (pod(age=31), PendingRules(delay_seconds=30), None),
