@@ -25,6 +25,7 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError
 from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot
 from manager.autoscaler.config import Config
+from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.groups import GroupState
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.podclasses import PendingClass
@@ -66,12 +67,15 @@ class Cloud(Protocol):
 
 
 class Memory:
-    """What is better remembered from round to round, and lost without harm: templates of groups."""
+    """What is better remembered from round to round, and lost without harm: templates of groups, and the last
+    priorities that could be read.
+    """
 
     def __init__(self, config: Config) -> None:
         self.templates = Templates(
             config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
         )
+        self.priorities = Priorities()
 
 
 def stable_since(node: Node) -> float:

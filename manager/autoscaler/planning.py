@@ -104,7 +104,7 @@ def plan(
         force_delete_unregistered=config.deletes_below_min,
     )
     assessed = assessment.assess(cloud.observed, world.nodes, known, rules, world.now)
-    priorities, unread = _priorities(world, config)
+    priorities, unread = _priorities(world, config, memory)
     pricing = config.pricing(lambda: or_none(cloud.pricing))
     settings = replace(
         config.scale_up,
@@ -318,11 +318,14 @@ def _held(assessed: Assessment, world: World, config: Config) -> str:
     return "" if ready or config.scales_from_zero else NO_READY_NODE
 
 
-def _priorities(world: World, config: Config) -> tuple[Priorities, dict[str, InvalidInput]]:
-    """What the priority expander goes by; nothing where that is missing or cannot be read."""
+def _priorities(world: World, config: Config, memory: Memory) -> tuple[Priorities, dict[str, InvalidInput]]:
+    """What the priority expander goes by: nothing where there is none, the last good one where this cannot be read."""
     if not config.uses_priorities:
         return Priorities(), {}
     try:
-        return priority.parse(world.priorities, source=priority.SOURCE), {}
+        memory.priorities = priority.parse(world.priorities, source=priority.SOURCE)
     except InvalidInput as refused:
-        return Priorities(), {priority.SOURCE: refused}
+        if not (world.priorities or "").strip():
+            memory.priorities = Priorities()
+        return memory.priorities, {priority.SOURCE: refused}
+    return memory.priorities, {}

@@ -296,15 +296,18 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
     assert sorted(found.round.unread) == ["broken", "ns/odd"]
 
 
-def test_without_priorities_that_can_be_read_every_group_is_left_in() -> None:
+@pytest.mark.parametrize(("text", "left"), [("[", 1), ("10: [", 1), ("{1: [(]}", 1), ("", 2), (" ", 2), (None, 2)])
+def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_every_group_is_left_in(
+    text: str | None, left: int
+) -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     chosen = config("a", "b", decides={"expanders": ("priority", "price")})
     memory = Memory(chosen)
     good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
     assert (acts(good), good.round.unread) == ([(What.INCREASE, "b", 1)], {})
-    for text in ("[", "", None):
-        bad = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities=text)
-        assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [2]
+    for kept, expected in ((memory, left), (Memory(chosen), 2)):
+        bad = planned(cloud, chosen, memory=kept, pods=(pod("p"),), priorities=text)
+        assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [expected]
         assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
 
 
