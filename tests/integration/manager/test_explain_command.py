@@ -29,7 +29,7 @@ def test_the_policy_is_that_of_the_config_map_named(
     cluster.configure(midCPUThresholdPercent=20)
     start_manager()
     cluster.add_reporting_node("n1", at=time.time())
-    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.manager_connection())
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     for key, cpu in ((None, 800), (explain.ConfigKey(elsewhere, "mine"), 400), (explain.ConfigKey(elsewhere), 0)):
         said = explain.node("n1", files=[], kubeconfig=kubeconfig, style="json", config_key=key)
         assert json.loads(said)["resources"]["cpu"]["result"] == cpu
