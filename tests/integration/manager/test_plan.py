@@ -13,6 +13,7 @@ from deploy import plan
 from deploy.local import kubeconfig
 from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.main import Manager
+from shared.api.core import Node
 from shared.kube.client import Client
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
@@ -93,6 +94,8 @@ def test_any_cluster_is_planned_for_without_a_word_of_configuration(
     ready = [{"type": "Ready", "status": "True"}]
     status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
     cluster.client.patch(NODES, "pool-1", status, subresource="status")
+    # A controller takes the mark off that a node which is not ready has; till then another node would be planned for.
+    eventually(lambda: not cluster.client.get(NODES, "pool-1", into=Node).spec.taints)
     namespace = pending("a", "b", "c")
     before = state(cluster.client)
     answer = planned()

@@ -137,7 +137,7 @@ class Shop:
         self.config = config.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
         self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
-        self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=1)
+        self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
         self.books = Bookkeeper(KeptText(self.client, town.home, loop.BOOKS, loop.KEY), self._may_write)
         growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
