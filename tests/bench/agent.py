@@ -30,7 +30,7 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import HOUR_SECONDS, MetricCache
 from agent.metric_cache.ring_file import BLOCK_COLUMNS
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
-from agent.metric_cache.storage import Disk
+from agent.metric_cache.storage import DEFAULT_LIMIT_BYTES, Disk
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroup import COLD_SECONDS, Readings
 from agent.metrics_advisor.cgroups import Driver, Layout
@@ -177,7 +177,8 @@ def cache() -> Iterator[Row]:
 
 
 def cache_in(directory: Path) -> Iterator[Row]:
-    ours = MetricCache(disk=Disk(directory, "bench", reserve_percent=0.0))
+    roomy = 2 * DEFAULT_LIMIT_BYTES  # for all of the series in one ring
+    ours = MetricCache(disk=Disk(directory, "bench", reserve_percent=0.0), limit_bytes=roomy)
     entities = [f"entity-{number}" for number in range(SERIES // len(Usage._fields))]
     keys = tuple(SeriesKey(Kind.POD, entity, metric) for entity in entities for metric in (Metric.CPU, Metric.MEMORY))
     values = np.random.default_rng(1).random(SERIES)
