@@ -19,7 +19,7 @@ from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_sources, plan_table, rendering
 from deploy.plan_sources import Seen
-from manager.autoscaler import answers, config, planning, scanning
+from manager.autoscaler import config, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -33,11 +33,12 @@ from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvide
 from manager.autoscaler.config import Config
 from manager.autoscaler.outlook import Cloud
 from manager.autoscaler.pricing import gce
+from manager.autoscaler.reporting import answers
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_down.verdict import Memory
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.world import World
 from manager.lending import Lending
 from manager.settings import ManagerSettings

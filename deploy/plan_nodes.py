@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from deploy import rendering
-from manager.autoscaler.schemas import Plan
-from manager.autoscaler.schemas_nodes import LeavingRow, NodeRow, ScaleDownRow, ScanRow
-from manager.autoscaler.staying import Standing
+from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.schemas_nodes import LeavingRow, NodeRow, ScaleDownRow, ScanRow
+from manager.autoscaler.reporting.staying import Standing
 
 MOST_ROWS = 20
 _COULD_GO = (Standing.GOES, Standing.UNNEEDED)

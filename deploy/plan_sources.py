@@ -15,14 +15,15 @@ from msgspec.structs import replace
 
 from deploy import dumps
 from deploy.nodeside import NodeSide
-from manager.autoscaler import books, loop
-from manager.autoscaler.books import Books
+from manager.autoscaler import loop
+from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.expander import priority
 from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
 from shared import names
 from shared.api.core import (

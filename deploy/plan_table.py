@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from deploy import plan_nodes, rendering
 from manager.autoscaler.expander.chain import PRICE
-from manager.autoscaler.reclaim import RECLAIMED
-from manager.autoscaler.schemas import (
+from manager.autoscaler.reporting.schemas import (
     ComparisonRow,
     DecisionRow,
     Groups,
@@ -15,6 +14,7 @@ from manager.autoscaler.schemas import (
     Plan,
     UnplacedRow,
 )
+from manager.autoscaler.scale_up.reclaim import RECLAIMED
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
 

@@ -10,18 +10,19 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from manager.autoscaler import backoff as backoffs
-from manager.autoscaler import books as bookkeeping
-from manager.autoscaler import cluster, health
-from manager.autoscaler.backoff import Backoff, BackoffTimes
-from manager.autoscaler.books import Books, Shortage
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster import NodeState, StateRules
-from manager.autoscaler.health import HealthLimits, Readiness
+from manager.autoscaler.cluster_state import backoff as backoffs
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state import health
+from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
+from manager.autoscaler.cluster_state.books import Books, Shortage
+from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident, Request
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, What
-from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident, Request
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from shared import durations
 from shared.api.core import Node
 

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler import books as bookkeeping
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
-from manager.autoscaler.decisions import Increase
 from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)

@@ -10,16 +10,15 @@ from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.gpus import GpuRules
 from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
-from manager.autoscaler.backoff import BackoffTimes
 from manager.autoscaler.cloudprovider import aws, externalgrpc, ownership
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
+from manager.autoscaler.cluster_state.backoff import BackoffTimes
+from manager.autoscaler.cluster_state.health import HealthLimits
 from manager.autoscaler.expander import chain, ranking
-from manager.autoscaler.health import HealthLimits
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.options import EstimateRules, TimeLimits
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import GIB, FirstPriced, PricingModel
@@ -31,10 +30,11 @@ from manager.autoscaler.scale_down.rules import (
     Parallelism,
     ScaleDownRules,
 )
-from manager.autoscaler.scale_up import Settings
+from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
+from manager.autoscaler.scale_up.orchestrator import Settings
+from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.similar import IGNORED_LABELS, Likeness
-from manager.autoscaler.templates import TaintRules
+from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
 from manager.autoscaler.waiting import PendingRules
 from shared.errors import InvalidInput

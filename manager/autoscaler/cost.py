@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from manager.autoscaler.cluster import NodeState, Snapshot
 from manager.autoscaler.pricing.model import GIB, PricingModel, Unpriced
+from manager.autoscaler.snapshot.cluster import NodeState, Snapshot
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import MILLI_PER_CORE, Amounts
 

@@ -12,31 +12,33 @@ from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import assessment, metrics, planning, scale_up, scanning, status
-from manager.autoscaler import books as bookkeeping
-from manager.autoscaler.announcer import Announcer
+from manager.autoscaler import assessment, planning, scanning
+from manager.autoscaler.actuation.growth import Growth
+from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.asking import SharedCloud
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper, taken_over
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
-from manager.autoscaler.decisions import Creation, Decision, Increase
-from manager.autoscaler.growth import Growth
-from manager.autoscaler.journal import Journal
 from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.metrics import Metrics, Theirs
-from manager.autoscaler.metrics_escalator import Named
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.outlook import Memory, OfferedBy
 from manager.autoscaler.planning import Planned
+from manager.autoscaler.removals import Removals
+from manager.autoscaler.reporting import metrics, status
+from manager.autoscaler.reporting.announcer import Announcer
+from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics_escalator import Named
 from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scan_work import Hands
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.shrinkage import Shrinkage
 from manager.autoscaler.watching import Expected, Peaks, Watching
 from shared.api.core import Pod
 from shared.clock import Clock
@@ -124,7 +126,7 @@ class Autoscaler:
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
-        self._shrinkage = Shrinkage(
+        self._removals = Removals(
             client,
             config,
             self._watching,
@@ -194,7 +196,7 @@ class Autoscaler:
                 config,
                 chance=self._chance,
                 offered_by=self._offered_by,
-                underway=self._shrinkage.underway,
+                underway=self._removals.underway,
                 dry_run=True,
             ).round
             return replace(made, scans=scanning.looked(config, world, cloud.observed))
@@ -203,7 +205,7 @@ class Autoscaler:
         """Works from now on, in threads of its own."""
         self._watching.start(self._loops)
         if not self._place.dry_run:
-            self._shrinkage.start(self._loops)
+            self._removals.start(self._loops)
         self._loops.start("autoscaler", self.run)
 
     def close(self) -> None:
@@ -246,13 +248,13 @@ class Autoscaler:
         planned: Planned | None = None
         failure: Exception | None = None
         led, self._leads = self._leads, self._is_leader()
-        leaving = self._shrinkage.begin(now)
-        self._books.shift(self._shrinkage.jumped_seconds)
+        leaving = self._removals.begin(now)
+        self._books.shift(self._removals.jumped_seconds)
         try:
             if not self._leads:
                 self._books.forget()
                 self._scans.forget()
-                self._shrinkage.forget()
+                self._removals.forget()
                 self._seen = Round(0, 0.0)
                 made = self._held(now, NOT_LEADING)
             elif missing := self._watching.unsynced():
@@ -272,7 +274,7 @@ class Autoscaler:
         self._seen = made
         if made.held:
             made = replace(made, leaving=leaving)
-        self._shrinkage.remember(made)
+        self._removals.remember(made)
         if self._leads or led:
             self._metrics.note(made, () if planned is None else planned.outlook.current.nodes, failure)
             self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
@@ -287,12 +289,12 @@ class Autoscaler:
     def _planned(self, now: float) -> Planned:
         remembered = self._books.read(now)
         if remembered is not None:
-            remembered = self._shrinkage.put_right(remembered)
+            remembered = self._removals.put_right(remembered)
         world = self._watching.world(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
             observed = self._guard.observe([NodeRef.of(node) for node in world.nodes])
-            self._shrinkage.observed(observed)
+            self._removals.observed(observed)
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
         known = remembered if remembered is not None else taken_over(observed, self._config, now)
@@ -306,8 +308,8 @@ class Autoscaler:
                 chance=self._chance,
                 memory=self._memory,
                 offered_by=self._offered_by,
-                underway=self._shrinkage.underway,
-                begins=self._shrinkage.begins,
+                underway=self._removals.underway,
+                begins=self._removals.begins,
                 dry_run=self._place.dry_run,
             )
         self._metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
@@ -330,8 +332,8 @@ class Autoscaler:
         increased, kept = self._increased(decisions, kept, made.time)
         done += increased
         done += [self._group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
-        self._shrinkage.note(done)
-        done += self._shrinkage.done(planned)
+        self._removals.note(done)
+        done += self._removals.done(planned)
         try:
             self._books.write(kept)
         except HeadroomError as error:
@@ -393,7 +395,7 @@ class Autoscaler:
                     templates[group.id] = planned.outlook.new_template(group.id)
             except (ProviderError, InvalidInput) as error:
                 logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
-        after = scale_up.after_creation(decision, creation, created, templates, planned.settings)
+        after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
         return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def _increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:

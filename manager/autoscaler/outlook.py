@@ -7,30 +7,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from manager.autoscaler import (
-    books,
-    cluster,
-    estimator,
-    groups,
-    podclasses,
-    problem,
-    reclaim,
-    templates,
-    waiting,
-)
+from manager.autoscaler import waiting
 from manager.autoscaler.assessment import Assessment
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Observed
-from manager.autoscaler.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.cluster_state import books
 from manager.autoscaler.config import Config
+from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.groups import GroupState
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.pricing.model import PricingModel
-from manager.autoscaler.templates import Daemon, LiveNode, Templates
+from manager.autoscaler.scale_up import groups, reclaim
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.snapshot import cluster, podclasses, templates
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
 from manager.autoscaler.world import World
 from shared import durations, quantity
 from shared.api import pods
@@ -297,7 +291,7 @@ class Outlook:
             asked = problem.problem(self.current, classes, made)
             wanted = []
             for each, state in tried:
-                fits = state.template is not None and estimator.fitting(asked, state.template).flags.any()
+                fits = state.template is not None and binpacking.fitting(asked, state.template).flags.any()
                 if not fits or state.backed_off:
                     wanted.append(each)
                 if fits or number == 0:

@@ -8,34 +8,26 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import (
-    assessment,
-    cost,
-    options,
-    podclasses,
-    salvo,
-    scale_up,
-    shrinking,
-    templates,
-    waiting,
-)
+from manager.autoscaler import assessment, cost, removal_planning, waiting
 from manager.autoscaler.assessment import Assessment
 from manager.autoscaler.autoprovisioning import candidates, removal
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import Gpus
-from manager.autoscaler.cluster import NodeState, StateRules
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
-from manager.autoscaler.decisions import Decision, Increase, Outcome
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.options import TimeLimits
 from manager.autoscaler.outlook import Cloud, Memory, OfferedBy, Outlook, nothing, or_none
-from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.scale_up import options, orchestrator, salvo
+from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
+from manager.autoscaler.scale_up.options import TimeLimits
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import podclasses, templates
+from manager.autoscaler.snapshot.cluster import NodeState, StateRules
+from manager.autoscaler.snapshot.podclasses import PendingClass
 from manager.autoscaler.waiting import Waiting
 from manager.autoscaler.world import World
 from shared.errors import InvalidInput
@@ -135,7 +127,7 @@ def plan(
         made = _decided(made, waits, outlook, settings, chance, underway)
     made = replace(made, unread={**made.unread, **outlook.unread})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    abandoned = shrinking.abandoned(outlook, underway, begins=begins)
+    abandoned = removal_planning.abandoned(outlook, underway, begins=begins)
     return Planned(made, assessed.books, settings, outlook, again, abandoned)
 
 
@@ -176,8 +168,8 @@ def _decided(
     acts += _deletions(outlook, {act.group for act in acts})
     scale_down = None
     if outlook.config.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = shrinking.decide(outlook, situation, underway, settings.estimates.gpu_label)
-        acts += shrinking.acts(scale_down, outlook)
+        scale_down = removal_planning.decide(outlook, situation, underway, settings.estimates.gpu_label)
+        acts += removal_planning.acts(scale_down, outlook)
     return replace(
         made,
         scale_down=scale_down,
@@ -217,13 +209,13 @@ def _followed(situation: Situation, outlook: Outlook, settings: Settings, chance
 def _salvo(situation: Situation, outlook: Outlook, settings: Settings, chance: random.Random) -> list[Decision]:
     """The decision; in a salvo those that follow, with the nodes of all before them on their way."""
     config = outlook.config
-    decisions = [scale_up.decide(situation, settings, chance)]
+    decisions = [orchestrator.decide(situation, settings, chance)]
     is_late = options.never
     if config.salvo_seconds and config.clock is not None:
         is_late = TimeLimits(config.clock).deadline(config.salvo_seconds)
     while config.salvo_seconds and decisions[-1].outcome is Outcome.GROW and not is_late():
         situation = salvo.after(situation, decisions[-1])
-        following = scale_up.decide(situation, settings, chance)
+        following = orchestrator.decide(situation, settings, chance)
         if following.outcome is not Outcome.GROW:
             break
         decisions.append(following)
@@ -233,7 +225,7 @@ def _salvo(situation: Situation, outlook: Outlook, settings: Settings, chance: r
 def _unplaced(situation: Situation) -> list[PendingClass]:
     """The pods that nothing in the cluster has room for, now or within a reporting interval."""
     ordered = sorted(situation.classes, key=lambda each: each.pods)
-    left: list[int] = scale_up.settled(situation, ordered).left.pending.tolist()
+    left: list[int] = orchestrator.settled(situation, ordered).left.pending.tolist()
     return [
         each._replace(pods=each.pods[len(each.pods) - count :])
         for each, count in zip(ordered, left, strict=True)

@@ -7,12 +7,12 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from manager.autoscaler.cluster_state.state import ClusterState, Incident
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.decisions import Decision
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving
-from manager.autoscaler.state import ClusterState, Incident
+from manager.autoscaler.scale_up.decisions import Decision
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput

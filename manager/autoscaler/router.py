@@ -11,15 +11,17 @@ from fastapi.concurrency import run_in_threadpool
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import answers, answers_nodes, config, podfacts
+from manager.autoscaler import config
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
-from manager.autoscaler.journal import Journal
-from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.reporting import answers, answers_nodes
+from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.rounds import Round
-from manager.autoscaler.schemas import Decisions, Groups, Plan
-from manager.autoscaler.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.snapshot import podfacts
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from shared import web, yaml_file
 from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared

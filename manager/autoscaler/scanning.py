@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from manager.autoscaler.actuation.scan_work import Hands, Work
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.config import Config
 from manager.autoscaler.rounds import Act, GroupScan, Scanned, What
-from manager.autoscaler.scan_work import Hands, Work
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
 from manager.autoscaler.utilization.decisions import Decision

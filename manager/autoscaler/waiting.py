@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from manager.autoscaler import podclasses
 from manager.autoscaler.expander.option import GPU_RESOURCES
+from manager.autoscaler.snapshot import podclasses
 from shared import durations
 from shared.api import pods
 from shared.api.core import Condition, Pod

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from manager.autoscaler import waiting
 from manager.autoscaler.expander import priority
-from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
 from shared.api.core import (

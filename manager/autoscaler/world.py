@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.node_peaks import NodePeaks
 from shared.api.core import DaemonSet, Node, Pod
 from shared.api.workloads import PodDisruptionBudget

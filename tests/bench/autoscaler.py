@@ -7,20 +7,21 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import cluster, podclasses, scale_up, templates
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import NodeFacts, NodeState
-from manager.autoscaler.decisions import Decision
-from manager.autoscaler.groups import GroupState
-from manager.autoscaler.options import EstimateRules
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import Settings, Situation
-from manager.autoscaler.templates import Daemon
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.options import EstimateRules
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster, podclasses, templates
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
 from tests.bench.row import Row
 from tests.bench.timing import cpu_seconds
@@ -172,7 +173,7 @@ def _deciding(
         situation = Situation(taken, classes, states, len(nodes))
         ours = Ownership({each.name: None for each in machines})
         chosen = Settings(ours, prices, estimates=EstimateRules(most_nodes=most))
-        decision = scale_up.decide(situation, chosen, random.Random(1))
+        decision = orchestrator.decide(situation, chosen, random.Random(1))
         for left in decision.left:
             decision.reasons(left)
         return decision

@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manager.autoscaler import cluster
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster import NodeState
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.podfacts import Surroundings
 from manager.autoscaler.scale_down import passes, residents
 from manager.autoscaler.scale_down.minimums import ShrinkingGroup
 from manager.autoscaler.scale_down.passes import Situation
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_down.verdict import Memory
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.observation import CloudGroup, Observer

@@ -8,18 +8,18 @@ have groups of their own. Candidates then compete with the groups there are.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler import cluster, predicates, templates
 from manager.autoscaler.autoprovisioning import gpus, labels, tolerations
 from manager.autoscaler.autoprovisioning.gpus import GpuRules
 from manager.autoscaler.autoprovisioning.labels import Popularity, Selecting, Selector
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
-from manager.autoscaler.cluster import PODS, NodeState, NodeTemplate
-from manager.autoscaler.groups import GroupState
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import ZONE_LABELS, NodeDemands
-from manager.autoscaler.templates import Daemon, TaintRules
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.snapshot import cluster, predicates, templates
+from manager.autoscaler.snapshot.cluster import PODS, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import ZONE_LABELS, NodeDemands
+from manager.autoscaler.snapshot.templates import Daemon, TaintRules
 from shared.api.core import NodeSelectorTerm, Taint
 from shared.names import CPU
 from shared.quantity import Amounts

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from manager.autoscaler.autoprovisioning import labels
 from manager.autoscaler.cloudprovider import gke
-from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.snapshot.podclasses import PendingClass
 from shared.errors import InvalidInput
 
 

@@ -10,9 +10,9 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from manager.autoscaler import predicates
-from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts
-from manager.autoscaler.podfacts import NodeDemands
+from manager.autoscaler.snapshot import predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts
+from manager.autoscaler.snapshot.podfacts import NodeDemands
 from shared.api.core import NodeSelectorTerm
 
 # A pod that requests no cpu weighs this much, so that many of them count for something.

@@ -8,8 +8,8 @@ import enum
 from collections.abc import Iterable
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.podfacts import NodeDemands
-from manager.autoscaler.templates import TaintRules
+from manager.autoscaler.snapshot.podfacts import NodeDemands
+from manager.autoscaler.snapshot.templates import TaintRules
 from shared.api.core import Taint, Toleration
 
 NO_SCHEDULE = "NoSchedule"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from manager.autoscaler.podclasses import DAEMON_SET
 from manager.autoscaler.scale_down.disruptions import Disruptions
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+from manager.autoscaler.snapshot.podclasses import DAEMON_SET
 
 ANNOTATION_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ANNOTATION_SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"

@@ -1,8 +1,8 @@
 """Whether a node is looked at at all: what it says of itself, and how much of it is requested."""
 
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeFacts, NodeState
 from manager.autoscaler.scale_down.rules import GroupRules, Reason, ScaleDownRules
 from manager.autoscaler.scale_down.utilization import Utilization
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeFacts, NodeState
 from shared.errors import InvalidInput
 
 ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"

@@ -9,11 +9,7 @@ that are being deleted already. The order in which nodes and pods are given does
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from manager.autoscaler import cluster, problem
-from manager.autoscaler.cluster import NodeFacts, NodeState
-from manager.autoscaler.groups import Usage
-from manager.autoscaler.options import never
-from manager.autoscaler.podclasses import PendingClass
+from manager.autoscaler.estimator import problem
 from manager.autoscaler.scale_down import budgets, eligibility, minimums, peaks, residents, taints, timing
 from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, InProgress
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
@@ -34,6 +30,11 @@ from manager.autoscaler.scale_down.verdict import (
     Standing,
     Verdict,
 )
+from manager.autoscaler.scale_up.groups import Usage
+from manager.autoscaler.scale_up.options import never
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState
+from manager.autoscaler.snapshot.podclasses import PendingClass
 from shared.errors import InvalidInput
 from shared.quantity import Amounts, Resources
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manager.autoscaler import predicates
-from manager.autoscaler.cluster import Flags, Integers
-from manager.autoscaler.packing import Packing
-from manager.autoscaler.problem import Problem
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import Problem
 from manager.autoscaler.scale_down.peaks import NO_LOAD
 from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.snapshot import predicates
+from manager.autoscaler.snapshot.cluster import Flags, Integers
 from shared.api.placement import TOO_MANY_PODS
 from shared.quantity import Resources
 

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler import podclasses, podfacts
-from manager.autoscaler.podfacts import PodFacts, Surroundings
 from manager.autoscaler.scale_down import drain
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
 from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+from manager.autoscaler.snapshot import podclasses, podfacts
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from shared import durations
 from shared.api import pods as podrules
 from shared.api.core import DaemonSet, Pod

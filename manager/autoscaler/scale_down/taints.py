@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manager.autoscaler.cluster import NodeFacts
-from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from manager.autoscaler.cluster import NodeFacts
 from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
+from manager.autoscaler.snapshot.cluster import NodeFacts
 from shared.errors import InvalidInput
 from shared.names import CPU, MEMORY
 from shared.quantity import Amounts

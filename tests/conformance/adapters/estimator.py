@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import cluster, estimator, podclasses, podfacts, problem, similar
-from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, NodeFacts, NodeTemplate
-from manager.autoscaler.estimator import FastPathCase, Permissions
+from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator.binpacking import FastPathCase, Permissions
 from manager.autoscaler.limits import UNLIMITED, least
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts, Surroundings
-from manager.autoscaler.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.scale_up import similar
+from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.snapshot import cluster, podclasses, podfacts
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeFacts, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from shared.api.core import Pod
 from tests.conformance.matching import Holds, Unanswered
 
@@ -84,7 +86,7 @@ def estimated(row: Input) -> object:
         keys = tuple(f"universe/{given['name']}-{each:05d}" for each in range(given["count"]))
         classes.append(PendingClass(facts, keys, given["name"]))
     asked = problem.problem(cluster.of_facts(existing), classes, [template])
-    found = estimator.estimate(asked, template, range(len(classes)), Permissions(row.get("max_nodes", UNLIMITED)))
+    found = binpacking.estimate(asked, template, range(len(classes)), Permissions(row.get("max_nodes", UNLIMITED)))
     names = [classes[position].controller for position in found.placed]
     return {
         # the row counts every node that took a pod, those included that were there before
@@ -108,8 +110,8 @@ def pod_order(row: Input) -> object:
         for each in row["groups"]
     ]
     asked = problem.problem(cluster.of_facts([]), classes)
-    order = estimator.in_order(asked, template, range(len(classes)))
-    found = estimator.scores(*asked.cpu_and_memory, node)
+    order = binpacking.in_order(asked, template, range(len(classes)))
+    found = binpacking.scores(*asked.cpu_and_memory, node)
     names = [each.pods[0] for each in classes]
     return {"order": [names[position] for position in order], "scores": dict(zip(names, found.tolist(), strict=True))}
 
@@ -126,7 +128,7 @@ def fast_path_index(row: Input) -> object:
                 each["cpu_milli"], each["mem_bytes"], each["pods"], each["spread"], beyond, bool(key) and not beyond
             )
         )
-    return estimator.fast_path_index(cases, {"cpu": node["cpu_milli"], "memory": node["mem_bytes"]})
+    return binpacking.fast_path_index(cases, {"cpu": node["cpu_milli"], "memory": node["mem_bytes"]})
 
 
 def estimation_limiter(row: Input) -> object:

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manager.autoscaler import backoff as backoffs
-from manager.autoscaler import balance, health, limits
-from manager.autoscaler.backoff import Backoff, BackoffTimes
-from manager.autoscaler.balance import GroupSize
-from manager.autoscaler.health import HealthLimits, Readiness
+from manager.autoscaler import limits
+from manager.autoscaler.cluster_state import backoff as backoffs
+from manager.autoscaler.cluster_state import health
+from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
+from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
 from manager.autoscaler.limits import Allowance, Quota
+from manager.autoscaler.scale_up import balance
+from manager.autoscaler.scale_up.balance import GroupSize
 from shared.errors import InvalidInput
 from tests.conformance.matching import Holds
 

@@ -4,9 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster import PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
-from manager.autoscaler.podclasses import DAEMON_SET
-from manager.autoscaler.podfacts import PodFacts
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_down import budgets, drain, passes
 from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress
@@ -19,6 +16,9 @@ from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
 from manager.autoscaler.scale_down.utilization import utilization
 from manager.autoscaler.scale_down.verdict import Standing
+from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.snapshot.podclasses import DAEMON_SET
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.api.core import Taint
 from shared.api.selectors import LabelSelector
 from tests.conformance.matching import Holds, Unanswered

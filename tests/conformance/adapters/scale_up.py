@@ -5,23 +5,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manager.autoscaler import cluster, execution, groups, scale_up
+from manager.autoscaler.actuation import execution
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import PODS, NodeFacts, NodeTemplate
-from manager.autoscaler.decisions import Decision, Outcome
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.groups import GroupState, Headroom, Usage
 from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide, usage_of
-from manager.autoscaler.options import EstimateRules
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_up import Settings, Situation
-from manager.autoscaler.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.decisions import Decision, Outcome
+from manager.autoscaler.scale_up.groups import GroupState, Headroom, Usage
+from manager.autoscaler.scale_up.options import EstimateRules
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.quantity import MILLI_PER_CORE
 from tests.conformance.matching import Holds
 
@@ -35,14 +37,14 @@ RESULTS = {Outcome.NO_OPTIONS: "ScaleUpNoOptionsAvailable", Outcome.ALL_NODES: "
 
 def scaled_up(row: Input) -> object:
     settings, situation = _settings(row), _situation(row)
-    decision = scale_up.decide(situation, settings, random.Random(1))
+    decision = orchestrator.decide(situation, settings, random.Random(1))
     created = []
     for creation in decision.creations:
         made = _created(creation.spec, row.get("extra_groups", 0))
         machine = next(each.template for each in situation.groups if each.id == creation.group)
         assert machine is not None
         templates = {each.id: _template(each.id, machine.node) for each in (made.main, *made.extras)}
-        decision = scale_up.after_creation(decision, creation, made, templates, settings)
+        decision = orchestrator.after_creation(decision, creation, made, templates, settings)
         created.append(made.main.id)
     targets = {each.id: each.group.target_size for each in situation.groups if each.exists}
     if row.get("fail"):

@@ -15,11 +15,13 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import answers, bookkeeper, books, config, loop, status
+from manager.autoscaler import bookkeeper, config, loop
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.cluster_state import books
 from manager.autoscaler.expander import priority
 from manager.autoscaler.loop import Autoscaler, Place
+from manager.autoscaler.reporting import answers, status
 from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.main import Manager

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import departures
+from manager.autoscaler.actuation import departures
+from manager.autoscaler.actuation.departures import Departures
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
-from manager.autoscaler.departures import Departures
-from manager.autoscaler.podclasses import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
 from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, Controller
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Actuation, DrainRules
 from manager.autoscaler.scale_down.verdict import Kind, Memory, Removal
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
+from manager.autoscaler.snapshot.podclasses import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
 from manager.autoscaler.watching import Watching
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock

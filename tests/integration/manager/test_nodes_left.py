@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manager.autoscaler import status
+from manager.autoscaler.reporting import status
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.main import Manager
 from shared.kube.resources import CONFIGMAPS, EVENTS

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import departures
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED
+from manager.autoscaler.actuation import departures
 from manager.autoscaler.scale_down.leaving import Stage
-from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
+from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.main import Manager
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError

@@ -13,16 +13,16 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import config, loop
+from manager.autoscaler.actuation.growth import Growth
+from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.decisions import Increase
-from manager.autoscaler.growth import Growth
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.rounds import Act, Scanned, What
-from manager.autoscaler.scan_work import Hands
+from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.utilization import memory, taints

@@ -5,18 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from manager.autoscaler import cluster, cost, scale_up
-from manager.autoscaler.backoff import Backoff
+from manager.autoscaler import cost
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident, Request
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.decisions import Decision
-from manager.autoscaler.groups import GroupState
-from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import Act, Round, What
@@ -26,8 +22,14 @@ from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.minimums import ShrinkingGroup
 from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.scale_up import Settings, Situation
-from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident, Request
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 from tests.unit.manager import utilized
@@ -65,7 +67,7 @@ def decided(states: Sequence[GroupState], classes: Sequence[PendingClass], **opt
     """`options` are those of the decision's settings."""
     given: Mapping[str, Any] = {"pricing": FilePricing(), **options}
     settings = Settings(Ownership({state.id: None for state in states}), **given)
-    return scale_up.decide(Situation(cluster.of_facts([]), classes, states), settings, random.Random(7))
+    return orchestrator.decide(Situation(cluster.of_facts([]), classes, states), settings, random.Random(7))
 
 
 def acts(decision: Decision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Act, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import answers
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.reporting import answers
+from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
 from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.schemas import Decisions, Groups, Plan
 from shared.api.core import Taint
 from shared.quantity import Amounts
 from tests.support import schemas

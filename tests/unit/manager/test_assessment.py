@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import books as bookkeeping
 from manager.autoscaler.assessment import (
     NEVER_CAME,
     NOT_MADE,
@@ -17,8 +16,6 @@ from manager.autoscaler.assessment import (
     Rules,
     assess,
 )
-from manager.autoscaler.backoff import Backoff
-from manager.autoscaler.books import Books, Shortage
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -29,12 +26,15 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeState
-from manager.autoscaler.decisions import Increase
-from manager.autoscaler.health import Readiness
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.books import Books, Shortage
+from manager.autoscaler.cluster_state.health import Readiness
+from manager.autoscaler.cluster_state.state import Happening, Incident, Request
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import What
-from manager.autoscaler.state import Happening, Incident, Request
+from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus, Taint
 from shared.api.meta import ObjectMeta

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import cluster, groups, podclasses, predicates, scale_up
 from manager.autoscaler.autoprovisioning import candidates, labels, removal, tolerations
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.labels import Popularity
@@ -16,17 +15,19 @@ from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
-from manager.autoscaler.cluster import NodeFacts, NodeTemplate
-from manager.autoscaler.decisions import Decision, Outcome
-from manager.autoscaler.groups import GroupState
 from manager.autoscaler.limits import Bounds
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts, Surroundings
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import Settings, Situation
-from manager.autoscaler.templates import TaintRules
+from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.decisions import Decision, Outcome
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster, podclasses, predicates
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.snapshot.templates import TaintRules
 from shared.api.core import Node, Pod, Taint
 from shared.quantity import Amounts
 
@@ -95,7 +96,7 @@ def provisioned(
     states = offered(candidates.specs(classes, machines, rules))
     chosen = replace(Settings(Ownership(), FilePricing()), **more)
     situation = Situation(cluster.of_facts([]), classes, states, 1)
-    return scale_up.decide(situation, chosen, random.Random(1))
+    return orchestrator.decide(situation, chosen, random.Random(1))
 
 
 def eventually(classes: list[PendingClass], rules: AutoprovisioningRules = RULES) -> list[GroupSpec]:
@@ -347,7 +348,7 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
     classes = pending({})
     states = offered(candidates.specs(classes, SMALL, RULES))
     situation = Situation(cluster.of_facts([]), classes, states, 1, new_groups=0)
-    decision = scale_up.decide(situation, Settings(Ownership(), FilePricing()), random.Random(1))
+    decision = orchestrator.decide(situation, Settings(Ownership(), FilePricing()), random.Random(1))
     assert decision.creations == ()
     assert {each.reason for each in decision.skipped} == {groups.AT_MOST_GROUPS}
 
@@ -398,7 +399,7 @@ def worked_example(max_cpu: int, classes: Sequence[PendingClass], *, new: bool, 
         expanders=("most-pods",),
     )
     situation = Situation(cluster.of_facts(there, full), classes, states, len(there))
-    return scale_up.decide(situation, chosen, random.Random(1))
+    return orchestrator.decide(situation, chosen, random.Random(1))
 
 
 def many(cpu_milli: int, count: int = 100) -> list[PendingClass]:

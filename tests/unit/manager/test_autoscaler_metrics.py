@@ -6,20 +6,20 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.autoscaler.assessment import NEVER_CAME, UNREGISTERED
-from manager.autoscaler.backoff import Backoff
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cluster import NodeFacts
+from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.decisions import Decision, Demand, Left, Outcome
-from manager.autoscaler.groups import Skipped
-from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.limits import Bounds
-from manager.autoscaler.metrics import Metrics, Theirs
-from manager.autoscaler.metrics_errors import MOST_CODES
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics_errors import MOST_CODES
 from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident
+from manager.autoscaler.scale_up.decisions import Decision, Demand, Left, Outcome
+from manager.autoscaler.scale_up.groups import Skipped
+from manager.autoscaler.snapshot.cluster import NodeFacts
 from manager.autoscaler.waiting import NOT_JUDGED
 from shared.kube.errors import Unreachable
 from tests.unit.manager.objects import GIB, NOW

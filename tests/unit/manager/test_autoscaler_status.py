@@ -7,13 +7,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import status
-from manager.autoscaler.backoff import Backoff
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.health import AcceptableRange, Readiness
+from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Request
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.reporting import status
 from manager.autoscaler.rounds import Round
-from manager.autoscaler.state import ClusterState, GroupStatus, Request
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import books
-from manager.autoscaler.backoff import Backoff, BackoffTimes
-from manager.autoscaler.books import Books, Shortage
-from manager.autoscaler.decisions import Increase
-from manager.autoscaler.state import Request
+from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
+from manager.autoscaler.cluster_state.books import Books, Shortage
+from manager.autoscaler.cluster_state.state import Request
+from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 

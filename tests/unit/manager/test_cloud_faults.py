@@ -11,10 +11,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from manager.autoscaler import assessment, books
+from manager.autoscaler import assessment
 from manager.autoscaler.assessment import Assessment, Rules
 from manager.autoscaler.autoprovisioning import removal
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     ErrorClass,
@@ -28,8 +27,10 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
-from manager.autoscaler.decisions import Increase
+from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.rounds import What
+from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
 from shared.api.meta import ObjectMeta

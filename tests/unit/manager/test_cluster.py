@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, podclasses, podfacts
-from manager.autoscaler.cluster import NodeFacts, NodeState, NodeTemplate, StateRules
-from manager.autoscaler.podfacts import HostPort, PodFacts, Surroundings
+from manager.autoscaler.snapshot import cluster, podclasses, podfacts
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState, NodeTemplate, StateRules
+from manager.autoscaler.snapshot.podfacts import HostPort, PodFacts, Surroundings
 from shared import durations
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.errors import InvalidInput

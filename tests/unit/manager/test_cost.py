@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, cost
-from manager.autoscaler.cluster import NodeState
-from manager.autoscaler.podfacts import PodFacts
+from manager.autoscaler import cost
 from manager.autoscaler.pricing.model import GIB, Machine, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.names import BATCH_MEMORY, MID_CPU
 from shared.quantity import Amounts
 from tests.unit.manager.rounds import UNITS, cluster_of, node

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, estimator, podclasses, problem
-from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts, NodeState, NodeTemplate
-from manager.autoscaler.estimator import Estimate, Permissions
-from manager.autoscaler.packing import Packing
-from manager.autoscaler.podfacts import Surroundings
-from manager.autoscaler.problem import Problem
+from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator.binpacking import Estimate, Permissions
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.snapshot import cluster, podclasses
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from shared.api.core import Node, Pod
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine
@@ -99,7 +100,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def estimated(case: Case, asked: Problem, template: NodeTemplate, **options: Any) -> Estimate:
-    return estimator.estimate(asked, template, range(len(asked.classes)), Permissions(case.most), **options)
+    return binpacking.estimate(asked, template, range(len(asked.classes)), Permissions(case.most), **options)
 
 
 def by_owner(asked: Problem, counts: dict[int, int]) -> dict[str, int]:
@@ -111,7 +112,7 @@ def by_owner(asked: Problem, counts: dict[int, int]) -> dict[str, int]:
 def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
     asked, template = case.problem()
     found = estimated(case, asked, template)
-    order = estimator.in_order(asked, template, range(len(asked.classes)))
+    order = binpacking.in_order(asked, template, range(len(asked.classes)))
     names = [asked.classes[position].controller for position in order]
     groups = [next(group for group in case.groups if group[0].metadata.name.startswith(name)) for name in names]
     plain = plain_scheduler.estimate(
@@ -127,7 +128,7 @@ def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
 @given(cases(), st.randoms())
 def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: Any) -> None:
     asked, template = case.problem()
-    there = estimator.schedulable(asked)
+    there = binpacking.schedulable(asked)
     found = estimated(case, asked, template, after=there)
     plain = case.plain()
     checker = world(plain)
@@ -183,7 +184,7 @@ def test_there_are_never_more_new_nodes_than_permitted_nor_more_pods_than_pendin
 @given(cases())
 def test_a_class_fits_a_template_exactly_when_its_first_pod_would_go_to_the_first_new_node(case: Case) -> None:
     asked, template = case.problem()
-    fit = estimator.fitting(asked, template)
+    fit = binpacking.fitting(asked, template)
     for position, each in enumerate(asked.classes):
         plain = [*case.plain(), case.fresh(0)]
         first = next(group[0] for group in case.groups if group[0].metadata.name.startswith(each.controller))
@@ -206,10 +207,10 @@ def test_nodes_of_ports_and_of_a_hostname_anti_affinity_are_counted_one_pod_each
 
 
 def test_a_group_that_is_empty_or_full_gets_all_its_nodes_or_none() -> None:
-    assert estimator.zero_or_max(Estimate("g", 0), 10) == 0
-    assert estimator.zero_or_max(Estimate("g", 3), 10) == 10
-    assert estimator.zero_or_max(Estimate("g", 11), 10) == 10
-    assert estimator.zero_or_max(Estimate("g", 11), 10, all_or_nothing=True) == 0
+    assert binpacking.zero_or_max(Estimate("g", 0), 10) == 0
+    assert binpacking.zero_or_max(Estimate("g", 3), 10) == 10
+    assert binpacking.zero_or_max(Estimate("g", 11), 10) == 10
+    assert binpacking.zero_or_max(Estimate("g", 11), 10, all_or_nothing=True) == 0
 
 
 def test_time_that_is_up_ends_an_estimate_with_what_it_has() -> None:
@@ -227,7 +228,7 @@ def test_pods_of_a_higher_priority_get_the_place_that_is_there() -> None:
     groups = [[pod(f"{owner}-{n}", owner, spec) for n in range(3)] for owner, spec in specs_by_owner.items()]
     there = [node("n", {}, {"cpu": "4", "memory": "1Gi", "pods": "10"})]
     asked, _ = Case(there, [], groups, there[0], [], 0).problem()
-    left = estimator.schedulable(asked).pending
+    left = binpacking.schedulable(asked).pending
     assert by_owner(asked, dict(enumerate(left.tolist()))) == {"low": 2}
 
 
@@ -240,7 +241,7 @@ def test_pods_find_their_places_on_upcoming_nodes_as_they_were_bought_for_them()
     pending = [*asking("a", "1", 1), *asking("b", "2", 2), *asking("c", "3", 1)]
     classes = podclasses.classify(pending, Surroundings()).classes
     upcoming = [NodeFacts(f"n{n}", {}, {}, (), amounts, amounts, NodeState.UPCOMING) for n in range(2)]
-    found = estimator.schedulable(problem.problem(cluster.of_facts(upcoming), classes))
+    found = binpacking.schedulable(problem.problem(cluster.of_facts(upcoming), classes))
     assert found.pending.tolist() == [0, 0, 0]
 
 
@@ -250,7 +251,7 @@ def test_nothing_is_put_on_a_node_that_is_neither_ready_nor_upcoming(state: Node
     classes = podclasses.classify([pod("p", "o", {"containers": [{"name": "c"}]})], Surroundings()).classes
     for taken, left in ((state, 1), (NodeState.READY, 0), (NodeState.UPCOMING, 0)):
         taking = cluster.of_facts([NodeFacts("n", {}, {}, (), amounts, amounts, taken)])
-        assert estimator.schedulable(problem.problem(taking, classes)).pending.tolist() == [left]
+        assert binpacking.schedulable(problem.problem(taking, classes)).pending.tolist() == [left]
 
 
 def test_the_class_that_counting_helps_most_comes_last_on_the_fast_path() -> None:
@@ -287,5 +288,5 @@ def test_an_empty_problem_needs_nothing() -> None:
     asked = problem.problem(cluster.of_facts([]), [])
     template = NodeTemplate("g", NodeFacts("n"))
     assert Packing(asked).size == 0
-    assert estimator.estimate(asked, template, [], Permissions()).node_count == 0
-    assert estimator.fitting(asked, template).positions.tolist() == []
+    assert binpacking.estimate(asked, template, [], Permissions()).node_count == 0
+    assert binpacking.fitting(asked, template).positions.tolist() == []

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.bookkeeper import Bookkeeper
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import load
-from manager.autoscaler.decisions import Increase
-from manager.autoscaler.growth import Growth
 from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock
 from tests.unit.manager.clouds import MemoryCloud

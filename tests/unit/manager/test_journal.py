@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from manager.autoscaler import answers
-from manager.autoscaler.journal import Journal
+from manager.autoscaler.cluster_state.state import Happening, Incident
+from manager.autoscaler.reporting import answers
+from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.rounds import Round
-from manager.autoscaler.schemas import Plan
-from manager.autoscaler.state import Happening, Incident
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.rounds import held, two_groups

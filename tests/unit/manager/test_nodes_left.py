@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
-from manager.autoscaler import answers, answers_nodes, status, staying, telling
-from manager.autoscaler.decisions import Decision, Outcome
-from manager.autoscaler.journal import Journal
-from manager.autoscaler.metrics import Metrics, Theirs
-from manager.autoscaler.metrics_escalator import Named
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.removal_planning import LIKELY_TO_GO
+from manager.autoscaler.reporting import answers, answers_nodes, status, staying, telling
+from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics_escalator import Named
+from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
+from manager.autoscaler.reporting.staying import Standing
 from manager.autoscaler.rounds import Act, GroupScan, Round, Scanned, What
 from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.verdict import Kind
-from manager.autoscaler.schemas import Plan
-from manager.autoscaler.schemas_nodes import NodeLeft, NodesLeft
-from manager.autoscaler.shrinking import LIKELY_TO_GO
-from manager.autoscaler.staying import Standing
+from manager.autoscaler.scale_up.decisions import Decision, Outcome
 from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.taints import TO_BE_REMOVED

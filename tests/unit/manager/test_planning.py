@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import books, groups, outlook, planning, scale_up
+from manager.autoscaler import outlook, planning
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -24,9 +23,9 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import NodeState
+from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import PROVIDER, Config
-from manager.autoscaler.decisions import Increase
 from manager.autoscaler.expander import priority
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
@@ -35,7 +34,10 @@ from manager.autoscaler.planning import Planned
 from manager.autoscaler.pricing.model import Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import What
-from manager.autoscaler.scale_up import Settings
+from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.scale_up.orchestrator import Settings
+from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.world import World
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
@@ -324,7 +326,7 @@ def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> No
     found = planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))
     assert list(found.round.unread) == ["--prices"]
     (left,) = found.decisions[0].left
-    assert found.decisions[0].reasons(left) == {"a": (scale_up.NO_PRICES,)}
+    assert found.decisions[0].reasons(left) == {"a": (orchestrator.NO_PRICES,)}
     without = replace(chosen, scale_up=replace(chosen.scale_up, expanders=("least-waste",)))
     found = planned(Cloud(Group("a", 0, 5, 0)), without, pods=(pod("p"),))
     assert (acts(found), found.round.unread) == ([(What.INCREASE, "a", 1)], {})

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import cluster, estimator, podclasses, predicates, problem
-from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeFacts, NodeTemplate
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import NodeDemands, PodFacts, Surroundings
+from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.snapshot import cluster, podclasses, predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts, Surroundings
 from shared.api.core import NodeSelector, Pod, Taint
 
 ZONE = "topology.kubernetes.io/zone"
@@ -36,7 +37,7 @@ def reasons(
         node = NodeFacts("new", unschedulable=True)
     template = NodeTemplate("g", node, daemons)
     taken = cluster.of_facts([THERE], [(0, kind) for kind in placed])
-    fit = estimator.fitting(problem.problem(taken, classified.classes, [template]), template)
+    fit = binpacking.fitting(problem.problem(taken, classified.classes, [template]), template)
     found = list(fit.reasons(0))
     assert bool(fit.flags[0]) == (not found)
     return found
@@ -184,6 +185,6 @@ def test_a_volume_out_of_reach_is_said_so_after_resources() -> None:
         ({}, "node(s) didn't match PersistentVolume's node affinity"),
     ):
         asking = PendingClass(replace(facts, requests=requests), ("d/p",))
-        fit = estimator.fitting(problem.problem(cluster.of_facts([]), [asking], [template]), template)
+        fit = binpacking.fitting(problem.problem(cluster.of_facts([]), [asking], [template]), template)
         assert fit.reasons(0) == (said,)
         assert not fit.flags[0]

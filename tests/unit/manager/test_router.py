@@ -13,13 +13,13 @@ import pytest
 from fastapi import FastAPI
 
 from manager.autoscaler import config, planning
-from manager.autoscaler.books import Books
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
-from manager.autoscaler.journal import Journal
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.reporting.journal import Journal
 from manager.autoscaler.rounds import Round
 from manager.autoscaler.router import MAX_BODY_BYTES, Overrides, PlanRequest, router
 from manager.autoscaler.settings import AutoscalerSettings

@@ -3,15 +3,16 @@
 import random
 from dataclasses import replace
 
-from manager.autoscaler import cluster, salvo, scale_up
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import NodeState
-from manager.autoscaler.decisions import Outcome
 from manager.autoscaler.limits import Bounds, Quota
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts
-from manager.autoscaler.scale_up import Situation
+from manager.autoscaler.scale_up import orchestrator, salvo
+from manager.autoscaler.scale_up.decisions import Outcome
+from manager.autoscaler.scale_up.orchestrator import Situation
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.names import MID_CPU
 from tests.unit.manager.test_scale_up import PREFIX, group, machine, pending, rules
 
@@ -23,16 +24,16 @@ def test_the_pods_that_nodes_were_chosen_for_are_on_them_and_the_others_are_aske
     states = [replace(small, template=replace(small.template, daemons=(daemon,))), group("large", machine(8))]
     situation = Situation(cluster.of_facts([]), [pending(1.5, 2), pending(7, 1, "large")], states, 0)
     only_small = rules(states, expanders=("most-pods",), ownership=Ownership({"small": None}))
-    first = scale_up.decide(situation, only_small, random.Random(1))
+    first = orchestrator.decide(situation, only_small, random.Random(1))
     assert first.nodes == {"small": 2}
     after = salvo.after(situation, first)
     assert [node.state for node in after.snapshot.nodes] == [NodeState.UPCOMING] * 2
     assert after.snapshot.free_of("cpu").tolist() == [0, 0]
     assert [each.pods for each in after.classes] == [("ns/large-0000",)]
     assert [each.group.target_size for each in after.groups] == [2, 0]
-    second = scale_up.decide(after, rules(states), random.Random(1))
+    second = orchestrator.decide(after, rules(states), random.Random(1))
     assert second.nodes == {"large": 1}
-    third = scale_up.decide(salvo.after(after, second), rules(states), random.Random(1))
+    third = orchestrator.decide(salvo.after(after, second), rules(states), random.Random(1))
     assert third.outcome is Outcome.NOT_NEEDED
 
 
@@ -42,18 +43,18 @@ def test_all_decisions_together_keep_to_the_limits() -> None:
     situation = Situation(cluster.of_facts([]), [pending(2, 9)], states, 0, (quota,))
     chosen = rules(states, expanders=("least-nodes",), bounds={"cpu": Bounds(0, 9)})
     bought: dict[str, int] = {}
-    decision = scale_up.decide(situation, chosen, random.Random(1))
+    decision = orchestrator.decide(situation, chosen, random.Random(1))
     while decision.outcome is Outcome.GROW:
         bought |= {name: bought.get(name, 0) + count for name, count in decision.nodes.items()}
         situation = salvo.after(situation, decision)
-        decision = scale_up.decide(situation, chosen, random.Random(1))
+        decision = orchestrator.decide(situation, chosen, random.Random(1))
     assert bought == {"small": 1, "large": 1}  # 6 of 9 cores; the next large one would be too much
 
 
 def test_a_group_that_is_to_be_created_is_no_option_any_more_and_counts() -> None:
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
     situation = Situation(cluster.of_facts([]), [pending(2, 2)], [state], 0, new_groups=2)
-    decision = scale_up.decide(situation, rules([]), random.Random(1))
+    decision = orchestrator.decide(situation, rules([]), random.Random(1))
     after = salvo.after(situation, decision)
     assert (len(after.snapshot.nodes), list(after.groups), after.new_groups, list(after.classes)) == (2, [], 1, [])
 
@@ -64,7 +65,7 @@ def test_pods_that_reclaiming_serves_stay_served() -> None:
     states = [group("a", machine(9))]
     expected = {"n": {MID_CPU: 1000}}
     situation = Situation(cluster.of_facts([node]), [mid, pending(9)], states, 1, expected=expected)
-    decision = scale_up.decide(situation, rules(states), random.Random(1))
+    decision = orchestrator.decide(situation, rules(states), random.Random(1))
     assert (decision.nodes, decision.demands[0].reclaimed) == ({"a": 1}, 1)
     after = salvo.after(situation, decision)
     assert list(after.classes) == []

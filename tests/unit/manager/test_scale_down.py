@@ -7,9 +7,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
-from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
 from manager.autoscaler.limits import Bounds
-from manager.autoscaler.podfacts import HostPort, NodeDemands, PodFacts, PodTerm, Surroundings
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
 from manager.autoscaler.scale_down import drain, passes, peaks, residents, timing
 from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress, crop
@@ -32,7 +30,9 @@ from manager.autoscaler.scale_down.taints import SoftTaints, soft_taints
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.utilization import Utilization, utilization
 from manager.autoscaler.scale_down.verdict import Decision, Kind, Memory, Remembered, Standing
-from manager.autoscaler.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.snapshot.podfacts import HostPort, NodeDemands, PodFacts, PodTerm, Surroundings
+from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from shared.api.core import Pod, Taint
 from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput

@@ -10,11 +10,9 @@ import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, problem
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster import TAINT_TO_BE_DELETED, NodeState
+from manager.autoscaler.estimator import problem
 from manager.autoscaler.limits import Bounds
-from manager.autoscaler.podclasses import PendingClass
 from manager.autoscaler.scale_down import passes, residents
 from manager.autoscaler.scale_down.budgets import InProgress
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget
@@ -24,6 +22,9 @@ from manager.autoscaler.scale_down.passes import Situation
 from manager.autoscaler.scale_down.remaining import Batch, Remaining, Stuck
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
 from manager.autoscaler.scale_down.verdict import Decision, Left, Memory, Standing
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
+from manager.autoscaler.snapshot.podclasses import PendingClass
 from shared.api.core import Node, Pod
 from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU

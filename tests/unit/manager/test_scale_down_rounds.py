@@ -6,9 +6,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster import PODS, NodeFacts
 from manager.autoscaler.limits import Bounds
-from manager.autoscaler.podfacts import PodFacts
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import passes
 from manager.autoscaler.scale_down.drain import Controller, Tenancy
@@ -17,6 +15,8 @@ from manager.autoscaler.scale_down.passes import Situation
 from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
 from manager.autoscaler.scale_down.verdict import Decision, Memory
+from manager.autoscaler.snapshot.cluster import PODS, NodeFacts
+from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW
 

@@ -8,22 +8,24 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler import cluster, execution, groups, reclaim, scale_up
+from manager.autoscaler.actuation import execution
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
-from manager.autoscaler.decisions import Decision, Increase, Outcome
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
-from manager.autoscaler.groups import GroupState
 from manager.autoscaler.limits import Bounds, Quota
-from manager.autoscaler.options import EstimateRules, TimeLimits
-from manager.autoscaler.podclasses import PendingClass
-from manager.autoscaler.podfacts import PodFacts, PodTerm
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.scale_up import groups, orchestrator, reclaim
+from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts, PodTerm
 from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
 
@@ -64,7 +66,7 @@ def decided(
 ) -> Decision:
     taken = cluster.of_facts([]) if snapshot is None else snapshot
     seen = Situation(taken, classes, states, len(taken.nodes), **(situation or {}))
-    return scale_up.decide(seen, rules(states, **more), random.Random(7))
+    return orchestrator.decide(seen, rules(states, **more), random.Random(7))
 
 
 def grown(decision: Decision) -> dict[str, int]:
@@ -193,7 +195,7 @@ def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
 def test_what_has_no_price_is_not_bought_by_price() -> None:
     decision = decided([group("a", machine(4))], [pending(1)], pricing=None)
     assert decision.outcome is Outcome.NO_OPTIONS
-    assert decision.reasons(decision.left[0]) == {"a": (scale_up.NO_PRICES,)}
+    assert decision.reasons(decision.left[0]) == {"a": (orchestrator.NO_PRICES,)}
     assert grown(decided([group("a", machine(4))], [pending(1)], pricing=None, expanders=("most-pods",))) == {"a": 1}
 
 
@@ -210,10 +212,10 @@ def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
     chosen = rules([], estimates=EstimateRules(balance_similar=True), bounds={"cpu": Bounds(0, 6)})
     taken = Situation(cluster.of_facts([]), [pending(2, 4), pending(9, name="vast")], [state])
-    decision = scale_up.decide(taken, chosen, random.Random(1))
+    decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-1", 0, 9, 0, True), (Group(f"{PREFIX}-2", 0, 9, 0, True),))
     shapes = {each.id: NodeTemplate(each.id, machine(2)) for each in (made.main, *made.extras)}
-    after = scale_up.after_creation(decision, decision.creations[0], made, shapes, chosen)
+    after = orchestrator.after_creation(decision, decision.creations[0], made, shapes, chosen)
     assert grown(after) == {f"{PREFIX}-1": 2, f"{PREFIX}-2": 1}
     assert after.creations == ()
     vast = next(left for left in after.left if left.pods == ("ns/vast-0000",))
@@ -225,10 +227,10 @@ def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -
     chosen = rules([], estimates=EstimateRules(balance_similar=True))
     zone = Quota("of zone b", {"nodes": 0}, {"zone": "b"})
     taken = Situation(cluster.of_facts([]), [pending(2, 4)], [state], quotas=(zone,))
-    decision = scale_up.decide(taken, chosen, random.Random(1))
+    decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-a", 0, 9, 0, True), (Group(f"{PREFIX}-b", 0, 9, 0, True),))
     shapes = {f"{PREFIX}-{each}": NodeTemplate("", machine(2, labels={"zone": each})) for each in "ab"}
-    after = scale_up.after_creation(decision, decision.creations[0], made, shapes, chosen)
+    after = orchestrator.after_creation(decision, decision.creations[0], made, shapes, chosen)
     assert grown(after) == {f"{PREFIX}-a": 4}
 
 

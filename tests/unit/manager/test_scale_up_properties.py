@@ -16,22 +16,23 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from manager.autoscaler import cluster, groups, podclasses, salvo, scale_up
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
-from manager.autoscaler.decisions import Considered, Decision, Outcome, Plan
-from manager.autoscaler.groups import GroupState
+from manager.autoscaler.estimator.packing import Placement
 from manager.autoscaler.limits import Bounds, Quota
-from manager.autoscaler.options import EstimateRules
-from manager.autoscaler.packing import Placement
 from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
 from manager.autoscaler.pricing.model import Machine as PricedMachine
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import Settings, Situation
+from manager.autoscaler.scale_up import groups, orchestrator, salvo
+from manager.autoscaler.scale_up.decisions import Considered, Decision, Outcome, Plan
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.options import EstimateRules
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster, podclasses
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node, Pod
 from shared.names import MID_CPU
 from tests.support import independent_checker
@@ -105,7 +106,7 @@ class Case:
         )
 
     def decided(self) -> Decision:
-        return scale_up.decide(self.situation(), self.settings, random.Random(1))
+        return orchestrator.decide(self.situation(), self.settings, random.Random(1))
 
     def machines(self) -> list[Machine]:
         """The nodes there are, by name, and then the upcoming ones, by group."""
@@ -388,7 +389,7 @@ def settled(case: Case, decision: Decision) -> tuple[dict[int, list[CheckedPod]]
     waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
     ordered = sorted(situation.classes, key=lambda each: each.pods)
     machines = case.machines()
-    _, packing, before = scale_up.settled(situation, ordered)
+    _, packing, before = orchestrator.settled(situation, ordered)
     for machine in machines:
         if any(before) and machine.name in case.expected:
             machine.allocatable = {
@@ -574,7 +575,7 @@ def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Ca
     chosen = replace(case.settings, enforces_min_size=False)
     for _ in range(len(case.pending) + 1):
         pods = {pod for each in situation.classes for pod in each.pods}
-        decision = scale_up.decide(situation, chosen, random.Random(1))
+        decision = orchestrator.decide(situation, chosen, random.Random(1))
         if decision.outcome is not Outcome.GROW:
             break
         nodes.update(bought(decision))
@@ -603,7 +604,7 @@ def test_nothing_more_is_bought_while_the_nodes_for_the_same_pods_are_on_their_w
     chosen = replace(case.settings, uses_mix=False, estimates=EstimateRules(), enforces_min_size=False)
     case = owning(replace(case, groups=settled_groups, settings=chosen), list(case.by_group))
     situation = case.situation()
-    decision = scale_up.decide(situation, case.settings, random.Random(1))
+    decision = orchestrator.decide(situation, case.settings, random.Random(1))
     if decision.outcome is not Outcome.GROW or decision.caps:
         return
     coming = [(case.by_group[name].state.template, count) for name, count in bought(decision).items()]
@@ -613,7 +614,7 @@ def test_nothing_more_is_bought_while_the_nodes_for_the_same_pods_are_on_their_w
     ]
     again = replace(situation, snapshot=snapshot, classes=[each for each in same if each.pods])
     event("several kinds of pods" if len(again.classes) > 1 else "pods of one kind")
-    assert scale_up.decide(again, case.settings, random.Random(1)).outcome is Outcome.NOT_NEEDED
+    assert orchestrator.decide(again, case.settings, random.Random(1)).outcome is Outcome.NOT_NEEDED
 
 
 def placed_by(decision: Decision) -> set[str]:
@@ -632,7 +633,7 @@ def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: rando
     situation = case.situation()
     classes = list(situation.classes)
     chance.shuffle(classes)
-    again = scale_up.decide(replace(situation, classes=classes), case.settings, random.Random(1))
+    again = orchestrator.decide(replace(situation, classes=classes), case.settings, random.Random(1))
     assert again == first
     assert list(map(again.reasons, again.left)) == list(map(first.reasons, first.left))
 
@@ -642,11 +643,11 @@ def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: rando
 def test_deciding_changes_nothing_that_it_is_given_and_says_the_same_again(case: Case) -> None:
     situation = case.situation()
     before = pickle.dumps((situation, case.settings))
-    first = scale_up.decide(situation, case.settings, random.Random(1))
+    first = orchestrator.decide(situation, case.settings, random.Random(1))
     for each in first.left:
         first.reasons(each)
     assert pickle.dumps((situation, case.settings)) == before
-    assert scale_up.decide(situation, case.settings, random.Random(1)) == first
+    assert orchestrator.decide(situation, case.settings, random.Random(1)) == first
 
 
 @st.composite
@@ -695,7 +696,7 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
             name = f"{PREFIX}-{number}-{index}"
             states.append(GroupState(Group(name, 0, 50, 0), NodeTemplate(name, node), spec=spec))
         situation = replace(situation, groups=states)
-        decision = scale_up.decide(situation, chosen, random.Random(1))
+        decision = orchestrator.decide(situation, chosen, random.Random(1))
         if decision.outcome is not Outcome.GROW:
             break
         situation = salvo.after(situation, decision)

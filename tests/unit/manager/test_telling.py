@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manager.autoscaler import telling
 from manager.autoscaler.assessment import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, GroupSpec, InstanceError
-from manager.autoscaler.decisions import Creation, Decision, Increase, Left, Outcome, Reasons, Step
+from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident
 from manager.autoscaler.expander import priority
-from manager.autoscaler.health import AcceptableRange, Readiness
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.reporting import telling
 from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.state import ClusterState, GroupStatus, Happening, Incident
+from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase, Left, Outcome, Reasons, Step
 from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
 from tests.unit.manager.objects import NOW

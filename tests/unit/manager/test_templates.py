@@ -4,11 +4,19 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import podclasses, similar, templates
-from manager.autoscaler.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState, NodeTemplate
-from manager.autoscaler.podfacts import PodFacts, Surroundings
-from manager.autoscaler.similar import Likeness
-from manager.autoscaler.templates import Daemon, LiveNode, Templates
+from manager.autoscaler.scale_up import similar
+from manager.autoscaler.scale_up.similar import Likeness
+from manager.autoscaler.snapshot import podclasses, templates
+from manager.autoscaler.snapshot.cluster import (
+    LABEL_HOSTNAME,
+    PODS,
+    TAINT_TO_BE_DELETED,
+    NodeFacts,
+    NodeState,
+    NodeTemplate,
+)
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
 from shared.api.core import DaemonSet, Node, Pod
 
 NOW = 1_000_000.0

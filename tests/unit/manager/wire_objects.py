@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from manager.autoscaler.cluster import LABEL_HOSTNAME
-from manager.autoscaler.podfacts import Surroundings
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME
+from manager.autoscaler.snapshot.podfacts import Surroundings
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.names import MID_CPU
 from tests.support.independent_checker import CheckedPod, Machine, World

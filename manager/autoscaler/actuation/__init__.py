@@ -1,0 +1,1 @@
+"""What was decided, done to nodes and to the cloud."""

@@ -1,0 +1,51 @@
+"""Raising the targets that were decided on, one after the other or all at once."""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.scale_up.decisions import Increase
+
+MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Result:
+    """One increase, and what went wrong with it; with an error the target may have been raised or not."""
+
+    increase: Increase
+    error: ProviderError | None = None
+
+
+def carry_out(
+    increases: Sequence[Increase], increase: Callable[[str, int], None], *, parallel: bool = False
+) -> list[Result]:
+    """What was attempted, in the order given. One after the other, the first error is the end; all at once, all are."""
+
+    def attempt(each: Increase) -> Result:
+        try:
+            increase(each.group, each.nodes)
+        except ProviderError as error:
+            return Result(each, error)
+        return Result(each)
+
+    if parallel and increases:
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(increases)), "increase") as pool:
+            return list(pool.map(attempt, increases))
+    results: list[Result] = []
+    for each in increases:
+        results.append(attempt(each))
+        if results[-1].error is not None:
+            break
+    return results
+
+
+def combined(results: Sequence[Result]) -> str:
+    """All errors as one text, each once, by kind and then text; empty without any."""
+    errors = sorted({(type(each.error).__name__, str(each.error)) for each in results if each.error is not None})
+    texts = list(dict.fromkeys(text for _, text in errors))
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{texts[0]} ...and other errors: [{', '.join(json.dumps(text) for text in texts[1:])}]"

@@ -1,0 +1,98 @@
+"""Raising targets: noted in the books first, asked for, and put right in the books where that failed."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from manager.autoscaler.actuation import execution
+from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
+from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.config import Config
+from manager.autoscaler.scale_up.decisions import Increase
+from shared.clock import Clock
+from shared.errors import HeadroomError
+
+logger = logging.getLogger(__name__)
+
+
+class Growth:
+    """`lock` is held when the cloud is asked; whether this process still leads is asked right before."""
+
+    def __init__(
+        self,
+        config: Config,
+        guard: Guard,
+        lock: threading.Lock,
+        books: Bookkeeper,
+        may_write: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._guard = guard
+        self._lock = lock
+        self._books = books
+        self._may_write = may_write
+        self._clock = clock
+
+    def ask(
+        self, wanted: Sequence[Increase], kept: Books, now: float
+    ) -> tuple[Mapping[str, HeadroomError | None], Books]:
+        """What went wrong with each that was tried, by group, and the books after it."""
+        noted = kept
+        for each in wanted:
+            noted = bookkeeping.requested(noted, each, now, self._provision_seconds(each.group))
+        try:
+            self._books.write(noted)
+        except HeadroomError as error:
+            logger.error("no scale-up, as it could not be noted first: %s", error)
+            return {each.group: error for each in wanted}, kept
+        kept = noted
+        results = execution.carry_out(wanted, self._increase, parallel=self._config.parallel)
+        errors = {each.increase.group: each.error for each in results}
+        for each in wanted:
+            failure = errors.get(each.group)
+            if each.group not in errors or isinstance(failure, NotAsked):
+                kept = bookkeeping.withdrawn(kept, each)
+            elif failure is not None:
+                times = self._config.backoff
+                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
+                logger.error("scale-up failed: %s", failure, extra={"group": each.group})
+            else:
+                logger.info("scale-up: %s", each, extra={"group": each.group})
+        return errors, kept
+
+    def of_scan(self, increase: Increase) -> HeadroomError | None:
+        """The same for one that a scan wants: what went wrong, if anything.
+
+        In a group that pending pods cannot raise, the scan's own lock and breaker are the memory of it.
+        """
+        if not self._config.answers_pending_pods(increase.group):
+            try:
+                self._increase(increase.group, increase.nodes)
+            except ProviderError as error:
+                return error
+            return None
+        now = self._clock.now()
+        backoff = bookkeeping.backoff_of(self._books.known, increase.group, now)
+        if backoff is not None:
+            return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
+        errors, kept = self.ask([increase], self._books.known, now)
+        try:
+            self._books.write(kept)
+        except HeadroomError as error:
+            logger.error("the books are kept in mind: %s", error)
+        return errors[increase.group]
+
+    def _increase(self, group: str, delta: int) -> None:
+        with self._lock:
+            if not self._may_write():
+                raise Refused(self._guard.name, group, NOT_LEADING)
+            self._guard.increase(group, delta)
+
+    def _provision_seconds(self, group: str) -> float:
+        seen = self._guard.observed.groups.get(group)
+        own = None if seen is None else seen.options.max_node_provision_seconds
+        return self._config.start.provision_seconds if own is None else own

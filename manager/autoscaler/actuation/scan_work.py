@@ -1,0 +1,387 @@
+"""One group's scan carried out: what was decided becomes writes, and the decision what was done of it.
+
+Whether this process still leads is asked before every write. What is written is looked at once more before: a node that
+has changed since is passed over, and the next candidate taken where there is one.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.actuation import node_marks
+from manager.autoscaler.actuation.node_marks import PassedOver
+from manager.autoscaler.bookkeeper import NOT_LEADING, Deposed
+from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.utilization import classes, reaping, reasons, taints
+from manager.autoscaler.utilization.decisions import Decision, Picks
+from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
+from manager.autoscaler.utilization.reaping import Reaping, Verdict, Why
+from manager.autoscaler.utilization.rules import Rules
+from shared.api.core import Node, Pod
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.errors import ApiError, NotFound, ServerError, TooManyRequests, Unreachable
+from shared.kube.resources import NODES
+
+logger = logging.getLogger(__name__)
+
+MOST_FAILURES = 10  # of writes to nodes one after the other, after which the rest is left to the next scan
+MOST_NAMED = 3  # of many, in an error
+LOST = "its machine is gone"
+_SILENT = (Unreachable, ServerError, TooManyRequests)  # whoever else is asked gives no answer either
+
+Grow = Callable[[Increase], HeadroomError | None]
+_Judge = Callable[[Observation], tuple[Verdict, ...]]
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What acting takes. `grow` raises a target and says what went wrong; whoever writes to the cloud holds `lock`."""
+
+    client: Client
+    guard: Guard
+    lock: threading.Lock
+    may_write: Callable[[], bool]
+    grow: Grow
+
+
+@dataclass
+class Work:
+    """One decision. `acts` are what was, or would be, done about it."""
+
+    rules: Rules
+    mode: Mode
+    seen: Observation
+    decision: Decision
+    hands: Hands
+    now: float
+    acts: list[Act] = field(default_factory=list)
+
+    @property
+    def group(self) -> str:
+        return self.rules.group.cloud_provider_group_name
+
+    def done(self) -> Decision:
+        """The decision as it was done; the same one where nothing may be."""
+        decision = self.decision
+        if decision.dry or self.mode is not Mode.ENFORCE:
+            self._advise()
+            return decision
+        why = reasons.of_delta(self.rules, decision)
+        health_taints = self._tainted(
+            decision.health_taints, len(decision.health_taints), reasons.of_health(self.rules)
+        )
+        untainted = self._each(What.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint)
+        wanted = self.decision.increase_after(len(untainted))
+        # What the cloud does not delete keeps nobody from growing who needs no place of it.
+        waits = wanted > self.decision.most_increase - self._places(self.decision)
+        grown = decision if waits else self._increased(decision, wanted, why)
+        forced = self._deleted(decision.forced, self._forced_verdict)
+        reaped = self._drained(self._deleted(decision.reaped, self._verdict), decision.drains)
+        tainted = self._tainted(decision.taint.candidates, decision.taint.count, why)
+        done = replace(
+            grown,
+            health_taints=health_taints,
+            forced=forced,
+            reaped=reaped,
+            taint=Picks(tainted, len(tainted)),
+            untaint=Picks(untainted, len(untainted)),
+        )
+        if not waits:
+            return done
+        kept = self._places(self.decision) - self._places(done)
+        return self._increased(done, min(wanted, self.decision.most_increase - kept), why)
+
+    def _places(self, decision: Decision) -> int:
+        """How many of its deletions the decision counts as room."""
+        return len(decision.deletions) if self.rules.fixes.counts_deletions else 0
+
+    def _advise(self) -> None:
+        """What would be done."""
+        decision = self.decision
+        why = reasons.of_delta(self.rules, decision)
+        self._tell(What.TAINT, decision.health_taints, reasons.of_health(self.rules))
+        for each in (decision.forced, decision.reaped):
+            self._tell(What.DELETE_NODES, each.nodes, reasons.of_deletion(each), change=-len(each.nodes))
+        self._tell(What.REMOVE_NODES, decision.drains, reasons.of_drain(decision.reaped))
+        self._tell(What.TAINT, decision.taint.planned, why)
+        self._tell(What.UNTAINT, decision.untaint.planned, why)
+        if decision.increase:
+            self._tell(What.INCREASE, (), why, change=decision.increase)
+
+    def _tell(
+        self,
+        what: What,
+        nodes: Sequence[GroupNode],
+        why: str,
+        *,
+        change: int = 0,
+        done: bool = False,
+        errors: Iterable[str] = (),
+    ) -> None:
+        """`change` of the target is to come, or was refused; one that is done has come."""
+        told = list(errors)
+        if not nodes and not change and not told:
+            return
+        size = self._target_size
+        before, after = (size - change, size) if done else (size, size + change)
+        names = tuple(each.name for each in nodes)
+        error = "; ".join(told[:MOST_NAMED]) + (f"; and {len(told) - MOST_NAMED} more" * (len(told) > MOST_NAMED))
+        most = self.seen.cloud.max_size
+        self.acts.append(Act(what, self.group, self.mode, before, after, most, names, why, done, error))
+        if done:
+            logger.info("%s: %s", what, why, extra={"group": self.group, "nodes": ", ".join(names)})
+        elif error:
+            logger.error("%s failed: %s", what, error, extra={"group": self.group})
+
+    @property
+    def _target_size(self) -> int:
+        """As the cloud has it now, with what was written since it was looked at."""
+        found = self.hands.guard.observed.groups.get(self.group)
+        return self.seen.cloud.target_size if found is None else found.group.target_size
+
+    def _tainted(self, candidates: Sequence[GroupNode], count: int, why: str) -> tuple[GroupNode, ...]:
+        return self._each(What.TAINT, candidates, count, why, self._taint)
+
+    def _each(
+        self,
+        what: What,
+        candidates: Sequence[GroupNode],
+        count: int,
+        why: str,
+        write: Callable[[GroupNode], None],
+    ) -> tuple[GroupNode, ...]:
+        """The first so many that it could be done to."""
+        done: list[GroupNode] = []
+        failed: list[tuple[GroupNode, str]] = []
+        failures = 0
+        for node in candidates:
+            if len(done) == count or failures == MOST_FAILURES:
+                break
+            try:
+                self._check()
+                self._check_member(node)
+                write(node)
+            except PassedOver as error:
+                failed.append((node, str(error)))
+            except ApiError as error:
+                failed.append((node, f"{node.name}: {error}"))
+                failures = MOST_FAILURES if isinstance(error, _SILENT) else failures + 1
+            except HeadroomError as error:  # nobody answers, or somebody else leads
+                failed.append((node, f"{node.name}: {error}"))
+                break
+            else:
+                done.append(node)
+        self._tell(what, done, why, done=bool(done))
+        self._tell(what, [node for node, _ in failed], why, errors=[error for _, error in failed])
+        return tuple(done)
+
+    def _check(self) -> None:
+        if not self.hands.may_write():
+            raise Deposed(NOT_LEADING)
+
+    def _taint(self, node: GroupNode) -> None:
+        effect = self.rules.group.taint_effect
+        node_marks.retaint(self.hands.client, node, lambda given: taints.added(given, now=self.now, effect=effect))
+
+    def _untaint(self, node: GroupNode) -> None:
+        node_marks.retaint(self.hands.client, node, taints.removed)
+
+    def _deleted(self, planned: Reaping, judge: _Judge) -> Reaping:
+        """By the cloud, and then their Nodes, up to the first that stays."""
+        if not planned.nodes:
+            return planned
+        why = reasons.of_deletion(planned)
+        found: dict[str, Node] = {}
+        lost: set[str] = set()
+        failed: dict[str, str] = {}
+        for node in planned.nodes:
+            try:
+                if self._is_lost(node):
+                    lost.add(node.name)
+                else:
+                    self._check_member(node)
+                found[node.name], now, _ = self._looked_again(node, judge, lambda verdict: verdict.goes)
+                if node.name in lost and now.nodes[0].ready:
+                    raise PassedOver(f"{node.name}: its machine is gone, and it is ready")
+            except HeadroomError as error:
+                failed[node.name] = str(error)
+                if isinstance(error, _SILENT):
+                    failed |= {each.name: str(error) for each in planned.nodes if each.name not in failed}
+                    break
+        going = [each for name, each in found.items() if name not in failed and name not in lost]
+        if self.rules.fixes.clamps_deletions:
+            room = self._deletable
+            failed |= {each.metadata.name: f"{each.metadata.name}: {Why.AT_MINIMUM}" for each in going[room:]}
+            going = going[:room]
+        failed |= self._delete(going)
+        lost -= failed.keys()
+        gone = found.keys() - failed.keys() - lost
+        done = [each for each in planned.nodes if each.name in gone]
+        self._tell(What.DELETE_NODES, done, why, change=-len(done), done=bool(done))
+        self._tell(What.DELETE_NODES, [each for each in planned.nodes if each.name in lost], LOST, done=bool(lost))
+        stay = [each for each in planned.nodes if each.name in failed]
+        self._tell(What.DELETE_NODES, stay, why, change=-len(stay), errors=list(dict.fromkeys(failed.values())))
+        self._delete_nodes([each for name, each in found.items() if name not in failed])
+        return planned.without(failed)
+
+    def _delete(self, going: Sequence[Node]) -> dict[str, str]:
+        """In one call of the cloud; what went wrong, by node. Those that are refused together are then asked for one by
+        one, so that a node that cannot go keeps no other.
+        """
+        if not going:
+            return {}
+        guard, before, many = self.hands.guard, self._members, len(going) > 1
+        error = self._asked_to_delete(going)
+        if error is None:
+            return {}
+        if guard.is_in_doubt(self.group):
+            going = self._left(going, before)
+        alone = isinstance(error, Refused) and many and self.rules.fixes.clamps_deletions
+        alone = alone and not guard.is_in_doubt(self.group)
+        failed: dict[str, str] = {}
+        for node in going:
+            if alone and len(failed) < MOST_FAILURES:
+                last = self._asked_to_delete([node])
+                if last is None:
+                    continue
+                error, alone = last, isinstance(last, Refused)
+            failed[node.metadata.name] = str(error)
+        return failed
+
+    def _asked_to_delete(self, nodes: Sequence[Node]) -> HeadroomError | None:
+        try:
+            self._check()
+            with self.hands.lock:
+                self.hands.guard.delete_nodes(self.group, [NodeRef.of(each) for each in nodes])
+        except HeadroomError as error:
+            return error
+        return None
+
+    def _left(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
+        """Those that the cloud still has after a deletion that failed; all where it does not say."""
+        try:
+            with self.hands.lock:
+                observed = self.hands.guard.observe_again()
+        except HeadroomError as error:
+            logger.warning("what became of a deletion is not known: %s", error, extra={"group": self.group})
+            return going
+        if self.group not in observed.groups:
+            return going
+        after = self._members
+        gone = {each for each in before if after.get(each, InstanceState.DELETING) is InstanceState.DELETING}
+        return [each for each in going if each.spec.provider_id not in gone]
+
+    @property
+    def _members(self) -> Mapping[str, InstanceState]:
+        """The states of the cloud's instances, by provider id."""
+        seen = self.hands.guard.observed.groups.get(self.group)
+        return {} if seen is None else {each.provider_id: each.state for each in seen.instances}
+
+    @property
+    def _deletable(self) -> int:
+        """How many the cloud's minimum lets go."""
+        seen = self.hands.guard.observed.groups.get(self.group)
+        return 0 if seen is None else max(0, seen.group.settled_size - seen.group.min_size)
+
+    def _is_member(self, node: GroupNode) -> bool:
+        return node.provider_id in self._members or self.hands.guard.observed.group_of_node.get(node.name) == self.group
+
+    def _is_lost(self, node: GroupNode) -> bool:
+        """Whether the cloud says that its machine is gone: of what we have marked and nobody hears of, only the Node is
+        left, which nothing is asked of the cloud for.
+        """
+        if node.ready or not taints.has(node.taints, taints.TO_BE_REMOVED) or self._is_member(node):
+            return False
+        try:
+            with self.hands.lock:
+                return self.hands.guard.launched_at(NodeRef(node.name, node.provider_id)) is None
+        except ProviderError:
+            return False
+
+    def _check_member(self, node: GroupNode) -> None:
+        """Nodes of no group, or of another one, are not ours, whatever their labels say."""
+        if self._members.get(node.provider_id) is InstanceState.DELETING:
+            raise PassedOver(f"{node.name}: the cloud is deleting it")
+        if not self._is_member(node):
+            raise PassedOver(f"{node.name} ({node.provider_id}) is not in the cloud's group")
+
+    def _delete_nodes(self, gone: Sequence[Node]) -> None:
+        """What is left of them in the cluster. Where this fails, the cloud's own controllers do it later."""
+        for node in gone:
+            try:
+                self._check()
+                self.hands.client.delete(NODES, node.metadata.name, uid=node.metadata.uid)
+            except NotFound:
+                continue
+            except HeadroomError as error:
+                logger.warning("Node left behind: %s", error, extra={"node": node.metadata.name})
+                return
+
+    def _drained(self, planned: Reaping, nodes: Sequence[GroupNode]) -> Reaping:
+        """With evictions asked for."""
+        evicted = self._each(What.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self._evict)
+        return planned.without({each.name for each in nodes} - {each.name for each in evicted})
+
+    def _evict(self, node: GroupNode) -> None:
+        """Asks all pods to go for whose sake the node is still there; those that may not yet are asked again."""
+        _, seen, pods = self._looked_again(node, self._verdict, lambda verdict: verdict.drains)
+        there = reaping.pods_that_keep(self.rules, seen).by_node[node.name]
+        leaving = {each.name for each in there if not each.of_node}
+        kept = []
+        for pod in pods:
+            meta = pod.metadata
+            if meta.key not in leaving or meta.deletion_timestamp is not None:
+                continue
+            self._check()
+            try:
+                self.hands.client.evict(meta.namespace, meta.name, uid=meta.uid)
+            except NotFound:
+                continue
+            except TooManyRequests:
+                kept.append(meta.key)
+        if kept:
+            raise PassedOver(f"{node.name}: disruption budgets keep {', '.join(kept[:MOST_NAMED])}")
+
+    def _looked_again(
+        self, node: GroupNode, judge: _Judge, still: Callable[[Verdict], bool]
+    ) -> tuple[Node, Observation, tuple[Pod, ...]]:
+        """The node and its pods as they are now, of which the same has to be true. Raises PassedOver."""
+        found = node_marks.fresh(self.hands.client, node)
+        pods = node_marks.pods_on(self.hands.client, node.name)
+        seen = Observer(self.rules).observe([found], pods, self.seen.cloud)
+        verdicts = judge(seen)
+        if not verdicts:
+            raise PassedOver(f"{node.name}: it is not marked any more")
+        if not still(verdicts[0]):
+            raise PassedOver(f"{node.name}: {verdicts[0].why}")
+        return found, seen, pods
+
+    def _forced_verdict(self, seen: Observation) -> tuple[Verdict, ...]:
+        marked = classes.classify(seen.nodes).force_tainted
+        return reaping.forced(marked, reaping.pods_that_keep(self.rules, seen))
+
+    def _verdict(self, seen: Observation) -> tuple[Verdict, ...]:
+        marked = classes.classify(seen.nodes).tainted
+        pods = reaping.pods_that_keep(self.rules, seen)
+        may_go = self.decision.healthy is not False
+        return reaping.marked(self.rules, marked, pods, healthy_may_go=may_go, now=self.now)
+
+    def _increased(self, decision: Decision, wanted: int, why: str) -> Decision:
+        if wanted <= 0:
+            return replace(decision, increase=0)
+        size = self._target_size
+        error = self.hands.grow(Increase(self.group, size, size + wanted, self.seen.cloud.max_size))
+        if error is None:
+            self._tell(What.INCREASE, (), why, change=wanted, done=True)
+            return replace(decision, increase=wanted)
+        self._tell(What.INCREASE, (), why, change=wanted, errors=[str(error)])
+        in_doubt = isinstance(error, ProviderError) and error.leaves_doubt
+        locks = in_doubt and self.rules.fixes.locks_in_doubt
+        return replace(decision, increase=wanted if locks else 0, refusals=(*decision.refusals, str(error)))

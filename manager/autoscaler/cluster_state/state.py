@@ -1,0 +1,86 @@
+"""What of every group is there, on its way, missing or failed, beside what was asked for, and what has happened since.
+
+`assessment.assess` works it out, from one observation and the `books` of what was asked before.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, InstanceError
+from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.modes import Mode
+
+
+@dataclass(frozen=True)
+class Request:
+    """An increase that is under way: so many nodes since `started_at`, given up at `deadline`, in Unix seconds.
+
+    `to_size` is the target that was asked for, less what has failed of it since.
+    """
+
+    group: str
+    nodes: int
+    started_at: float
+    deadline: float
+    to_size: int = 0
+
+
+class Happening(enum.StrEnum):
+    """What may have become of an increase, or of a group that failed."""
+
+    REGISTERED = "registered"  # all nodes that were asked for are up
+    TIMED_OUT = "timed out"  # `nodes` of them did not come in time
+    TAKEN_BACK = "taken back"  # nothing is on its way any more, and the target is below what was asked for
+    CREATION_FAILED = "creation failed"  # the cloud could not make `nodes` of them, with `error`
+    BACKOFF_ENDED = "backoff ended"  # the group may grow again
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Told once, when it is first seen. `seconds` since the increase was asked for, or that a backoff took."""
+
+    what: Happening
+    group: str
+    nodes: int = 0
+    seconds: float = 0.0
+    error: InstanceError | None = None
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """One group of ours. `upcoming` nodes were asked for and are not up, `untold` of them not even in the target that
+    the cloud tells; `nodes` are the names of those registered.
+    """
+
+    group: Group
+    mode: Mode
+    readiness: Readiness
+    acceptable: AcceptableRange
+    healthy: bool
+    upcoming: int = 0
+    untold: int = 0
+    request: Request | None = None
+    backoff: Backoff | None = None
+    errors: tuple[InstanceError, ...] = ()
+    options: GroupOptions = field(default_factory=GroupOptions)
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.group.id
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """All groups of ours by id. `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are
+    in none. `readiness` counts the nodes of the whole cluster.
+    """
+
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    foreign: frozenset[str] = frozenset()
+    ungrouped: tuple[str, ...] = ()
+    readiness: Readiness = field(default_factory=Readiness)
+    healthy: bool = True

@@ -1,0 +1,276 @@
+"""How many new nodes of one group pending pods need, and how many of them find a place (Cluster Autoscaler's
+bin-packing estimator).
+
+Classes come largest first. The pods of one go to new nodes that are there already, then to the last one, then to
+further ones while those are permitted. A class whose next pod does not even fit on an empty new node is given up.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from manager.autoscaler.estimator.packing import Packing, Placement
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.limits import UNLIMITED
+from manager.autoscaler.snapshot import predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate
+from shared.quantity import Amounts
+
+NOT_PERMITTED = "no more nodes may be added"
+_NONE = -1
+
+
+class Permissions:
+    """How many nodes one estimate may still add: `most` in all (0: no limit, negative: none), while there is time."""
+
+    def __init__(self, most: int = UNLIMITED, out_of_time: Callable[[], bool] | None = None) -> None:
+        self._most = most
+        self._out_of_time = out_of_time
+        self.nodes = 0
+
+    def take(self, wanted: int) -> int:
+        """Takes permission for up to so many further nodes; for how many it was given."""
+        if self._most < 0 or (self._out_of_time is not None and self._out_of_time()):
+            return 0
+        granted = min(wanted, self._most - self.nodes) if self._most else wanted
+        self.nodes += granted
+        return granted
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which classes a new node of a template takes, by position, and why not the others."""
+
+    flags: Flags
+    _probe: Packing
+
+    @property
+    def positions(self) -> Integers:
+        return self.flags.nonzero()[0]
+
+    def reasons(self, position: int) -> tuple[str, ...]:
+        """In kube-scheduler's words; empty for a class that fits."""
+        return tuple(self._probe.refusals(position, self._probe.known))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`placed` counts pods by the position of their class; `reasons` says why the rest of a class found no place.
+
+    `existing_used` counts nodes of the cluster that took pods after all, once new nodes had evened out their spread.
+    """
+
+    group: str
+    node_count: int
+    placed: Mapping[int, int] = field(default_factory=dict)
+    reasons: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    existing_used: int = 0
+    placements: tuple[Placement, ...] = ()
+
+    @property
+    def pod_count(self) -> int:
+        return sum(self.placed.values())
+
+
+def schedulable(problem: Problem) -> Packing:
+    """The cluster with every pending pod that finds a place there put on it, those of the highest priority first, and
+    of these the largest.
+
+    Empty nodes, there or upcoming, come last and are filled one after the other, as in the estimate that led to them,
+    so that pods find the places that were bought for them. `pending` is what is left of each class.
+    """
+    packing = Packing(problem)
+    nodes = problem.snapshot.nodes
+    cpu, memory = problem.cpu_and_memory
+    largest = {name: max((node.allocatable.get(name, 0) for node in nodes), default=0) for name in ("cpu", "memory")}
+    sizes = scores(cpu, memory, largest).tolist()
+    priorities = [each.facts.priority for each in problem.classes]
+    empty = problem.snapshot.is_empty
+    for position in sorted(range(len(priorities)), key=lambda each: (-priorities[each], -sizes[each])):
+        left = int(packing.pending[position])
+        if position in problem.bonds.rules:
+            left -= packing.fill(position, left, 0)
+        else:
+            left -= packing.fill(position, left, 0, among=~empty)
+            left -= packing.fill_up(position, left, empty) if left else 0
+        packing.pending[position] = left
+        empty &= ~packing.used[: packing.known]
+    return packing
+
+
+def fitting(problem: Problem, template: NodeTemplate, after: Packing | None = None) -> Fit:
+    """Which classes the first new node of a template would take."""
+    probe = Packing(problem, template, after)
+    probe.add_nodes(1)
+    flags: Flags = np.all(problem.requests <= probe.free_on(probe.known), axis=1)
+    flags &= probe.admits_new
+    for position in problem.bonds.rules:
+        if flags[position]:
+            flags[position] = not probe.refusals(position, probe.known)
+    return Fit(flags, probe)
+
+
+def estimate(
+    problem: Problem,
+    template: NodeTemplate,
+    positions: Sequence[int] | Integers,
+    permissions: Permissions,
+    *,
+    after: Packing | None = None,
+    fast_path: bool = False,
+) -> Estimate:
+    """How many nodes of the template these classes need.
+
+    `after` is the cluster with the pods on it that need no new node. With `fast_path` the class for which counting
+    saves most comes last, as Cluster Autoscaler's option of that name has it.
+    """
+    packing = Packing(problem, template, after)
+    order = in_order(problem, template, positions)
+    if fast_path:
+        order = _last(order, problem, template)
+    placed: dict[int, int] = {}
+    reasons: dict[int, tuple[str, ...]] = {}
+    permitted = True
+    pending = packing.pending.tolist()
+    for position in order:
+        wanted = left = pending[position]
+        if packing.new_count:
+            left -= packing.fill(position, left, packing.known)
+        if left and permitted:
+            left, permitted = _on_new_nodes(packing, position, left, permissions)
+            if left and permitted:
+                reasons[position] = tuple(packing.refusals(position, packing.size - 1))
+        if left:
+            reasons.setdefault(position, (NOT_PERMITTED,))
+        if left < wanted:
+            placed[position] = wanted - left
+    used = packing.used
+    return Estimate(
+        group=template.group,
+        node_count=int(used[packing.known : packing.size].sum()),
+        placed=placed,
+        reasons=reasons,
+        existing_used=int(used[: packing.known].sum()),
+        placements=tuple(packing.placements),
+    )
+
+
+def zero_or_max(found: Estimate, max_size: int, *, all_or_nothing: bool = False) -> int:
+    """The nodes to add to a group that is either empty or full."""
+    if found.node_count <= 0 or (all_or_nothing and found.node_count > max_size):
+        return 0
+    return max_size
+
+
+def scores(
+    cpu: Integers, memory: Integers, allocatable: Amounts
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+    """How large pods are: the shares of a node's cpu and memory they request, added up."""
+    found = np.zeros(len(cpu))
+    for requested, name in ((cpu, "cpu"), (memory, "memory")):
+        if allocatable.get(name, 0) > 0:
+            found += requested / allocatable[name]
+    return found
+
+
+def in_order(problem: Problem, template: NodeTemplate, positions: Sequence[int] | Integers) -> list[int]:
+    """The classes largest first; equal ones in the order of their pods' names."""
+    chosen = np.sort(np.asarray(positions, np.int64))
+    cpu, memory = problem.cpu_and_memory
+    found = scores(cpu[chosen], memory[chosen], template.node.allocatable)
+    order: list[int] = chosen[np.argsort(-found, kind="stable")].tolist()
+    return order
+
+
+@dataclass(frozen=True, slots=True)
+class FastPathCase:
+    """What of a class decides whether counting saves much: requests, number, and its rules between pods."""
+
+    cpu: int
+    memory: int
+    pods: int
+    spreads: bool = False
+    excludes_beyond_node: bool = False
+    excludes_itself_on_node: bool = False
+
+
+def fast_path_index(cases: Sequence[FastPathCase], capacity: Amounts) -> int:
+    """The class for which simulating one node and dividing saves the most simulations; -1 where none allows it.
+
+    That is the largest pods - floor(pods / nodes), the later one where they tie.
+    """
+    best, most_saved = _NONE, 0
+    for index, case in enumerate(cases):
+        nodes = case.pods if case.excludes_itself_on_node else 0
+        for requested, name in ((case.cpu, "cpu"), (case.memory, "memory")):
+            if capacity.get(name, 0) > 0:
+                nodes = max(nodes, -(-case.pods * requested // capacity[name]))
+        saved = case.pods - case.pods // nodes if nodes else 0
+        if saved >= most_saved and not (case.spreads or case.excludes_beyond_node):
+            best, most_saved = index, saved
+    return best
+
+
+def _last(order: list[int], problem: Problem, template: NodeTemplate) -> list[int]:
+    cpu, memory = problem.cpu_and_memory
+    cases = []
+    for position in order:
+        facts = problem.classes[position].facts
+        of_node = [term.key == LABEL_HOSTNAME for term in facts.anti_affinity]
+        cases.append(
+            FastPathCase(
+                int(cpu[position]),
+                int(memory[position]),
+                int(problem.pending[position]),
+                bool(facts.spread),
+                not all(of_node),
+                any(local and term.matches(facts) for local, term in zip(of_node, facts.anti_affinity, strict=True)),
+            )
+        )
+    index = fast_path_index(cases, template.node.capacity)
+    return order if index == _NONE else [*order[:index], *order[index + 1 :], order[index]]
+
+
+def _on_new_nodes(packing: Packing, position: int, left: int, permissions: Permissions) -> tuple[int, bool]:
+    """What is left of a class, and whether more nodes may be added for the next one."""
+    rules = packing.problem.bonds.rules.get(position)
+    if rules is None or rules.of_one_node:
+        return _by_counting(packing, position, left, permissions)
+    moves_others = packing.uses_hostname_spread(position)
+    while left:
+        last = packing.size - 1
+        if packing.new_count:
+            placed = packing.fill_one(position, last, left)
+            if not placed and moves_others and packing.refusals(position, last) == [predicates.SPREAD]:
+                placed = packing.fill(position, 1, 0, skip=last)
+            if placed:
+                left -= placed
+                continue
+            if not packing.used[last]:
+                return left, True
+        if not permissions.take(1):
+            return left, False
+        packing.add_nodes(1)
+        placed = packing.fill_one(position, packing.size - 1, left)
+        if not placed:
+            return left, True
+        left -= placed
+    return 0, True
+
+
+def _by_counting(packing: Packing, position: int, left: int, permissions: Permissions) -> tuple[int, bool]:
+    """The same where every new node takes equally many, and those that are there have no room left."""
+    if packing.new_count and not packing.used[packing.size - 1]:
+        return left, True
+    each = packing.room_on_fresh(position)
+    if each <= 0:
+        if not permissions.take(1):
+            return left, False
+        packing.add_nodes(1)
+        return left, True
+    wanted = -(-left // each)
+    granted = permissions.take(wanted)
+    if granted:
+        left -= packing.fill_new(position, left, granted, each)
+    return left, granted == wanted

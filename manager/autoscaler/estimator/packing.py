@@ -1,0 +1,468 @@
+"""Nodes that are being filled: pods of one class at a time, counted where they are alike for every node.
+
+The order is Cluster Autoscaler's: each pod goes to the first node that takes it, beginning after the one that took
+the last. So pods of a class go round the nodes that have room for them, one each time round, and how many each gets
+follows from how many each has room for.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.snapshot import predicates
+from manager.autoscaler.snapshot.affinity import OF_ONE_NODE, Rules, SpreadRule
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate, fresh_node
+from shared.api.placement import TOO_MANY_PODS
+
+UNLIMITED = 1 << 62
+_FIRST_ROOM = 64  # for new nodes; doubled whenever it is used up
+
+
+class Placement(NamedTuple):
+    """So many pods of a class on each of these nodes."""
+
+    position: int
+    nodes: Integers
+    counts: Integers
+
+
+class Open(NamedTuple):
+    """Which nodes a class may go to, of a range of them, and how many pods may go before it must be asked again."""
+
+    nodes: Flags | None
+    pods: int
+
+
+class Packing:
+    """The nodes of a problem's snapshot, new ones of one template after them, and what was put on all of them."""
+
+    def __init__(self, problem: Problem, template: NodeTemplate | None = None, after: "Packing | None" = None) -> None:
+        """Begins with the snapshot, or with what `after`, which has no new nodes, has made of it."""
+        self.problem = problem
+        self.template = template
+        self.known = len(problem.snapshot.nodes)
+        self.size = self.known
+        self.placements: list[Placement] = []
+        self.pointer = 0
+        bonds = problem.bonds
+        source: Integers = problem.free if after is None else after._free[:, : self.known]
+        room = self.known + (_FIRST_ROOM if template else 0)
+        self._free: Integers = np.empty((len(problem.resources), room), np.int64)
+        self._free[:, : self.known] = source
+        self._rows = list(self._free)  # views, one a resource
+        self.used = np.zeros(room, np.bool_)
+        self.pending: Integers = (problem.pending if after is None else after.pending).copy()
+        self._fresh = problem.row(template.free) if template else np.empty(0, np.int64)
+        self._fresh_amounts: list[int] = self._fresh.tolist()
+        self.admits_new = self._admitted(template)
+        self._ceiling = [0] * len(problem.resources)  # no new node has more than this free, by resource
+        self._domains: dict[str, Integers] = {}
+        self._sums: list[Integers] = []
+        self._present: list[Flags | None] = []
+        self._counts_new: list[bool] = []
+        self._fresh_domain: dict[str, int] = {}
+        self._fresh_sums: list[int] = []
+        if not bonds.counters:
+            return
+        labels = fresh_node(template, "new").labels if template else {}
+        for key, topology in bonds.topologies.items():
+            domains = np.full(room, -1, np.int64)
+            domains[: self.known] = topology.of_node
+            self._domains[key] = domains
+            if key not in OF_ONE_NODE:
+                value = labels.get(key)
+                self._fresh_domain[key] = -1 if value is None else topology.values.get(value, len(topology.values))
+        more = room - self.known + 1
+        daemons = problem.daemons.get(template.group, ()) if template else ()
+        for number, counter in enumerate(bonds.counters):
+            before = bonds.base[number] if after is None else after._sums[number][: len(bonds.base[number])]
+            self._sums.append(np.concatenate((before[:-1], np.zeros(more + 1, np.int64))))
+            present = bonds.present[number]
+            self._present.append(
+                None if present is None else np.concatenate((present[:-1], np.zeros(more + 1, np.bool_)))
+            )
+            self._fresh_sums.append(sum(daemon in counter.members for daemon in daemons))
+            counting = counter.counting
+            self._counts_new.append(
+                counting is None
+                or (
+                    template is not None
+                    and all(key in labels for key in counting.keys)
+                    and predicates.is_counted(
+                        counting.demands, template.node, counting.honors_affinity, counting.honors_taints
+                    )
+                )
+            )
+
+    @property
+    def new_count(self) -> int:
+        return self.size - self.known
+
+    def free_on(self, node: int) -> Integers:
+        """What is left on one node, by the problem's resources."""
+        return self._free[:, node]
+
+    def add_nodes(self, count: int) -> None:
+        """So many new nodes of the template, with nothing on them but what comes with each."""
+        start, stop = self.size, self.size + count
+        if stop > self._free.shape[1]:
+            self._grow(stop)
+        self._free[:, start:stop] = self._fresh[:, None]
+        self.used[start:stop] = False
+        self._ceiling = self._fresh_amounts.copy()
+        self.size = stop
+        for key, domains in self._domains.items():
+            if key in OF_ONE_NODE:
+                first = len(self.problem.bonds.topologies[key].values) + start - self.known
+                domains[start:stop] = np.arange(first, first + count)
+            else:
+                domains[start:stop] = self._fresh_domain[key]
+        for number, counter in enumerate(self.problem.bonds.counters):
+            if not self._counts_new[number]:
+                continue
+            domains = self._domains[counter.key][start:stop]
+            if domains[0] < 0:
+                continue
+            if self._fresh_sums[number]:
+                np.add.at(self._sums[number], domains, self._fresh_sums[number])
+            present = self._present[number]
+            if present is not None:
+                present[domains] = True
+
+    def fill(self, position: int, most: int, start: int, skip: int = -1, among: Flags | None = None) -> int:
+        """Puts up to `most` pods of a class on nodes from `start` on, in their order; how many found a place.
+
+        `among` says which nodes of the snapshot come into question, for a class without rules.
+        """
+        rules = self.problem.bonds.rules.get(position)
+        left = most
+        while left:
+            opened = self._open(position, rules, start, self.size) if rules else None
+            if opened and opened.pods == 0:
+                break
+            nodes, room = self._room(position, start, opened.nodes if opened else among, skip)
+            if rules and rules.once_per_node:
+                room = np.minimum(room, 1)
+            at_once = min(left, opened.pods) if opened else left
+            placed = self._go_round(position, nodes, room, at_once)
+            left -= placed
+            if opened is None or placed < opened.pods:
+                break
+        return most - left
+
+    def fill_up(self, position: int, most: int, among: Flags) -> int:
+        """Puts up to `most` pods of a class without rules on these nodes of the snapshot, each one full before the
+        next, and those first of which the class takes its resources most evenly; how many found a place.
+        """
+        nodes, room = self._room(position, 0, among, -1)
+        if not len(nodes):
+            return 0
+        shares = np.array([amount / self._rows[row][nodes] for row, amount in self.problem.asked[position][1:]])
+        if len(shares) > 1:
+            unevenness = np.round(shares.max(axis=0) / shares.mean(axis=0), 6)
+            order = np.argsort(unevenness, kind="stable")
+            nodes, room = nodes[order], room[order]
+        before = np.cumsum(room) - room
+        counts = np.clip(most - before, 0, room)
+        taken = counts > 0
+        self._commit(position, nodes[taken], counts[taken])
+        return int(counts.sum())
+
+    def fill_one(self, position: int, node: int, most: int) -> int:
+        """Puts up to `most` pods of a class on one node; how many fit."""
+        rules = self.problem.bonds.rules.get(position)
+        left = most
+        while left:
+            room = min(left, self._room_on(position, node))
+            opened = self._open(position, rules, node, node + 1) if rules and room else None
+            if opened:
+                room = min(room, opened.pods) if opened.nodes is None or opened.nodes[0] else 0
+                room = min(room, 1) if rules and rules.once_per_node else room
+            if room <= 0:
+                break
+            self._commit(position, np.array([node]), np.array([room]))
+            left -= room
+            if opened is None:
+                break
+        return most - left
+
+    def fill_new(self, position: int, most: int, nodes: int, each: int) -> int:
+        """Adds nodes, each with `each` pods of a class that asks nothing of other nodes, the last one with the rest."""
+        start = self.size
+        self.add_nodes(nodes)
+        placed = min(most, nodes * each)
+        counts = np.full(nodes, each, np.int64)
+        counts[-1] -= nodes * each - placed
+        self._commit(position, np.arange(start, start + nodes), counts)
+        return placed
+
+    def room_on_fresh(self, position: int) -> int:
+        """How many pods of a class a new node takes, other nodes aside."""
+        if not self.admits_new[position]:
+            return 0
+        room = min(self._fresh_amounts[row] // amount for row, amount in self.problem.asked[position])
+        rules = self.problem.bonds.rules.get(position)
+        if rules is None:
+            return room
+        if any(self._fresh_sums[number] for number in rules.excluding):
+            return 0
+        return min(room, 1) if rules.once_per_node else room
+
+    def refusals(self, position: int, node: int) -> list[str]:
+        """Why one node does not take one more pod of a class, as the scheduler's first failing plugin says it."""
+        problem = self.problem
+        facts = problem.classes[position].facts
+        if node >= self.known:
+            assert self.template is not None
+            where = self.template.node
+        else:
+            where = problem.snapshot.nodes[node]
+        reason = predicates.refusal(facts.demands, where)
+        if reason:
+            return [reason]
+        rules = problem.bonds.rules.get(position) or Rules()
+        at = slice(node, node + 1)
+        if any(self._in_domain(number, at)[0] for number in rules.ports):
+            return [predicates.PORTS]
+        free = self._free[:, node].tolist()
+        short = [row for row, amount in problem.asked[position] if free[row] < amount]
+        if short:
+            return [TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row]) for row in short]
+        reason = predicates.volume_refusal(facts.demands, where)
+        if reason:
+            return [reason]
+        for rule in rules.spread:
+            if self._domains[problem.bonds.counters[rule.counter].key][node] < 0:
+                return [predicates.SPREAD_LABEL]
+            opened, _ = self._spread_open((rule,), at)
+            if opened is not None and not opened[0]:
+                return [predicates.SPREAD]
+        attracted, _ = self._attracted(rules, at)
+        if attracted is not None and not attracted[0]:
+            return [predicates.POD_AFFINITY]
+        if any(self._in_domain(number, at)[0] for number in rules.anti):
+            return [predicates.POD_ANTI_AFFINITY]
+        if any(self._in_domain(number, at)[0] for number in rules.existing):
+            return [predicates.EXISTING_ANTI_AFFINITY]
+        return []
+
+    def _admitted(self, template: NodeTemplate | None) -> Flags:
+        """Which classes a new node admits whatever runs there."""
+        problem = self.problem
+        admitted = [
+            template is not None and predicates.admits(each, template.node) for each in problem.distinct_demands
+        ]
+        return np.array(admitted, np.bool_)[problem.demands_of] if admitted else np.empty(0, np.bool_)
+
+    def _grow(self, needed: int) -> None:
+        before = self._free.shape[1]
+        more = max(needed, 2 * before) - before
+        self._free = np.concatenate((self._free, np.empty((len(self._free), more), np.int64)), axis=1)
+        self._rows = list(self._free)
+        self.used = np.concatenate((self.used, np.zeros(more, np.bool_)))
+        for key, domains in self._domains.items():
+            self._domains[key] = np.concatenate((domains, np.full(more, -1, np.int64)))
+        self._sums = [np.concatenate((sums, np.zeros(more, np.int64))) for sums in self._sums]
+        self._present = [
+            None if present is None else np.concatenate((present, np.zeros(more, np.bool_)))
+            for present in self._present
+        ]
+
+    def _room(self, position: int, start: int, opened: Flags | None, skip: int) -> tuple[Integers, Integers]:
+        """The nodes that take at least one pod of a class, and how many pods each has resources for."""
+        asked = self.problem.asked[position]
+        stop = self.size
+        nothing = np.empty(0, np.int64)
+        new_only = start >= self.known
+        if new_only and not self.admits_new[position]:
+            return nothing, nothing
+        if new_only:
+            ceiling = self._ceiling
+            for row, amount in asked:
+                if ceiling[row] < amount:
+                    return nothing, nothing
+        rows = self._rows
+        row, amount = asked[-1]
+        fits = rows[row][start:stop] >= amount
+        for row, amount in asked[:-1]:
+            fits &= rows[row][start:stop] >= amount
+        if opened is not None:
+            fits &= opened
+        if not new_only:
+            fits[: self.known - start] &= self.problem.admitting(position)[start:]
+            fits[self.known - start :] &= self.admits_new[position]
+        if skip >= start:
+            fits[skip - start] = False
+        nodes = fits.nonzero()[0]
+        if not len(nodes):
+            if new_only and opened is None and stop > start:
+                for row, _ in asked:
+                    self._ceiling[row] = int(np.maximum.reduce(rows[row][start:stop]))
+            return nothing, nothing
+        nodes += start
+        room = rows[0][nodes]  # every pod takes one of `pods`
+        for row, amount in asked[1:]:
+            np.minimum(room, rows[row][nodes] // amount, out=room)
+        return nodes, room
+
+    def _room_on(self, position: int, node: int) -> int:
+        if not (self.problem.admitting(position)[node] if node < self.known else self.admits_new[position]):
+            return 0
+        return min(int(self._rows[row][node]) // amount for row, amount in self.problem.asked[position])
+
+    def _go_round(self, position: int, nodes: Integers, room: Integers, most: int) -> int:
+        """Gives out up to `most` pods, one each time round, beginning at the pointer."""
+        if len(nodes) <= 1:
+            return self._put_on_one(position, nodes, room, most)
+        split = int(nodes.searchsorted(self.pointer % self.size))
+        if split and split < len(nodes):
+            nodes = np.concatenate((nodes[split:], nodes[:split]))
+            room = np.concatenate((room[split:], room[:split]))
+        if most <= len(nodes):
+            nodes, counts = nodes[:most], np.ones(most, np.int64)
+            last = most - 1
+        else:
+            total = int(np.add.reduce(room))
+            if total <= most:
+                most, counts = total, room
+                last = int((room == np.maximum.reduce(room)).nonzero()[0][-1])
+            else:
+                rounds = _full_rounds(room, most)
+                counts = np.minimum(room, rounds)
+                rest = most - int(counts.sum())
+                if rest:
+                    lucky = (room > rounds).nonzero()[0][:rest]
+                    counts[lucky] += 1
+                    last = int(lucky[-1])
+                else:
+                    last = int((room >= rounds).nonzero()[0][-1])
+        self.pointer = int(nodes[last]) + 1
+        self._commit(position, nodes, counts)
+        return most
+
+    def _put_on_one(self, position: int, nodes: Integers, room: Integers, most: int) -> int:
+        """The same where at most one node takes any."""
+        if not len(nodes):
+            return 0
+        placed = min(most, int(room[0]))
+        self.pointer = int(nodes[0]) + 1
+        self._commit(position, nodes, np.array([placed]))
+        return placed
+
+    def _commit(self, position: int, nodes: Integers, counts: Integers) -> None:
+        rows = self._rows
+        if len(nodes) == 1:  # most are of one node, and one number is taken off faster than an array of one
+            node, count = int(nodes[0]), int(counts[0])
+            for row, amount in self.problem.asked[position]:
+                rows[row][node] -= count * amount
+            self.used[node] = True
+        else:
+            for row, amount in self.problem.asked[position]:
+                rows[row][nodes] -= counts * amount
+            self.used[nodes] = True
+        self.placements.append(Placement(position, nodes, counts))
+        for number in self.problem.bonds.contributions.get(position, ()):
+            domains = self._domains[self.problem.bonds.counters[number].key][nodes]
+            counted = domains >= 0
+            of_known = self.problem.bonds.counted[number]
+            if of_known is not None:
+                new = nodes >= self.known
+                counted &= np.where(
+                    new, self._counts_new[number], of_known[np.where(new, 0, nodes)] if self.known else False
+                )
+            np.add.at(self._sums[number], domains[counted], counts[counted])
+
+    def _in_domain(self, number: int, at: slice) -> Integers:
+        """How many pods a counter finds in the domain of each node; none where the node has no domain."""
+        return self._sums[number][self._domains[self.problem.bonds.counters[number].key][at]]
+
+    def _open(self, position: int, rules: Rules, start: int, stop: int) -> Open:
+        """Which of a range of nodes the rules between pods leave to a class."""
+        at = slice(start, stop)
+        pods = 1 if rules.one_by_one else UNLIMITED
+        open_nodes: Flags | None = None
+        for number in rules.excluding:
+            free = self._in_domain(number, at) == 0
+            open_nodes = free if open_nodes is None else open_nodes & free
+        for judged, more in (self._attracted(rules, at), self._spread_open(rules.spread, at)):
+            if judged is not None:
+                open_nodes = judged if open_nodes is None else open_nodes & judged
+                pods = min(pods, more)
+        return Open(open_nodes, pods)
+
+    def _attracted(self, rules: Rules, at: slice) -> tuple[Flags | None, int]:
+        """Where pod affinity holds. The first pod of those that attract themselves may go anywhere, alone."""
+        if not rules.affinity:
+            return None, UNLIMITED
+        if rules.attracts_itself and not any(self._sums[number].any() for number in rules.affinity):
+            anywhere = np.ones(at.stop - at.start, np.bool_)
+            for number in rules.affinity:
+                anywhere &= self._domains[self.problem.bonds.counters[number].key][at] >= 0
+            return anywhere, 1
+        holds = np.ones(at.stop - at.start, np.bool_)
+        for number in rules.affinity:
+            holds &= self._in_domain(number, at) > 0
+        return holds, UNLIMITED
+
+    def _spread_open(self, spread: tuple[SpreadRule, ...], at: slice) -> tuple[Flags | None, int]:
+        """Where no spread constraint is broken by one more pod, and for how many more that stays so."""
+        if not spread:
+            return None, UNLIMITED
+        holds = np.ones(at.stop - at.start, np.bool_)
+        pods = UNLIMITED
+        for rule in spread:
+            counter = self.problem.bonds.counters[rule.counter]
+            domains = self._domains[counter.key][at]
+            there = self._sums[rule.counter][domains]
+            present = self._present[rule.counter]
+            assert present is not None
+            sums = self._sums[rule.counter][present]
+            if len(sums):
+                least = int(sums.min()) if len(sums) >= rule.min_domains else 0
+                holds &= there + rule.counts_itself - least <= rule.max_skew
+            holds &= domains >= 0
+            if rule.counts_itself:
+                pods = min(pods, self._until_skewed(rule.counter, at, rule.max_skew, rule.min_domains))
+        return holds, pods
+
+    def _until_skewed(self, number: int, at: slice, max_skew: int, min_domains: int) -> int:
+        """How many pods may go to nodes that are all of one domain; 1 where they are not."""
+        key = self.problem.bonds.counters[number].key
+        if at.start < self.known or key in OF_ONE_NODE:
+            return 1
+        domain = self._fresh_domain[key]
+        present = self._present[number]
+        assert present is not None
+        if domain < 0 or not present[domain]:
+            return 1
+        sums = self._sums[number]
+        others = present.copy()
+        others[domain] = False
+        elsewhere = sums[others]
+        if len(elsewhere) + 1 < min_domains:
+            least = 0
+        elif len(elsewhere):
+            least = int(elsewhere.min())
+        else:
+            return UNLIMITED
+        return max(0, max_skew + least - int(sums[domain]))
+
+    def uses_hostname_spread(self, position: int) -> bool:
+        """Whether new nodes may make room on other ones for a class."""
+        rules = self.problem.bonds.rules.get(position)
+        return rules is not None and any(
+            self.problem.bonds.counters[rule.counter].key == LABEL_HOSTNAME for rule in rules.spread
+        )
+
+
+def _full_rounds(room: Integers, most: int) -> int:
+    """How many times round all nodes get one until they are full, with less than one more round left over."""
+    low, high = most // len(room), int(room.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if int(np.minimum(room, middle).sum()) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return low

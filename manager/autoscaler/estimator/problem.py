@@ -1,0 +1,99 @@
+"""Pending classes against one snapshot, as arrays: what the estimates of all groups share."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from manager.autoscaler.snapshot import affinity
+from manager.autoscaler.snapshot.affinity import Bonds
+from manager.autoscaler.snapshot.cluster import PODS, Flags, Integers, NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT, NodeDemands, PodFacts
+from manager.autoscaler.snapshot.predicates import Shapes
+from shared.quantity import Amounts
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """`requests` has a row for each class and a column for each of `resources`, `free` a row for each of those and a
+    column for each node. `daemons` gives the kinds that come with a new node of each template, by its group.
+    """
+
+    snapshot: Snapshot
+    classes: tuple[PendingClass, ...]
+    resources: tuple[str, ...]
+    requests: Integers
+    asked: tuple[tuple[tuple[int, int], ...], ...]  # by class: the row and amount of each resource it requests
+    pending: Integers
+    free: Integers
+    universe: tuple[PodFacts, ...]
+    daemons: dict[str, tuple[int, ...]]
+    shapes: Shapes
+    bonds: Bonds
+    distinct_demands: tuple[NodeDemands, ...]
+    demands_of: Integers  # by class: which of the distinct ones it has
+
+    def admitting(self, position: int) -> Flags:
+        """Which nodes of the snapshot admit a class whatever runs there."""
+        return self.shapes.admitting(self.classes[position].facts.demands)
+
+    def row(self, amounts: Amounts) -> Integers:
+        """Amounts by the problem's resources."""
+        return np.array([max(0, min(amounts.get(name, 0), MOST_AMOUNT)) for name in self.resources], np.int64)
+
+    @cached_property
+    def cpu_and_memory(self) -> tuple[Integers, Integers]:
+        """What each class requests of both."""
+        columns = [self.resources.index(name) if name in self.resources else None for name in ("cpu", "memory")]
+        nothing = np.zeros(len(self.classes), np.int64)
+        cpu, memory = (nothing if column is None else self.requests[:, column] for column in columns)
+        return cpu, memory
+
+
+def problem(snapshot: Snapshot, classes: Sequence[PendingClass], templates: Iterable[NodeTemplate] = ()) -> Problem:
+    """What is asked: where do these pods go, on the nodes there are and on new ones of these templates?"""
+    universe = [each.facts for each in classes] + list(snapshot.kinds)
+    known = {id(kind): position for position, kind in enumerate(universe)}
+    daemons = {}
+    for template in templates:
+        for daemon in template.daemons:
+            if id(daemon) not in known:
+                known[id(daemon)] = len(universe)
+                universe.append(daemon)
+        daemons[template.group] = tuple(known[id(daemon)] for daemon in template.daemons)
+    names = {name for each in classes for name, amount in each.facts.requests.items() if amount and name != PODS}
+    resources = (PODS, *sorted(names))
+    requests = np.array(
+        [[1, *(each.facts.requests.get(name, 0) for name in resources[1:])] for each in classes], np.int64
+    ).reshape(len(classes), len(resources))
+    demands: dict[NodeDemands, int] = {}
+    demands_of = [demands.setdefault(each.facts.demands, len(demands)) for each in classes]
+    shapes = Shapes(snapshot.nodes, demands)
+    rows = {name: row for row, name in enumerate(resources)}
+    return Problem(
+        snapshot=snapshot,
+        classes=tuple(classes),
+        resources=resources,
+        requests=requests,
+        asked=tuple(
+            (
+                (0, 1),
+                *(
+                    (rows[name], amount)
+                    for name, amount in sorted(each.facts.requests.items())
+                    if name in names and amount
+                ),
+            )
+            for each in classes
+        ),
+        pending=np.array([len(each.pods) for each in classes], np.int64),
+        free=np.array([snapshot.free_of(name) for name in resources], np.int64).reshape(len(resources), -1),
+        universe=tuple(universe),
+        daemons=daemons,
+        shapes=shapes,
+        bonds=affinity.bonds(universe, len(classes), snapshot, shapes),
+        distinct_demands=tuple(demands),
+        demands_of=np.array(demands_of, np.int64),
+    )

@@ -1,0 +1,328 @@
+"""A round's scale-down: what of the cluster can be done without, once it is settled that nothing is to grow."""
+
+import itertools
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from manager.autoscaler.cloudprovider.contract import Group, InstanceState
+from manager.autoscaler.config import Config
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.outlook import Outlook
+from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.scale_down import passes, residents
+from manager.autoscaler.scale_down.minimums import ShrinkingGroup
+from manager.autoscaler.scale_down.passes import Situation
+from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.rules import Reason, ScaleDownRules
+from manager.autoscaler.scale_down.taints import SoftTaints
+from manager.autoscaler.scale_down.timing import Happened
+from manager.autoscaler.scale_down.underway import Underway
+from manager.autoscaler.scale_down.verdict import Decision, Memory, Standing, Verdict
+from manager.autoscaler.scale_up import options, orchestrator
+from manager.autoscaler.scale_up.options import TimeLimits
+from manager.autoscaler.snapshot import cluster, podclasses
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeFacts
+from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.waiting import SCHEDULED
+from shared import durations
+from shared.api import pods
+from shared.api.core import Node, Pod
+from shared.errors import InvalidInput
+from shared.quantity import Resources
+
+T = TypeVar("T")
+
+UNNEEDED = "not needed any more"
+LIKELY_TO_GO = "likely to go"
+NEEDED_AGAIN = "needed again"
+
+OBSERVED = "its group is only observed"
+SCANNED = "nodes leave its group by how full that is"
+
+
+def decide(outlook: Outlook, waiting: orchestrator.Situation, underway: Underway, gpu_label: str | None) -> Decision:
+    """What is not needed, with the pods that `waiting` places on nodes there are."""
+    config = outlook.config
+    rules = replace(config.scale_down, gpu_label=gpu_label)
+    situation = _situation(outlook, waiting, underway)
+
+    def one_pass(over: Situation) -> Decision:
+        is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.never
+        return passes.decide(over, rules, is_late)
+
+    found = one_pass(situation)
+    advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
+    if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
+        enforced = {name: each for name, each in situation.groups.items() if name not in advised}
+        found = _apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
+    return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(outlook)}.items())))
+
+
+def acts(decision: Decision, outlook: Outlook) -> list[Act]:
+    """What is to be done by a decision, group by group."""
+    groups = outlook.cloud.observed.groups
+    mode_of = outlook.config.mode_of
+    of_node = outlook.cloud.observed.group_of_node
+    going = _by_group((each.node, each.group) for each in decision.removals)
+    made = []
+    for name, nodes in going.items():
+        group = _corrected(groups[name].group, outlook)
+        size = group.target_size
+        made.append(
+            Act(
+                What.REMOVE_NODES,
+                name,
+                mode_of(name),
+                size,
+                size - len(nodes),
+                group.max_size,
+                nodes,
+                UNNEEDED,
+            )
+        )
+    leaving = {each.node for each in decision.removals}
+    marks = decision.soft_taints
+    for what, names, reason in (
+        (What.UNTAINT, marks.remove, NEEDED_AGAIN),
+        (What.TAINT, marks.add, LIKELY_TO_GO),
+    ):
+        by_group = _by_group(
+            (each, of_node[each])
+            for each in names
+            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # nobody needs advice on these
+        )
+        made += [Act(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
+    return made
+
+
+def abandoned(outlook: Outlook, underway: Underway, *, begins: bool) -> tuple[str, ...]:
+    """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
+
+    Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
+    not marked as likely to go, whoever begins takes such marks back, too.
+    """
+    config, group_of = outlook.config, outlook.cloud.observed.group_of_node
+    busy = {*underway.on_their_way, *_deleted_by_cloud(outlook)}
+    ours = {
+        group
+        for group in outlook.cloud.observed.groups
+        if config.mode_of(group) is Mode.ENFORCE and group not in _scanned(config)
+    }
+    return tuple(
+        sorted(
+            node.metadata.name
+            for node in outlook.world.nodes
+            if node.metadata.name not in busy
+            and group_of.get(node.metadata.name) in ours
+            and _is_abandoned(node, config, outlook.world.now, begins=begins)
+        )
+    )
+
+
+def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool) -> bool:
+    softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
+    values = {taint.key: taint.value for taint in node.spec.taints or ()}
+    if TAINT_TO_BE_DELETED in values:
+        return begins or _is_old(values[TAINT_TO_BE_DELETED], config.scale_down, now)
+    return begins and not softens and TAINT_DELETION_CANDIDATE in values
+
+
+def _situation(outlook: Outlook, waiting: orchestrator.Situation, underway: Underway) -> Situation:
+    world, config = outlook.world, outlook.config
+    cutoff = config.pending.expendable_below
+    observed = outlook.cloud.observed
+    groups = _groups(outlook, underway)
+    read = residents.read(
+        # Where nothing may shrink, it makes no difference who is there.
+        (pod for pod in world.pods if groups and residents.matters(pod, cutoff)),
+        world.surroundings,
+        world.controllers,
+    )
+    return Situation(
+        world.now,
+        _nodes(outlook),
+        (*read.residents, *_nominated(outlook), *_placed(waiting, outlook.uprooted)),
+        groups=groups,
+        group_of=observed.group_of_node,
+        disruption_budgets=residents.budgets(world.budgets),
+        memory=underway.memory,
+        happened=_with_requests(underway.happened, outlook, observed.groups),
+        happened_in={name: _with_requests(underway.happened_in.get(name), outlook, (name,)) for name in groups},
+        in_progress=underway.in_progress,
+        peaks=_peaks(outlook),
+        untold=_untold(outlook),
+        unreadable=read.unreadable,
+        leaving={*underway.on_their_way, *_deleted_by_cloud(outlook)},
+        kept={
+            name: SCANNED if name in _scanned(config) else OBSERVED for name in observed.groups if name not in groups
+        },
+    )
+
+
+def _peaks(outlook: Outlook) -> dict[str, Resources] | None:
+    """Of prod with the system of each node. What Mid pods request is counted beside it, and so not what they use."""
+    found = outlook.world.peaks if outlook.config.minds_peaks else None
+    return None if found is None else {name: each.prod for name, each in found.items()}
+
+
+def _untold(outlook: Outlook) -> frozenset[str]:
+    """Pods that came to their nodes after these last told their peaks."""
+    told = (outlook.world.peaks or {}) if outlook.config.minds_peaks else {}
+    return frozenset(
+        pod.metadata.key
+        for pod in outlook.world.pods
+        if pod.spec.node_name in told and _placed_at(pod) > told[pod.spec.node_name].reported_at
+    )
+
+
+def _placed_at(pod: Pod) -> float:
+    """When it got its node, as far as it says."""
+    for each in pod.status.conditions or ():
+        if each.type == SCHEDULED and each.last_transition_time:
+            return durations.instant(each.last_transition_time)
+    return pod.metadata.created_at
+
+
+def _groups(outlook: Outlook, underway: Underway) -> dict[str, ShrinkingGroup]:
+    config = outlook.config
+    there = _kept_by_cloud(outlook)
+    deleting = _by_group(
+        (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
+    )
+    scanned = _scanned(config)
+    return {
+        name: ShrinkingGroup(
+            _corrected(status.group, outlook),
+            config.scale_down.group.under(status.options),
+            len(deleting.get(name, ())),
+        )
+        for name, status in outlook.assessed.state.groups.items()
+        if status.mode is not Mode.OBSERVE and name not in scanned
+    }
+
+
+def _scanned(config: Config) -> frozenset[str]:
+    """Groups whose nodes leave by the rules of utilization: one hand takes nodes away, and not two."""
+    return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
+
+
+def _corrected(group: Group, outlook: Outlook) -> Group:
+    """With the target that it has once the corrections of this round are done."""
+    taken = sum(act.from_size - act.to_size for act in outlook.assessed.corrections if act.group == group.id)
+    return replace(group, target_size=group.target_size - taken)
+
+
+def _nodes(outlook: Outlook) -> list[NodeFacts]:
+    assessed = outlook.assessed
+    found = []
+    for node in outlook.world.nodes:
+        name = node.metadata.name
+        try:
+            found.append(cluster.node_facts(node, assessed.node_states[name], assessed.node_readiness[name]))
+        except InvalidInput as problem:
+            outlook.unread[name] = problem
+    return found
+
+
+def _of_unread(outlook: Outlook) -> dict[str, Verdict]:
+    """On nodes that cannot be read."""
+    unread, group_of = outlook.unread, outlook.cloud.observed.group_of_node
+    return {
+        name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(unread[name]))
+        for name in (node.metadata.name for node in outlook.world.nodes)
+        if name in unread
+    }
+
+
+def _deleted_by_cloud(outlook: Outlook) -> frozenset[str]:
+    """Nodes whose machines are no part of their group's target any more."""
+    return _with_machines(outlook, lambda state: state is InstanceState.DELETING)
+
+
+def _kept_by_cloud(outlook: Outlook) -> frozenset[str]:
+    """Nodes whose machines are part of their group's target."""
+    return _with_machines(outlook, lambda state: state is not InstanceState.DELETING)
+
+
+def _with_machines(outlook: Outlook, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
+    groups = outlook.cloud.observed.groups.values()
+    ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
+    return frozenset(node.metadata.name for node in outlook.world.nodes if node.spec.provider_id in ids)
+
+
+def _nominated(outlook: Outlook) -> list[Resident]:
+    """Pods for which others are being moved out of the way."""
+    on = {
+        pod.metadata.key: pod.status.nominated_node_name
+        for pod in outlook.world.pods
+        if not pod.spec.node_name and pod.status.nominated_node_name and pods.is_active(pod)
+    }
+    found = podclasses.classify(
+        (pod for pod in outlook.world.pods if pod.metadata.key in on), outlook.world.surroundings
+    )
+    return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
+
+
+def _placed(waiting: orchestrator.Situation, uprooted: Container[str]) -> list[Resident]:
+    """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
+    if not waiting.classes:
+        return []
+    ordered = sorted(waiting.classes, key=lambda each: each.pods)
+    settled = orchestrator.settled(waiting, ordered)
+    nodes = settled.asked.snapshot.nodes
+    left = [iter(each.pods) for each in ordered]
+    return [
+        Resident(key, nodes[row].name, ordered[placement.position].facts)
+        for placement in settled.left.placements
+        for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
+        for key in itertools.islice(left[placement.position], count)
+        if key not in uprooted
+    ]
+
+
+def _with_requests(happened: Happened | None, outlook: Outlook, groups: Iterable[str]) -> Happened:
+    """With the increases that are under way: they may have been asked for by who led before."""
+    happened = happened or Happened()
+    requests = outlook.assessed.books.requests
+    moments = [min(requests[group].started_at, outlook.world.now) for group in groups if group in requests]
+    added = [*moments, *(() if happened.added is None else (happened.added,))]
+    return replace(happened, added=max(added)) if added else happened
+
+
+def _is_old(value: str, rules: ScaleDownRules, now: float) -> bool:
+    return not value.isdecimal() or abs(now - int(value)) > rules.deletion_seconds
+
+
+def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for node, group in pairs:
+        found.setdefault(group, []).append(node)
+    return {group: tuple(nodes) for group, nodes in found.items()}
+
+
+def _apart(found: Decision, done: Decision, group_of: Mapping[str, str], advised: set[str]) -> Decision:
+    """Nodes that are only advised to go stay where they are: what is `done` is what the others come to without them."""
+
+    def is_advised(node: str) -> bool:
+        return group_of.get(node, "") in advised
+
+    return Decision(
+        verdicts={name: found.verdicts[name] if is_advised(name) else each for name, each in done.verdicts.items()},
+        removals=(*done.removals, *(each for each in found.removals if is_advised(each.node))),
+        going=done.going,
+        simulated=(*done.simulated, *(each for each in found.simulated if is_advised(each.node))),
+        soft_taints=SoftTaints(
+            (*done.soft_taints.add, *filter(is_advised, found.soft_taints.add)),
+            (*done.soft_taints.remove, *filter(is_advised, found.soft_taints.remove)),
+        ),
+        memory=Memory(
+            {**_only(found.memory.unneeded_since, is_advised), **done.memory.unneeded_since},
+            {**_only(found.memory.unremovable, is_advised), **done.memory.unremovable},
+        ),
+        cooldown=done.cooldown,
+    )
+
+
+def _only(by_node: Mapping[str, T], wanted: Callable[[str], bool]) -> dict[str, T]:
+    return {node: each for node, each in by_node.items() if wanted(node)}

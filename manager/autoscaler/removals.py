@@ -1,0 +1,166 @@
+"""Scale-down's part of the rounds: what it remembers from one to the next, and how its acts are done."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from manager.autoscaler.actuation.deletion_marks import DeletionMarks, Vanished
+from manager.autoscaler.actuation.departures import Departures
+from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cluster_state import books as bookkeeping
+from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.config import Config
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.planning import Planned
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down import underway as underways
+from manager.autoscaler.scale_down.leaving import Leaving
+from manager.autoscaler.scale_down.underway import Underway
+from manager.autoscaler.scale_down.verdict import Memory, Removal
+from manager.autoscaler.watching import Watching
+from shared.api.core import Node
+from shared.clock import Clock
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.telemetry import Loops
+
+logger = logging.getLogger(__name__)
+
+NOT_BEGUN = "it is on its way already, or not there any more"
+OUT_OF_TIME = "no time was left for it in this round"
+JUMP_SECONDS = 5.0  # of the wall clock against the monotonic one between two rounds, that nobody's clock drifts
+
+
+class Removals:
+    """For the thread that makes rounds; whoever speaks to the cloud holds the lock."""
+
+    def __init__(
+        self,
+        client: Client,
+        config: Config,
+        watching: Watching,
+        guard: Guard,
+        cloud_lock: threading.Lock,
+        *,
+        clock: Clock,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._may_write = may_write
+        actuation = config.actuation
+        quick = client.single_attempt(max(1.0, actuation.soft_taint_seconds))
+        self._marks = DeletionMarks(quick, clock, cordons=actuation.cordons)
+        self.departures = Departures(
+            client,
+            watching,
+            guard,
+            cloud_lock,
+            actuation,
+            config.scale_down.drain,
+            expendable_below=config.pending.expendable_below,
+            clock=clock,
+            may_write=may_write,
+        )
+        self._memory = Memory()
+        self._taken: Counter[str] = Counter()
+        self._offset = clock.now() - clock.monotonic()
+        self.jumped_seconds = 0.0  # of the wall clock since the round before, where it has
+        self.underway = Underway()
+        self.begins = True  # nothing was done about the marks yet that somebody else may have left
+
+    def start(self, loops: Loops) -> None:
+        """Works from now on, in a thread of its own."""
+        loops.start("departures", self.departures.run)
+
+    def forget(self) -> None:
+        """Somebody else leads."""
+        self.departures.forget()
+        self._memory, self.underway, self.begins = Memory(), Underway(), True
+        self._taken.clear()
+
+    def begin(self, now: float) -> tuple[Leaving, ...]:
+        """A round begins; the nodes that are on their way out, or were."""
+        offset = now - self._clock.monotonic()
+        jumped, self._offset = offset - self._offset, offset
+        self.jumped_seconds = jumped if abs(jumped) > JUMP_SECONDS else 0.0
+        if self.jumped_seconds:
+            logger.warning("the clock has jumped by %.0f s", jumped)
+            self._memory = underways.shifted(self._memory, jumped)
+        leaving = self.departures.seen()
+        until = now + self._config.scale_down.recheck_seconds
+        self._memory = underways.after_failures(self._memory, leaving, until)
+        self.underway = self.departures.underway(leaving, self._memory)
+        return leaving
+
+    def observed(self, observed: Observed) -> None:
+        """The cloud was looked at, under its lock."""
+        self.departures.observed(observed)
+
+    def put_right(self, books: Books) -> Books:
+        """The books, after the nodes that the cloud has taken since they were last written."""
+        self._taken.update(self.departures.accepted())
+        for group, nodes in self._taken.items():
+            books = bookkeeping.shrunk(books, group, nodes)
+        return books
+
+    def remember(self, made: Round) -> None:
+        """What a round has found."""
+        if made.scale_down is not None:
+            self._memory = made.scale_down.memory
+
+    def done(self, planned: Planned) -> list[Act]:
+        """The acts of a round that are scale-down's, and what became of them."""
+        made = planned.round
+        self.departures.take_back(planned.abandoned)
+        self.begins = False
+        self._taken.clear()  # the books have it
+        nodes = {node.metadata.name: node for node in planned.outlook.world.nodes}
+        removals = () if made.scale_down is None else made.scale_down.removals
+        late = self._clock.monotonic() + self._config.actuation.soft_taint_seconds
+        done = []
+        for act in made.acts:
+            if act.what is What.REMOVE_NODES:
+                done.append(self._removed(act, removals, nodes, planned))
+            elif act.what in (What.TAINT, What.UNTAINT):
+                done.append(self._softened(act, late))
+        return done
+
+    def note(self, acts: Sequence[Act]) -> None:
+        """Increases among these keep nodes from going for a while."""
+        grown = [act.group for act in acts if act.done and act.what in (What.INCREASE, What.CREATE_GROUP)]
+        self.departures.added(grown)
+
+    def _removed(self, act: Act, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: Planned) -> Act:
+        if act.mode is not Mode.ENFORCE or not self._may_write():
+            return act
+        status = planned.round.state.groups[act.group]
+        atomic = (act.group,) if status.options.zero_or_max_node_scaling else ()
+        begun = self.departures.begin((each for each in removals if each.group == act.group), nodes, atomic)
+        if not begun:
+            return replace(act, error=NOT_BEGUN)
+        logger.info("%s: %s", act.what, ", ".join(begun), extra={"group": act.group})
+        return replace(act, nodes=tuple(begun), to_size=act.from_size - len(begun), done=True)
+
+    def _softened(self, act: Act, late: float) -> Act:
+        """As many as there is time for; the others are for a later round."""
+        if act.mode is not Mode.ENFORCE:
+            return act
+        write = self._marks.soften if act.what is What.TAINT else self._marks.harden
+        done: list[str] = []
+        for name in act.nodes:
+            if not self._may_write():
+                break
+            if self._clock.monotonic() > late:
+                return replace(act, nodes=tuple(done) or act.nodes, done=bool(done), error="" if done else OUT_OF_TIME)
+            try:
+                write(name)
+            except Vanished:
+                continue
+            except HeadroomError as error:
+                logger.warning("%s failed: %s", act.what, error, extra={"node": name, "group": act.group})
+                return replace(act, nodes=tuple(done) or act.nodes, done=bool(done), error="" if done else str(error))
+            done.append(name)
+        return replace(act, nodes=tuple(done), done=True) if done else act

@@ -1,0 +1,1 @@
+"""What is told of a round: in the API, metrics, Events, the status ConfigMap and the journal."""

@@ -1,0 +1,68 @@
+"""Who is told of a round: the journal always, and by the leader the status ConfigMap and Events."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.reporting import status, telling
+from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.status import Status
+from manager.autoscaler.rounds import Round
+from shared.errors import HeadroomError
+from shared.kube.events import ObjectRef, Recorder
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """What cannot be told now is told with the next round, and never in the way of one.
+
+    `kept` is the status ConfigMap, None where none is wanted.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        recorder: Recorder | None,
+        kept: KeptText | None,
+        regarding: ObjectRef,
+        may_write: Callable[[], bool],
+        *,
+        max_nodes_total: int = 0,
+    ) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._kept = kept
+        self._regarding = regarding
+        self._may_write = may_write
+        self._max_nodes_total = max_nodes_total
+        self._before: Status | None = None
+        self._told: Round | None = None
+
+    def announce(self, made: Round, uids: Mapping[str, str] | None = None) -> None:
+        """A round is over. `uids` are those of pods by "namespace/name"."""
+        self._journal.note(made)
+        if not self._may_write():
+            self._before = self._told = None
+            return
+        if self._recorder is not None:
+            for told in telling.events(
+                made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
+            ):
+                self._recorder.event(*told)
+            self._told = made
+        self._write(made)
+
+    def _write(self, made: Round) -> None:
+        if self._kept is None:
+            return
+        try:
+            if self._before is None:
+                text, _ = self._kept.read()
+                self._before = None if text is None else status.read(text)
+            said = status.of(made, self._before)
+            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(made.time)})
+            self._before = said
+        except HeadroomError as error:
+            self._before = None
+            logger.warning("the status was not written: %s", error)

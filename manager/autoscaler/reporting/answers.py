@@ -1,0 +1,387 @@
+"""What the API, `headroom plan` and the page say of a round."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from manager.autoscaler.cluster_state.health import Readiness
+from manager.autoscaler.cluster_state.state import GroupStatus, Incident
+from manager.autoscaler.cost import Cost
+from manager.autoscaler.expander.ranking import Rank
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.pricing import gce
+from manager.autoscaler.reporting import answers_nodes
+from manager.autoscaler.reporting.schemas import (
+    AsideRow,
+    BackoffRow,
+    CapRow,
+    ClassCount,
+    ComparisonRow,
+    CostRow,
+    DecisionRow,
+    ErrorRow,
+    FurtherRow,
+    GroupRow,
+    Groups,
+    IncidentRow,
+    OptionRow,
+    PendingRow,
+    PlacementRow,
+    Plan,
+    RankRow,
+    ReadinessRow,
+    ReasonRow,
+    RefusedRow,
+    RequestRow,
+    SkippedRow,
+    StepRow,
+    UnplacedRow,
+    UnreadRow,
+)
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_up.decisions import Considered, Decision, Left, Outcome
+from manager.autoscaler.scale_up.decisions import Plan as Placement
+from shared import durations
+from shared.api.core import Taint
+
+ValueT = TypeVar("ValueT", str, tuple[str, ...])
+
+HELD = "nothing was decided"
+MOST_NAMES = 10  # of nodes without a price
+BRIEF_NAMES = 3  # of pods of one class, where not all are wanted
+
+
+NO_GROUPS = Groups(
+    None, True, [], [], [], [], ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0), ""
+)
+
+
+def plan(of: Round) -> Plan:
+    """All that a round has to say."""
+    decision = of.decision or Decision(Outcome.NOT_NEEDED)
+    last = of.further[-1] if of.further else decision
+    acts = _acts(of)
+    positions = {
+        pod: position
+        for position, demand in enumerate(decision.demands)
+        for pod in (demand.pods if of.further else demand.pods[:1])
+    }
+    unplaced = [_unplaced(last, left, positions) for left in last.left]
+    return Plan(
+        round=of.number,
+        time=durations.timestamp(of.time),
+        dry_run=of.dry_run,
+        outcome=HELD if of.decision is None else decision.outcome.value,
+        held=of.held,
+        decisions=acts,
+        options=_options(decision, positions),
+        unplaced=unplaced,
+        cost_per_hour=_cost(of.cost, _counted(acts)),
+        pending=_pending(decision, {each.position: each.count for each in unplaced}),
+        aside=[AsideRow(reason, pods, len(pods)) for reason, pods in _by_value(of.aside.items()).items()],
+        skipped=_skipped(decision),
+        steps=_steps(decision),
+        comparison=_comparison(decision),
+        caps=_caps(decision),
+        advice=decision.advice,
+        further=[
+            FurtherRow(
+                each.outcome.value,
+                _options(each, positions),
+                _skipped(each),
+                _steps(each),
+                _comparison(each),
+                _caps(each),
+            )
+            for each in of.further
+        ],
+        preferred_cpu_milli=decision.preferred_cpu_milli,
+        incidents=[_incident(each) for each in of.incidents],
+        unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.unread.items())],
+        scale_down=answers_nodes.scale_down(of),
+        leaving=answers_nodes.leaving(of.leaving),
+        scans=answers_nodes.scans(of.scans),
+    )
+
+
+def past(of: Plan) -> Plan:
+    """As it is remembered: nodes that nothing was to become of are counted alone."""
+    return replace(of, scale_down=answers_nodes.short(of.scale_down))
+
+
+def brief(of: Plan) -> Plan:
+    """The same with no more than the first names of many pods and nodes; how many there are stays said."""
+    return replace(
+        of,
+        pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
+        unplaced=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.unplaced],
+        aside=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.aside],
+        scale_down=answers_nodes.brief(of.scale_down),
+    )
+
+
+def groups(of: Round | None) -> Groups:
+    """What the groups are as of a round."""
+    if of is None:
+        return NO_GROUPS
+    state = of.state
+    return Groups(
+        time=durations.timestamp(of.time),
+        healthy=state.healthy,
+        groups=[_group(each, of.cost) for _, each in sorted(state.groups.items())],
+        refused=[RefusedRow(group, reason) for group, reason in sorted(state.refused.items())],
+        foreign=sorted(state.foreign),
+        ungrouped=sorted(state.ungrouped),
+        nodes=_readiness(state.readiness),
+        cost_per_hour=_cost(of.cost, _acts(of)),
+        held=of.held,
+    )
+
+
+def _group(of: GroupStatus, cost: Cost) -> GroupRow:
+    group, request, backoff = of.group, of.request, of.backoff
+    errors: dict[tuple[str, str], int] = {}
+    for error in of.errors:
+        errors[error.code, error.message] = errors.get((error.code, error.message), 0) + 1
+    return GroupRow(
+        id=group.id,
+        mode=of.mode.value,
+        min_size=group.min_size,
+        max_size=group.max_size,
+        target_size=group.target_size,
+        upcoming=of.upcoming,
+        nodes=_readiness(of.readiness),
+        healthy=of.healthy,
+        autoprovisioned=group.autoprovisioned,
+        request=(
+            None
+            if request is None
+            else RequestRow(
+                request.nodes, durations.timestamp(request.started_at), durations.timestamp(request.deadline)
+            )
+        ),
+        backoff=None if backoff is None else BackoffRow(backoff.reason, durations.timestamp(backoff.until)),
+        errors=[ErrorRow(code, message, count) for (code, message), count in sorted(errors.items())],
+        cost_per_hour=cost.by_group.get(group.id, 0.0),
+    )
+
+
+def _readiness(of: Readiness) -> ReadinessRow:
+    return ReadinessRow(of.ready, of.unready, of.not_started, of.being_deleted, of.unregistered, of.long_unregistered)
+
+
+def _acts(of: Round) -> list[DecisionRow]:
+    prices = {
+        group.id: price
+        for group in of.state.groups.values()
+        if (price := next((of.cost.by_node[node] for node in group.nodes if node in of.cost.by_node), None)) is not None
+    }
+    of_new: set[float | None] = set()
+    for decision in (of.decision, *of.further):
+        prices |= _node_prices(decision)
+        of_new |= _prices_of_new_groups(decision)
+    # A group that was created since has another name than its option; what it costs is certain where all cost the same.
+    new = of_new.pop() if len(of_new) == 1 else None
+    return [_act(act, prices.get(act.group, new), of.cost) for act in of.acts]
+
+
+def _act(act: Act, node_price: float | None, cost: Cost) -> DecisionRow:
+    nodes = act.to_size - act.from_size
+    if act.what is What.CREATE_GROUP and act.done:
+        nodes = 0  # they come by its increase
+    changes: float | None = 0.0
+    if nodes and act.what in (What.INCREASE, What.CREATE_GROUP):
+        changes = None if node_price is None else node_price * nodes
+    elif nodes < 0 and act.what in (What.REMOVE_NODES, What.DELETE_NODES):
+        unregistered = 0.0 if act.what is What.DELETE_NODES else None  # those are in no sum
+        saved = [cost.by_node.get(node, unregistered) for node in act.nodes]
+        known = [price for price in saved if price is not None]
+        changes = -sum(known) if len(known) == len(saved) else None
+    return DecisionRow(
+        what=act.what.value,
+        group=act.group,
+        mode=act.mode.value,
+        from_size=act.from_size,
+        to_size=act.to_size,
+        max_size=act.max_size,
+        nodes=nodes,
+        node_names=list(act.nodes),
+        cost_per_hour=changes,
+        reason=act.reason,
+        done=act.done,
+        error=act.error,
+    )
+
+
+def _prices_of_new_groups(decision: Decision | None) -> set[float | None]:
+    """What one node costs of the groups that were chosen to be created."""
+    if decision is None or decision.chosen is None:
+        return set()
+    of = decision.comparison
+    several = of.several if of is not None and of.uses_several else None
+    used = {decision.chosen.group} if several is None else set(several.nodes)
+    return {_node_price(each) for each in decision.considered if each.group in used and not each.exists}
+
+
+def _node_prices(decision: Decision | None) -> dict[str, float]:
+    """Of one new node of each group that was ranked, and of the groups that would share its nodes."""
+    found: dict[str, float] = {}
+    for each in () if decision is None else decision.considered:
+        price = _node_price(each)
+        if price is not None:
+            found = dict.fromkeys(each.similar, price) | found | {each.group: price}
+    return found
+
+
+def _node_price(of: Considered) -> float | None:
+    rank = of.ranked.rank
+    return None if rank is None else rank.nodes_price / of.node_count
+
+
+def _options(decision: Decision, positions: Mapping[str, int]) -> list[OptionRow]:
+    """Best first; those without a rank come last."""
+
+    def order(each: Considered) -> tuple[float, str]:
+        return (math.inf if each.ranked.rank is None else each.ranked.rank.rank), each.group
+
+    return [_option(each, decision, positions) for each in sorted(decision.considered, key=order)]
+
+
+def _option(of: Considered, decision: Decision, positions: Mapping[str, int]) -> OptionRow:
+    machine = of.ranked.option.machine
+    kept = [step.expander for step in decision.steps if of.group in step.groups]
+    dropped = next((step.expander for step in decision.steps if of.group not in step.groups), "")
+    return OptionRow(
+        group=of.group,
+        exists=of.exists,
+        machine_type=gce.machine_type(machine.labels),
+        machine={name: amount for name, amount in sorted(machine.capacity.items()) if amount},
+        nodes=of.node_count,
+        pods=of.pod_count,
+        classes=[
+            ClassCount(_position(decision, position, positions), count) for position, count in sorted(of.pods.items())
+        ],
+        node_price=_node_price(of),
+        rank=None if of.ranked.rank is None else _rank(of.ranked.rank),
+        problem=of.ranked.problem,
+        kept_by=kept,
+        dropped_by=dropped,
+        chosen=decision.chosen is not None and decision.chosen.group == of.group,
+        similar=list(of.similar),
+        labels={} if of.spec is None else dict(sorted(of.spec.labels.items())),
+        taints=[] if of.spec is None else [_taint(taint) for taint in of.spec.taints],
+    )
+
+
+def _rank(of: Rank) -> RankRow:
+    return RankRow(
+        nodes_price=of.nodes_price,
+        pods_price=of.pods_price,
+        stabilization_price=of.stabilization_price,
+        stabilized_ratio=_finite(of.stabilized_ratio),
+        unfitness=of.unfitness,
+        suppressed_unfitness=of.suppressed_unfitness,
+        new_group_factor=of.new_group_factor,
+        rank=_finite(of.rank),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _taint(of: Taint) -> str:
+    return f"{of.key}={of.value}:{of.effect}"
+
+
+def _pending(decision: Decision, left: Mapping[int, int]) -> list[PendingRow]:
+    return [
+        PendingRow(
+            position=position,
+            namespace=demand.namespace,
+            pods=list(demand.pods),
+            count=len(demand.pods),
+            requests=dict(sorted(demand.requests.items())),
+            on_nodes=demand.schedulable,
+            reclaimed=demand.reclaimed,
+            triggered=len(demand.unplaced) - left.get(position, 0),
+            unplaced=left.get(position, 0),
+        )
+        for position, demand in enumerate(decision.demands)
+    ]
+
+
+def _unplaced(decision: Decision, left: Left, positions: Mapping[str, int]) -> UnplacedRow:
+    by_reasons: dict[tuple[str, ...], list[str]] = _by_value(decision.reasons(left).items())
+    return UnplacedRow(
+        position=_position(decision, left.position, positions),
+        pods=list(left.pods),
+        count=len(left.pods),
+        awaiting=left.awaiting,
+        reasons=[ReasonRow(list(reasons), listed) for reasons, listed in by_reasons.items()],
+    )
+
+
+def _position(decision: Decision, position: int, positions: Mapping[str, int]) -> int:
+    """Of a class in the round's first decision; later ones are about fewer pods of fewer classes."""
+    return positions[decision.demands[position].pods[0]]
+
+
+def _skipped(decision: Decision) -> list[SkippedRow]:
+    by_reason = _by_value((each.group, each.reason) for each in decision.skipped)
+    return [SkippedRow(reason, listed) for reason, listed in by_reason.items()]
+
+
+def _steps(decision: Decision) -> list[StepRow]:
+    return [StepRow(each.expander, list(each.groups)) for each in decision.steps]
+
+
+def _caps(decision: Decision) -> list[CapRow]:
+    return [CapRow(each.group, each.limit, each.wanted, each.allowed) for each in decision.caps]
+
+
+def _incident(of: Incident) -> IncidentRow:
+    code, message = ("", "") if of.error is None else (of.error.code, of.error.message)
+    return IncidentRow(of.what.value, of.group, of.nodes, of.seconds, code, message)
+
+
+def _comparison(decision: Decision) -> ComparisonRow | None:
+    of = decision.comparison
+    if of is None:
+        return None
+    several = None if of.several is None else _placement(of.several)
+    return ComparisonRow(_placement(of.single), several, of.minimum, of.uses_several)
+
+
+def _placement(of: Placement) -> PlacementRow:
+    return PlacementRow(dict(sorted(of.nodes.items())), of.pod_count, of.cost)
+
+
+def _counted(acts: list[DecisionRow]) -> list[DecisionRow]:
+    """Advice costs nothing beside what is done in its place."""
+    enforced = [each for each in acts if each.mode != Mode.RECOMMEND]
+    return enforced if any(each.cost_per_hour != 0.0 for each in enforced) else acts
+
+
+def _cost(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
+    added = [each.cost_per_hour for each in decided]
+    known = [each for each in added if each is not None]
+    return CostRow(
+        total=of.total,
+        by_group=dict(of.by_group),
+        idle=of.idle,
+        reclaimed=of.reclaimed,
+        avoided=of.avoided,
+        unpriced=len(of.unpriced),
+        unpriced_nodes=list(of.unpriced[:MOST_NAMES]),
+        added=sum(known) if len(known) == len(added) else None,
+    )
+
+
+def _by_value(pairs: Iterable[tuple[str, ValueT]]) -> dict[ValueT, list[str]]:
+    """The names that have each value, both in order."""
+    found: dict[ValueT, list[str]] = {}
+    for name, value in sorted(pairs, key=lambda pair: pair[0]):
+        found.setdefault(value, []).append(name)
+    return dict(sorted(found.items()))

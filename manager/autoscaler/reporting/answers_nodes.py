@@ -1,0 +1,216 @@
+"""What the API, `headroom plan` and the page say of nodes that stay and go."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from manager.autoscaler.reporting import staying
+from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.schemas_nodes import (
+    AmountRow,
+    LeavingRow,
+    NodeLeft,
+    NodeRow,
+    NodesLeft,
+    ScaleDownRow,
+    ScanRow,
+    ScanStepRow,
+    StaysRow,
+    ThresholdsRow,
+)
+from manager.autoscaler.reporting.staying import Standing, Stay
+from manager.autoscaler.rounds import Round
+from manager.autoscaler.scale_down.leaving import Leaving
+from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.observation import GroupNode
+from shared import durations
+from shared.quantity import Resources
+
+BRIEF_NAMES = 3  # of nodes that stay for one reason
+BRIEF_ROWS = 50  # of nodes that go or could
+NO_NODES = NodesLeft(None, "", False, None, [], [])
+
+_ORDER = {standing: number for number, standing in enumerate(Standing)}
+_COULD_GO = (Standing.GOES.value, Standing.UNNEEDED.value, Standing.LEAVING.value, Standing.GONE.value)
+
+
+def nodes(of: Plan | None) -> NodesLeft:
+    """Of all nodes, out of what is said of a round."""
+    if of is None:
+        return NO_NODES
+    return NodesLeft(of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
+
+
+def node(of: Round, name: str) -> NodeLeft | None:
+    """Of one; None where there is no word on it."""
+    stay = staying.of(of).get(name)
+    if stay is None:
+        return None
+    scan = next((each for each in of.scans if _is_of(each, name)), None)
+    return NodeLeft(
+        durations.timestamp(of.time),
+        of.held,
+        _row(stay, of.cost.by_node),
+        moves=dict(stay.moves),
+        waits_for=list(stay.pods) if stay.standing is Standing.LEAVING else [],
+        scan=None if scan is None else _scan(scan),
+    )
+
+
+def scale_down(of: Round) -> ScaleDownRow | None:
+    """None where there is no word on any node."""
+    stays = staying.of(of)
+    if not stays:
+        return None
+    rows = [_row(each, of.cost.by_node) for each in sorted(stays.values(), key=_turn)]
+    counts = dict.fromkeys(Standing, 0)
+    for each in stays.values():
+        counts[each.standing] += 1
+    going = [row for row in rows if row.standing == Standing.GOES]
+    unneeded = [row for row in rows if row.standing == Standing.UNNEEDED]
+    return ScaleDownRow(
+        goes=counts[Standing.GOES],
+        unneeded=counts[Standing.UNNEEDED],
+        leaving=counts[Standing.LEAVING],
+        needed=counts[Standing.NEEDED],
+        unjudged=counts[Standing.UNJUDGED],
+        cooldown="" if of.scale_down is None else of.scale_down.cooldown,
+        saved_per_hour=_cost(going),
+        savable_per_hour=_cost([*going, *unneeded]),
+        stay=_by_reason(rows),
+        nodes=rows,
+    )
+
+
+def short(of: ScaleDownRow | None) -> ScaleDownRow | None:
+    """The same without the nodes that stay; how many there are stays said."""
+    if of is None:
+        return None
+    return replace(of, nodes=[row for row in of.nodes if row.standing in _COULD_GO])
+
+
+def brief(of: ScaleDownRow | None) -> ScaleDownRow | None:
+    """The same with no more than the first of many nodes."""
+    found = short(of)
+    if found is None:
+        return None
+    stay = [replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in found.stay]
+    return replace(found, stay=stay, nodes=found.nodes[:BRIEF_ROWS])
+
+
+def leaving(of: Iterable[Leaving]) -> list[LeavingRow]:
+    """The longest on their way first."""
+    return [
+        LeavingRow(
+            each.node,
+            each.group,
+            each.kind.value,
+            each.stage.value,
+            durations.timestamp(each.since),
+            list(each.waits_for),
+            each.error,
+        )
+        for each in sorted(of, key=lambda each: (each.since, each.node))
+    ]
+
+
+def scans(of: Iterable[Scan]) -> list[ScanRow]:
+    return [_scan(each) for each in sorted(of, key=lambda each: each.group)]
+
+
+def _turn(stay: Stay) -> tuple[int, float, str]:
+    return _ORDER[stay.standing], stay.unneeded_since or 0.0, stay.node
+
+
+def _row(of: Stay, prices: Mapping[str, float]) -> NodeRow:
+    return NodeRow(
+        node=of.node,
+        group=of.group,
+        standing=of.standing.value,
+        reason=of.reason,
+        detail=of.detail,
+        utilization=of.utilization,
+        unneeded_since=_instant(of.unneeded_since),
+        ripe_at=_instant(of.ripe_at),
+        pods=len(of.pods),
+        stage=of.stage,
+        cost_per_hour=prices.get(of.node),
+    )
+
+
+def _instant(of: float | None) -> str | None:
+    """None also for one that no calendar has: what a taint says is anybody's."""
+    if of is None:
+        return None
+    try:
+        return durations.timestamp(of)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _cost(of: Iterable[NodeRow]) -> float | None:
+    costs = [row.cost_per_hour for row in of]
+    known = [each for each in costs if each is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def _by_reason(rows: Iterable[NodeRow]) -> list[StaysRow]:
+    """The reason of most nodes first."""
+    found: dict[tuple[str, str], list[NodeRow]] = {}
+    for row in rows:
+        if row.standing in (Standing.UNNEEDED, Standing.NEEDED, Standing.UNJUDGED):
+            found.setdefault((row.standing, row.reason), []).append(row)
+    return [
+        StaysRow(reason, standing, len(listed), [row.node for row in listed], listed[0].detail)
+        for (standing, reason), listed in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
+    ]
+
+
+def _is_of(scan: Scan, node: str) -> bool:
+    found = scan.classes
+    return any(
+        each.name == node
+        for listed in (found.untainted, found.tainted, found.force_tainted, found.cordoned)
+        for each in listed
+    )
+
+
+def _scan(of: Scan) -> ScanRow:
+    full, used, found = of.fullness, of.fullness.utilization, of.classes
+    from_zero = used is not None and used.is_from_zero
+    known = None if from_zero else used
+    return ScanRow(
+        group=of.group,
+        cpu_percent=None if known is None else known.cpu_percent,
+        memory_percent=None if known is None else known.memory_percent,
+        from_zero=from_zero,
+        thresholds=ThresholdsRow(of.thresholds.lower, of.thresholds.upper, of.thresholds.scale_up),
+        requested=_amount(full.requested),
+        demand=_amount(full.demand),
+        capacity=_amount(full.capacity),
+        untainted=len(found.untainted),
+        tainted=len(found.tainted),
+        force_tainted=len(found.force_tainted),
+        cordoned=len(found.cordoned),
+        steps=[ScanStepRow(each.rule.value, each.delta) for each in of.steps],
+        delta=of.delta,
+        unhealthy=_names(of.health_taints),
+        taint=_names(of.taint.planned),
+        untaint=_names(of.untaint.planned),
+        increase=of.increase,
+        deleted=_names(of.deletions),
+        drained=_names(of.drains),
+        refusals=[each for each in (*of.refusals, of.forced.refused, of.reaped.refused) if each],
+        error=of.error,
+        locked=of.locked,
+        dry=of.dry,
+        healthy=of.healthy,
+        breaker_open=of.breaker.is_open,
+    )
+
+
+def _amount(of: Resources) -> AmountRow:
+    return AmountRow(of.cpu_milli, of.memory_bytes)
+
+
+def _names(of: Iterable[GroupNode]) -> list[str]:
+    return [each.name for each in of]

@@ -1,0 +1,233 @@
+"""The status ConfigMap, in Cluster Autoscaler's format.
+
+It also says since when each part is as it is. Whoever starts anew reads that from the text there is.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import TypedDict
+
+import msgspec
+import yaml
+from msgspec.structs import replace
+
+from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.cluster_state.health import Readiness
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus
+from manager.autoscaler.expander import priority
+from manager.autoscaler.rounds import Round
+from shared import durations, names, yaml_file
+from shared.api.meta import Wire, prepared
+from shared.errors import InvalidInput
+
+KEY = "status"  # in the ConfigMap's data
+ANNOTATION_LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
+MOST_MESSAGE = 500
+CUT = "<truncated>"
+
+# What else is kept in ConfigMaps, by this manager or for it.
+RESERVED = (ledger.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
+
+INITIALIZING, RUNNING = "Initializing", "Running"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+IN_PROGRESS, NO_ACTIVITY, BACKOFF = "InProgress", "NoActivity", "Backoff"
+NO_CANDIDATES, CANDIDATES = "NoCandidates", "CandidatesPresent"
+
+
+def checked_name(name: str, *, others: Collection[str]) -> str:
+    """The ConfigMap's own name. Raises InvalidInput for that of another one, whose text it would replace."""
+    if name in (*others, *RESERVED):
+        problem = "something else is kept under this name"
+        raise InvalidInput(source="--status-config-map-name", field="statusConfigMapName", value=name, problem=problem)
+    return name
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """How one thing is, and since when."""
+
+    status: str
+    last_probe_time: str = ""
+    last_transition_time: str = ""
+
+
+class Unready(msgspec.Struct, frozen=True, rename="camel"):
+    total: int = 0
+    resource_unready: int = 0
+
+
+class Registered(msgspec.Struct, frozen=True, rename="camel"):
+    total: int = 0
+    ready: int = 0
+    not_started: int = 0
+    suspended: int = 0
+    being_deleted: int = 0
+    unready: Unready = Unready()
+
+
+class NodeCounts(msgspec.Struct, frozen=True, rename="camel"):
+    registered: Registered = Registered()
+    long_unregistered: int = 0
+    unregistered: int = 0
+
+
+class Health(Part, frozen=True, rename="camel", kw_only=True):
+    node_counts: NodeCounts = NodeCounts()
+
+
+class GroupHealth(Health, frozen=True, rename="camel", kw_only=True):
+    cloud_provider_target: int = 0
+    min_size: int = 0
+    max_size: int = 0
+
+
+class BackoffInfo(Wire, frozen=True):
+    error_code: str = ""
+    error_message: str = ""
+
+
+class ScaleUp(Part, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    backoff_info: BackoffInfo | None = None
+
+
+class ScaleDown(Part, frozen=True, rename="camel", kw_only=True):
+    candidates: int = 0
+
+
+class ClusterWide(msgspec.Struct, frozen=True, rename="camel"):
+    health: Health
+    scale_up: ScaleUp
+    scale_down: ScaleDown
+
+
+class GroupEntry(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    health: GroupHealth
+    scale_up: ScaleUp
+    scale_down: ScaleDown
+
+
+@prepared
+class Status(Wire, frozen=True):
+    """All of it. `message` says what stands in the way, if anything does."""
+
+    time: str
+    autoscaler_status: str
+    message: str = ""
+    cluster_wide: ClusterWide | None = None
+    node_groups: tuple[GroupEntry, ...] = ()
+
+
+def of(made: Round, before: Status | None = None) -> Status:
+    """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
+    state, probed = made.state, durations.timestamp(made.time)
+    if made.held and state == ClusterState():
+        seen = before or Status("", INITIALIZING)
+        return replace(seen, time=go_time(made.time), autoscaler_status=INITIALIZING, message=_cut(made.held))
+    known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
+    wide = before.cluster_wide if before is not None else None
+    growing = any(group.request is not None or group.upcoming for group in state.groups.values())
+    unneeded = () if made.scale_down is None else made.scale_down.unneeded
+    candidates = Counter(made.scale_down.verdicts[node].group for node in unneeded) if made.scale_down else Counter()
+    return Status(
+        go_time(made.time),
+        RUNNING,
+        message=_cut("; ".join(_troubles(made.held, state))),
+        cluster_wide=ClusterWide(
+            Health(
+                node_counts=_counts(state.readiness),
+                **_since(HEALTHY if state.healthy else UNHEALTHY, wide.health if wide else None, probed),
+            ),
+            ScaleUp(**_since(IN_PROGRESS if growing else NO_ACTIVITY, wide.scale_up if wide else None, probed)),
+            _shrinking(candidates.total(), wide.scale_down if wide else None, probed),
+        ),
+        node_groups=tuple(
+            _entry(state.groups[name], candidates[name], known.get(name), probed) for name in sorted(state.groups)
+        ),
+    )
+
+
+def document(status: Status) -> str:
+    """As YAML."""
+    return yaml.dump(msgspec.to_builtins(status), Dumper=_Dumper, sort_keys=False, width=1 << 20)
+
+
+def read(text: str) -> Status | None:
+    """What `document` wrote; None for anything else, as it only says since when."""
+    try:
+        return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), Status)
+    except (yaml.YAMLError, msgspec.ValidationError):
+        return None
+
+
+def go_time(now: float) -> str:
+    """Unix seconds as Go prints an instant."""
+    moment = dt.datetime.fromtimestamp(now, dt.UTC)
+    fraction = f".{moment.microsecond:06}".rstrip("0.")
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+
+
+_Dumper: type = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+_Loader: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class _Since(TypedDict):
+    status: str
+    last_probe_time: str
+    last_transition_time: str
+
+
+def _troubles(held: str, state: ClusterState) -> Iterable[str]:
+    if held:
+        yield held
+    for group, why in state.refused.items():
+        yield f"node group {group} is left alone: {why}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_MESSAGE else text[: MOST_MESSAGE - len(CUT)] + CUT
+
+
+def _since(status: str, before: Part | None, probed: str) -> _Since:
+    same = before is not None and before.status == status and before.last_transition_time
+    since = before.last_transition_time if before is not None and same else probed
+    return {"status": status, "last_probe_time": probed, "last_transition_time": since}
+
+
+def _counts(found: Readiness) -> NodeCounts:
+    registered = Registered(
+        total=found.registered,
+        ready=found.ready,
+        not_started=found.not_started,
+        suspended=found.suspended,
+        being_deleted=found.being_deleted,
+        unready=Unready(found.unready),
+    )
+    return NodeCounts(registered, found.long_unregistered, found.unregistered)
+
+
+def _shrinking(candidates: int, before: Part | None, probed: str) -> ScaleDown:
+    return ScaleDown(candidates=candidates, **_since(CANDIDATES if candidates else NO_CANDIDATES, before, probed))
+
+
+def _entry(group: GroupStatus, candidates: int, before: GroupEntry | None, probed: str) -> GroupEntry:
+    backoff = group.backoff
+    if group.request is not None or group.upcoming:
+        growing = IN_PROGRESS
+    elif not group.healthy:
+        growing = UNHEALTHY
+    else:
+        growing = NO_ACTIVITY if backoff is None else BACKOFF
+    info = BackoffInfo(backoff.code, _cut(backoff.reason)) if backoff is not None and growing == BACKOFF else None
+    return GroupEntry(
+        group.id,
+        GroupHealth(
+            node_counts=_counts(group.readiness),
+            cloud_provider_target=group.group.target_size,
+            min_size=group.group.min_size,
+            max_size=group.group.max_size,
+            **_since(HEALTHY if group.healthy else UNHEALTHY, before.health if before else None, probed),
+        ),
+        ScaleUp(backoff_info=info, **_since(growing, before.scale_up if before else None, probed)),
+        _shrinking(candidates, before.scale_down if before else None, probed),
+    )

@@ -1,0 +1,229 @@
+"""Why each node is still here, or how it goes: one answer for each, out of all that a round says of it.
+
+A node on its way out is told of by its stage. The others are judged by scale-down, and those of groups that scale by
+utilization by the scan of their group.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.removal_planning import LIKELY_TO_GO, NEEDED_AGAIN
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down.leaving import Leaving, Stage
+from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.scale_down.verdict import Verdict
+from manager.autoscaler.scale_up.decisions import Outcome
+from manager.autoscaler.utilization import reaping, reasons, taints
+from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.observation import GroupNode
+from shared.errors import InvalidInput
+
+NOT_LOOKED_AT = "scale-down has not looked at it"
+GROWING = "pods have groups grow, and in such a round no node goes"
+UNHEALTHY = "not ready for too long"
+CORDONED = "cordoned"
+COMES_BACK = "comes back"
+OTHERS_FIRST = "other nodes of its group go first"
+NONE_MAY_GO = "the others of its group could not take what is on it, or are too few"
+MOST_PODS = 3  # that are named in one sentence
+
+
+class Standing(enum.StrEnum):
+    """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet.
+
+    UNJUDGED: nobody has looked.
+    """
+
+    GOES = "goes"
+    UNNEEDED = "unneeded"
+    LEAVING = "leaving"
+    GONE = "gone"
+    NEEDED = "needed"
+    UNJUDGED = "unjudged"
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """What there is to say of one node. `reason` is what nodes are counted by: Cluster Autoscaler's word, or what a
+    scan says. Times are in Unix seconds; from `ripe_at` on it has been unneeded for long enough.
+
+    `pods` are those that are evicted with it, or that it waits for; `moves` where they would go, pairs of pod and node.
+    """
+
+    node: str
+    group: str
+    standing: Standing
+    reason: str = ""
+    detail: str = ""
+    utilization: float | None = None
+    unneeded_since: float | None = None
+    ripe_at: float | None = None
+    pods: tuple[str, ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    stage: str = ""
+
+
+def of(made: Round) -> dict[str, Stay]:
+    """By node, in the order of their names."""
+    found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
+    acts = {node: act for act in made.acts if act.what in _ABOUT_NODES and not is_soft(act) for node in act.nodes}
+    found |= {each.node: each for each in _judged(made)}
+    for scan in made.scans:
+        for each in _scanned(scan, dry=scan.dry or made.dry_run):
+            before = found.get(each.node)
+            if before is None or before.reason in ("", Reason.NOT_AUTOSCALED):
+                group = each.group if before is None or not before.group else before.group
+                found[each.node] = replace(each, group=group)
+    found = {node: _acted(each, acts.get(node)) for node, each in found.items()}
+    for going in made.leaving:
+        found[going.node] = _leaving(going, found.get(going.node))
+    return dict(sorted(found.items()))
+
+
+def latest_scans(made: Round, before: Iterable[Scan]) -> tuple[Scan, ...]:
+    """What the last scan of each group decided, which stands until the next. Who sees no group has no scan either."""
+    kept = {each.group: each for each in before} if made.state.groups else {}
+    return tuple((kept | {each.group: each for each in made.scans}).values())
+
+
+def is_soft(act: Act) -> bool:
+    """Whether it is about marks that only say which nodes are likely to go."""
+    return act.what in (What.TAINT, What.UNTAINT) and act.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
+
+
+_ABOUT_NODES = frozenset({What.REMOVE_NODES, What.DELETE_NODES, What.TAINT, What.UNTAINT})
+
+
+def _registered(made: Round) -> Iterator[tuple[str, str]]:
+    for group in made.state.groups.values():
+        for node in group.nodes:
+            yield node, group.id
+    for node in made.state.ungrouped:
+        yield node, ""
+
+
+def _unjudged(made: Round, node: str, group: str) -> Stay:
+    grows = made.decision is not None and made.decision.outcome is Outcome.GROW
+    why = f"nothing is decided: {made.held}" if made.held else GROWING if grows else NOT_LOOKED_AT
+    return Stay(node, group, Standing.UNJUDGED, detail=why)
+
+
+def _judged(made: Round) -> Iterator[Stay]:
+    decided = made.scale_down
+    if decided is None:
+        return
+    moves = {each.node: each.moves for each in decided.simulated}
+    evicted = {each.node: each.evicted for each in decided.removals}
+    for verdict in decided.verdicts.values():
+        yield _of_verdict(verdict, moves, evicted)
+
+
+def _of_verdict(
+    of: Verdict, moves: Mapping[str, tuple[tuple[str, str], ...]], evicted: Mapping[str, tuple[str, ...]]
+) -> Stay:
+    moved = moves.get(of.node, ())
+    return Stay(
+        of.node,
+        of.group,
+        Standing(of.standing.value),
+        "" if of.reason is None else of.reason.value,
+        of.detail,
+        of.utilization,
+        of.unneeded_since,
+        of.ripe_at,
+        evicted.get(of.node, tuple(pod for pod, _ in moved)),
+        moved,
+    )
+
+
+def _acted(stay: Stay, act: Act | None) -> Stay:
+    """With what has become of it."""
+    if act is None or act.done:
+        return stay
+    if act.error:
+        return replace(stay, detail=f"{stay.detail}; it failed: {act.error}")
+    if act.mode is Mode.RECOMMEND:
+        return replace(stay, detail=f"only recommended: {stay.detail}")
+    return stay
+
+
+def _leaving(going: Leaving, before: Stay | None) -> Stay:
+    known = before or Stay(going.node, going.group, Standing.UNJUDGED)
+    if going.stage is Stage.FAILED:
+        failed = f"it was to go, which failed: {going.error}"
+        return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
+    waits = len(going.waits_for)
+    named = ", ".join(going.waits_for[:MOST_PODS]) + (f" and {waits - MOST_PODS} more" if waits > MOST_PODS else "")
+    detail = f"{going.stage}: {going.kind}" + (f", waits for {named}" if waits else "")
+    return replace(
+        known,
+        group=going.group,
+        standing=Standing.GONE if going.stage is Stage.GONE else Standing.LEAVING,
+        reason="" if going.stage is Stage.GONE else Reason.BEING_DELETED.value,
+        detail=detail,
+        pods=going.waits_for,
+        moves=(),
+        stage=going.stage.value,
+    )
+
+
+def _scanned(scan: Scan, *, dry: bool) -> Iterator[Stay]:
+    classes = scan.classes
+    tainting, untainting = _names(scan.taint.planned), _names(scan.untaint.planned)
+    unhealthy = _names(scan.health_taints)
+    refused = {each.node.name: scan.forced.refused for each in scan.forced.verdicts}
+    refused |= {each.node.name: scan.reaped.refused for each in scan.reaped.verdicts}
+    marked = {each.node.name: each for each in (*scan.forced.verdicts, *scan.reaped.verdicts)}
+    why, full = _why(scan), reasons.fullness(scan)
+    said = f"{why}: {full}" if full else why
+    would = "would be tainted" if dry else "is tainted now"
+    for node in classes.untainted:
+        if node.name in unhealthy:
+            yield Stay(node.name, scan.group, Standing.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+        elif node.name in tainting:
+            yield Stay(node.name, scan.group, Standing.UNNEEDED, why, f"{would}: {said}")
+        elif scan.delta < 0:
+            kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
+            yield Stay(node.name, scan.group, Standing.NEEDED, kept, f"{kept}; {said}")
+        else:
+            yield Stay(node.name, scan.group, Standing.NEEDED, why, said)
+    for node in (*classes.tainted, *classes.force_tainted):
+        if node.name in untainting:
+            yield Stay(node.name, scan.group, Standing.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
+        elif node.name in marked:
+            yield _of_mark(scan, marked[node.name], refused[node.name])
+        else:
+            since = _tainted_at(node)
+            yield Stay(node.name, scan.group, Standing.UNNEEDED, why, f"tainted; {said}", unneeded_since=since)
+    for node in classes.cordoned:
+        yield Stay(node.name, scan.group, Standing.NEEDED, CORDONED, "cordoned, and so left alone")
+
+
+def _of_mark(scan: Scan, of: reaping.Verdict, refused: str) -> Stay:
+    goes = (of.goes or of.drains) and not refused and not scan.dry
+    pods = f", {of.pods} of them" if of.pods and of.why is reaping.Why.HOLDS_PODS else ""
+    detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
+    standing = Standing.GOES if goes else Standing.UNNEEDED
+    since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
+    return Stay(of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since)
+
+
+def _why(scan: Scan) -> str:
+    """What decided of the group's nodes."""
+    if scan.error:
+        return scan.error
+    return (scan.steps[-1].rule if scan.steps else Rule.NOTHING_THERE).value
+
+
+def _names(nodes: Iterable[GroupNode]) -> frozenset[str]:
+    return frozenset(node.name for node in nodes)
+
+
+def _tainted_at(node: GroupNode) -> float | None:
+    try:
+        return taints.tainted_at(node.taints, node=node.name)
+    except InvalidInput:
+        return None

@@ -1,0 +1,128 @@
+"""What Kubernetes Events tell of nodes that go, in Cluster Autoscaler's words where it has any."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from manager.autoscaler.reporting import staying
+from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.scale_down.leaving import Leaving, Stage
+from manager.autoscaler.scale_down.verdict import Kind, Removal
+from shared.kube.events import NORMAL, WARNING
+
+SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
+TAINTED, UNTAINTED = "TaintedNodes", "UntaintedNodes"  # ours, as the next two: Escalator tells nothing
+NOT_TAINTED, NOT_UNTAINTED = "FailedToTaintNodes", "FailedToUntaintNodes"
+
+MOST_NAMES = 10  # of nodes or pods in one text
+
+Said = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message of an Event
+
+
+def of_act(act: Act, made: Round) -> Iterator[Said]:
+    """Of a removal, or a change of taints, that was tried. Marks of those likely to go are nobody's concern."""
+    if staying.is_soft(act):
+        return
+    many = f"nodes {names(act.nodes)} of group {act.group}"
+    match act.what:
+        case What.REMOVE_NODES if act.error:
+            yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {act.error}"
+        case What.REMOVE_NODES:
+            known = _removals(made)
+            for node in act.nodes:
+                yield _removing(node, act, known.get(node))
+        case What.DELETE_NODES if not act.error and is_scanned(act, made):
+            yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {act.reason}"
+        case What.TAINT if act.error:
+            yield WARNING, NOT_TAINTED, f"Utilization: failed to taint {many}: {act.error}"
+        case What.TAINT:
+            yield NORMAL, TAINTED, f"Utilization: tainted {many}: {act.reason}"
+        case What.UNTAINT if act.error:
+            yield WARNING, NOT_UNTAINTED, f"Utilization: failed to untaint {many}: {act.error}"
+        case What.UNTAINT:
+            yield NORMAL, UNTAINTED, f"Utilization: untainted {many}: {act.reason}"
+
+
+def advice(act: Act, made: Round) -> Iterator[str]:
+    """The same of what is only recommended."""
+    if staying.is_soft(act):
+        return
+    many = f"nodes {names(act.nodes)} of group {act.group}"
+    match act.what:
+        case What.REMOVE_NODES:
+            known = _removals(made)
+            for node in act.nodes:
+                removal = known.get(node)
+                if removal is None:
+                    yield f"Scale-down: node {node} of group {act.group} would be removed: {act.reason}"
+                elif removal.is_drained:
+                    yield f"Scale-down: node {node} would be removed, {_rescheduled(removal)}"
+                else:
+                    yield f"Scale-down: empty node {node} would be removed"
+        case What.TAINT:
+            yield f"Utilization: {many} would be tainted: {act.reason}"
+        case What.UNTAINT:
+            yield f"Utilization: {many} would be untainted: {act.reason}"
+
+
+def is_scanned(act: Act, made: Round) -> bool:
+    """Whether it deletes nodes that the scan of their group found to be ripe, and not such as never came."""
+    ripe = {node.name for scan in made.scans for node in scan.deletions}
+    return act.what is What.DELETE_NODES and bool(act.nodes) and ripe.issuperset(act.nodes)
+
+
+def changed(now: Iterable[Leaving], before: Iterable[Leaving]) -> Iterator[tuple[Leaving, Stage | None]]:
+    """Nodes that have come further on their way out, and the stage they were in when that was last told."""
+    known = {(each.node, each.since): each.stage for each in before}
+    for each in now:
+        stage = known.get((each.node, each.since))
+        if stage is not each.stage:
+            yield each, stage
+
+
+def on_node(going: Leaving, before: Stage | None) -> Iterator[Said]:
+    """What stands on the node itself."""
+    if going.stage not in (Stage.MARKING, Stage.FAILED) and before in (None, Stage.MARKING):
+        yield NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable"
+    if going.stage is Stage.GONE:
+        yield NORMAL, SCALE_DOWN, "nodes removed by cluster autoscaler"
+    elif going.stage is Stage.FAILED:
+        yield WARNING, FAILED, f"failed to remove the node: {going.error}"
+
+
+def on_status(going: Leaving) -> Iterator[Said]:
+    """What stands on the status ConfigMap."""
+    if going.stage is Stage.FAILED:
+        yield WARNING, FAILED, f"Scale-down: node {going.node} stays: {going.error}"
+    elif going.stage is Stage.GONE and going.kind is Kind.EMPTY:
+        yield NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed"
+    elif going.stage is Stage.GONE:
+        yield NORMAL, SCALE_DOWN, f"Scale-down: node {going.node} removed with drain"
+
+
+def on_pods(going: Leaving) -> Iterator[tuple[str, str, str]]:
+    """Pod, reason and message, of those that are evicted."""
+    if going.stage is Stage.DRAINING:
+        for pod in going.waits_for:
+            yield pod, SCALE_DOWN, "deleting pod for node scale down"
+
+
+def names(of: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(of) - MOST_NAMES
+    return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _removing(node: str, act: Act, removal: Removal | None) -> Said:
+    if removal is None:
+        return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node} of group {act.group}: {act.reason}"
+    if removal.is_drained:
+        return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node}, {_rescheduled(removal)}"
+    return NORMAL, EMPTY, f'Scale-down: removing empty node "{node}"'
+
+
+def _rescheduled(removal: Removal) -> str:
+    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {names(removal.evicted)}"
+
+
+def _removals(made: Round) -> Mapping[str, Removal]:
+    return {} if made.scale_down is None else {each.node: each for each in made.scale_down.removals}

@@ -1,0 +1,1 @@
+"""Which groups grow, by how many nodes, and within what bounds."""

@@ -1,0 +1,199 @@
+"""The groups that may grow, and why the others may not, in Cluster Autoscaler's words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manager.autoscaler import limits
+from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.expander.option import GPU_RESOURCES
+from manager.autoscaler.limits import NODES, Allowance, Bounds, Quota
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate
+
+NOT_READY = "not ready for scale-up"
+BACKED_OFF = "in backoff after failed scale-up"
+AT_MAXIMUM = "max node group size reached"
+ATOMIC_BEYOND_NODES = "atomic scale-up exceeds cluster node count limit"
+NOT_ALL_FIT = "not all pods would fit and scale-up is using all-or-nothing strategy"
+NOT_CONSIDERED = "expansion options filtered out and no longer considered"
+# What Cluster Autoscaler has no such reason for.
+NOT_OURS = "neither listed nor named with the auto-provisioning prefix"
+NO_TEMPLATE = "no node to learn from, and no template from its provider"
+OUT_OF_TIME = "no time left to estimate it"
+AT_MOST_GROUPS = "no more node groups may be created"
+
+MAX_NODES_TOTAL = "max-nodes-total"
+LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes that stand for no machine
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A group with all that decides whether and how it may grow. One with a `spec` does not exist yet.
+
+    `makes` is how many groups come of creating it. `zero_or_max`: it has all of its nodes or none. `barred` says why it
+    is not to grow, whatever else holds.
+    """
+
+    group: Group
+    template: NodeTemplate | None
+    healthy: bool = True
+    backed_off: bool = False
+    zero_or_max: bool = False
+    spec: GroupSpec | None = None
+    makes: int = 1
+    barred: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.group.id
+
+    @property
+    def exists(self) -> bool:
+        return self.spec is None
+
+    @property
+    def room(self) -> int:
+        """How many nodes its own maximum leaves; a group may already be above it."""
+        return max(0, self.group.max_size - self.group.target_size)
+
+    @property
+    def least_step(self) -> int:
+        """The fewest nodes it can grow by."""
+        return self.room if self.zero_or_max else 1
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What the cluster as a whole may still take: `quotas`, and `nodes` up to the most there may be (None: any)."""
+
+    quotas: tuple[Quota, ...] = ()
+    nodes: int | None = None
+
+    @property
+    def all_quotas(self) -> list[Quota]:
+        """The number of nodes among them."""
+        return [*self.quotas, *([] if self.nodes is None else [Quota(MAX_NODES_TOTAL, {NODES: self.nodes})])]
+
+    def check(self, usage: Mapping[str, int], count: int) -> Allowance:
+        """How many of so many nodes fit, the number of all nodes included."""
+        return limits.check(self.all_quotas, usage, count)
+
+    def less(self, usage: Mapping[str, int], count: int) -> "Headroom":
+        """What is left after nodes that were checked."""
+        _, quotas = limits.consume(self.quotas, usage, count)
+        return Headroom(tuple(quotas), None if self.nodes is None else max(0, self.nodes - count))
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What nodes take of quotas. `gpu_label` is the provider's, its values are the types of GPU that quotas name."""
+
+    gpu_label: str | None = None
+
+    def of(self, node: NodeFacts, template: NodeFacts | None = None) -> dict[str, int]:
+        """Of one node; as long as its driver is not ready it takes the GPUs its group's template has."""
+        label, value = LABEL_VIRTUAL
+        if node.labels.get(label) == value:
+            return {}
+        gpus = {}
+        kind = node.labels.get(self.gpu_label) if self.gpu_label else None
+        if kind is not None:
+            count = _gpus(node) or (_gpus(template) if template is not None else 0)
+            gpus = {kind: count}
+        return limits.usage_of(node.capacity, gpus)
+
+    def cluster_wide(
+        self, bounds: Mapping[str, Bounds], nodes: Sequence[NodeFacts], templates: Mapping[str, NodeFacts]
+    ) -> Quota:
+        """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by
+        the node's name.
+        """
+        return limits.cluster_wide(bounds, [self.of(node, templates.get(node.name)) for node in nodes])
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A group that was not even looked at."""
+
+    group: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Validity:
+    """The groups worth an estimate, in the order of their ids, and the others."""
+
+    valid: tuple[GroupState, ...]
+    skipped: tuple[Skipped, ...] = field(default=())
+
+
+def judged(states: Sequence[GroupState], headroom: Headroom, usage: Usage, ownership: Ownership) -> Validity:
+    """Each group by itself; the order they are given in does not matter."""
+    valid: list[GroupState] = []
+    skipped: list[Skipped] = []
+    for state in sorted(states, key=lambda each: each.id):
+        reason = skip_reason(state, headroom, usage, ownership)
+        if reason:
+            skipped.append(Skipped(state.id, reason))
+        else:
+            valid.append(state)
+    return Validity(tuple(valid), tuple(skipped))
+
+
+def skip_reason(state: GroupState, headroom: Headroom, usage: Usage, ownership: Ownership) -> str:
+    """Why a group cannot grow; empty when it can."""
+    if not ownership.owns(state.id):
+        return NOT_OURS
+    if state.barred:
+        return state.barred
+    if state.exists and not state.healthy:
+        return NOT_READY
+    if state.backed_off:
+        return BACKED_OFF
+    if not state.room:
+        return AT_MAXIMUM
+    if state.zero_or_max and headroom.nodes is not None and state.room > headroom.nodes:
+        return ATOMIC_BEYOND_NODES
+    if state.template is None:
+        return NO_TEMPLATE
+    exceeded = limits.check(
+        quotas_for(headroom.quotas, state), usage.of(state.template.node), state.least_step
+    ).exceeded
+    return "; ".join(map(str, exceeded))
+
+
+def growth(state: GroupState, headroom: Headroom, usage: Usage, ownership: Ownership, *, at_most: int = 1 << 31) -> int:
+    """How many nodes a group may be given now, all of its limits together."""
+    if skip_reason(state, headroom, usage, ownership) or state.template is None:
+        return 0
+    wanted = min(state.room, at_most)
+    allowed = allowance(state, headroom, usage, wanted).nodes
+    return allowed if not state.zero_or_max or allowed == state.room else 0
+
+
+def allowance(state: GroupState, headroom: Headroom, usage: Usage, count: int) -> Allowance:
+    """How many of so many further nodes of a group the cluster's limits allow."""
+    assert state.template is not None
+    of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
+    return of_group.check(usage.of(state.template.node), count)
+
+
+def taken(state: GroupState, headroom: Headroom, usage: Usage, count: int) -> Headroom:
+    """What is left of the cluster's limits after so many nodes of a group, which were allowed."""
+    assert state.template is not None
+    labels = state.template.node.labels
+    after = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes).less(
+        usage.of(state.template.node), count
+    )
+    matching = iter(after.quotas)
+    return Headroom(tuple(next(matching) if quota.matches(labels) else quota for quota in headroom.quotas), after.nodes)
+
+
+def quotas_for(quotas: Sequence[Quota], state: GroupState) -> list[Quota]:
+    """Those that hold for the group's nodes."""
+    labels = state.template.node.labels if state.template else {}
+    return [quota for quota in quotas if quota.matches(labels)]
+
+
+def _gpus(node: NodeFacts) -> int:
+    return max((node.allocatable.get(name, 0) for name in GPU_RESOURCES), default=0)

@@ -1,0 +1,260 @@
+"""Several groups at once: a cheaper way than one group to place the same pods.
+
+Nodes are taken one group after the other, always of the group whose next node costs least for what the pods on it are
+worth, and all of its nodes but the last, partly filled one. What then remains may go to a smaller machine. Whenever
+nodes of one group would take all the rest, that ends one plan. Such a plan begins from nothing, from the group that was
+chosen, or from each class of pods on the machine where its share costs least; the cheapest of all in which no group is
+needless is the answer. Whether one other group alone would be cheaper is no matter of this: ranks decide there.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from manager.autoscaler.estimator import binpacking
+from manager.autoscaler.estimator.binpacking import Estimate, Permissions
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.scale_up import groups
+from manager.autoscaler.scale_up.decisions import Plan
+from manager.autoscaler.scale_up.groups import Headroom, Usage
+from manager.autoscaler.scale_up.options import Estimated
+from manager.autoscaler.snapshot.cluster import Integers
+
+MOST_CANDIDATES = 12
+MOST_ROUNDS = 24
+_ANY = 1 << 31
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Per hour: of a node of each group that has a price, and what one pod of each class is worth."""
+
+    nodes: Mapping[str, float]
+    pods: Mapping[int, float]
+
+    def of_nodes(self, nodes: Mapping[str, int]) -> float | None:
+        """Of so many of each group; None where one of them has no price."""
+        if not nodes.keys() <= self.nodes.keys():
+            return None
+        return sum(self.nodes[group] * count for group, count in nodes.items())
+
+    def worth(self, placed: Mapping[int, int]) -> float:
+        """What so many pods of each class are worth."""
+        return sum(self.pods[position] * count for position, count in placed.items())
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """A plan under way, and what it has not placed yet."""
+
+    remaining: Integers
+    headroom: Headroom
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    created: frozenset[str] = frozenset()
+    cost: float = 0.0
+    estimates: tuple[Estimate, ...] = ()
+
+
+def cheapest(
+    asked: Problem,
+    left: Packing,
+    wanted: Mapping[int, int],
+    estimated: Sequence[Estimated],
+    chosen: Estimated,
+    headroom: Headroom,
+    usage: Usage,
+    prices: Prices,
+    new_groups: int,
+    is_late: Callable[[], bool],
+) -> Plan | None:
+    """The cheapest plan found that uses at least two groups and places all of `wanted`, counted by class.
+
+    The search ends when it `is_late`. Classes bound to where other pods are (affinity, spread, host ports) go to the
+    group that was chosen, before all others: nothing that comes later takes their place from them.
+    """
+    candidates = _candidates(estimated, chosen, prices)
+    bound = np.array([position for position in wanted if position in asked.bonds.rules], np.int64)
+    if len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
+        return None
+    search = _Search(asked, left, candidates, usage, prices, new_groups, is_late)
+    remaining = left.pending * 0
+    for position, count in wanted.items():
+        remaining[position] = count
+    start = _Partial(remaining, headroom)
+    if len(bound):
+        begun = search.placing(start, chosen, bound)
+        if begun is None:
+            return None
+        start = begun
+    found = search.finished(start)
+    after_chosen = search.all_but_last(start, chosen) if chosen in candidates else None
+    if after_chosen is not None:
+        found += search.finished(after_chosen)
+    for is_whole in (True, False):
+        found += search.finished(search.each_class_where_cheapest(start, is_whole=is_whole))
+    found.sort(key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())))
+    needed = (search.needed(start, each) for each in found if len(each.nodes) > 1)
+    best = next((each for each in needed if len(each.nodes) > 1), None)
+    return None if best is None else Plan(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
+
+
+def _candidates(estimated: Sequence[Estimated], chosen: Estimated, prices: Prices) -> list[Estimated]:
+    """The groups that pay best for what they take when they take all they can, and the one that was chosen."""
+
+    def ratio(each: Estimated) -> float:
+        worth = prices.worth(each.estimate.placed)
+        return prices.nodes[each.state.id] * each.estimate.node_count / worth if worth else math.inf
+
+    able = [
+        each
+        for each in estimated
+        if each.option is not None and each.state.id in prices.nodes and not each.state.zero_or_max
+    ]
+    there = [each for each in able if each.state.exists]
+    able = [each for each in able if each is chosen or not any(_replaces(other, each, prices) for other in there)]
+    able.sort(key=lambda each: (ratio(each), not each.state.exists, each.state.id))
+    best = able[:MOST_CANDIDATES]
+    return best if chosen in best or chosen not in able else [*best, chosen]
+
+
+def _replaces(there: Estimated, other: Estimated, prices: Prices) -> bool:
+    """Whether a group there is has all that another would be created for: the same pods on the same machines at the
+    same price.
+    """
+    assert there.state.template is not None
+    assert other.state.template is not None
+    return (
+        not other.state.exists
+        and prices.nodes[there.state.id] == prices.nodes[other.state.id]
+        and there.state.room >= other.estimate.node_count
+        and there.state.template.free == other.state.template.free
+        and np.array_equal(there.fit.flags, other.fit.flags)
+    )
+
+
+@dataclass(frozen=True)
+class _Search:
+    asked: Problem
+    left: Packing
+    candidates: Sequence[Estimated]
+    usage: Usage
+    prices: Prices
+    new_groups: int
+    is_late: Callable[[], bool]
+
+    def finished(self, partial: _Partial) -> list[_Partial]:
+        """Every complete plan that this one leads to."""
+        found: list[_Partial] = []
+        current: _Partial | None = partial
+        for _ in range(MOST_ROUNDS):
+            if current is None or self.is_late():
+                break
+            if not current.remaining.any():
+                found.append(current)
+                break
+            ways = [(each, self._estimate(current, each, 1)) for each in self.candidates]
+            helpful = [(each, one) for each, one in ways if one is not None and one.pod_count]
+            left = int(current.remaining.sum())
+            for each, _ in helpful:
+                rest = self._estimate(current, each, _ANY)
+                if rest is not None and rest.pod_count == left:
+                    found.append(self._with(current, each, rest))
+            if not helpful:
+                break
+            best, one = min(helpful, key=lambda pair: (self._ratio(*pair), not pair[0].state.exists, pair[0].state.id))
+            current = self.all_but_last(current, best) or self._with(current, best, one)
+        return found
+
+    def needed(self, start: _Partial, plan: _Partial) -> _Partial:
+        """The plan without groups whose pods the others hold as well."""
+        for group in sorted(plan.nodes.keys() - start.nodes.keys(), key=lambda each: (-self.prices.nodes[each], each)):
+            without = start
+            for each in self.candidates:
+                more = plan.nodes.get(each.state.id, 0) - start.nodes.get(each.state.id, 0)
+                estimate = self._estimate(without, each, more) if more and each.state.id != group else None
+                without = without if estimate is None else self._with(without, each, estimate)
+            if self.is_late():
+                break
+            if not without.remaining.any():
+                return self.needed(start, without)
+        return plan
+
+    def placing(self, partial: _Partial, each: Estimated, positions: Integers) -> _Partial | None:
+        """With all pods of these classes on nodes of a group; None where they do not all find a place."""
+        estimate = self._estimate(partial, each, _ANY, positions)
+        if estimate is None or any(estimate.placed.get(int(at), 0) < partial.remaining[at] for at in positions):
+            return None
+        return self._with(partial, each, estimate)
+
+    def all_but_last(self, partial: _Partial, each: Estimated, positions: Integers | None = None) -> _Partial | None:
+        """With all nodes of a group that it needs for what remains, but the last; None where that is none."""
+        full = self._estimate(partial, each, _ANY, positions)
+        if full is None or full.node_count < 2:
+            return None
+        fewer = self._estimate(partial, each, full.node_count - 1, positions)
+        return None if fewer is None else self._with(partial, each, fewer)
+
+    def each_class_where_cheapest(self, partial: _Partial, *, is_whole: bool) -> _Partial:
+        """With every class on nodes of the group where the share it takes of one costs least; with `is_whole` on all
+        of these nodes, else on all but the last of each group.
+        """
+        costs = np.array([self._share_costs(each) for each in self.candidates])
+        if not len(costs):
+            return partial
+        cheapest = costs.argmin(axis=0)
+        is_possible = np.isfinite(costs.min(axis=0)) & (partial.remaining > 0)
+        for index, each in enumerate(self.candidates):
+            positions = (is_possible & (cheapest == index)).nonzero()[0]
+            if not is_whole:
+                partial = self.all_but_last(partial, each, positions) or partial
+            elif (estimate := self._estimate(partial, each, _ANY, positions)) is not None and estimate.node_count:
+                partial = self._with(partial, each, estimate)
+        return partial
+
+    def _share_costs(self, each: Estimated) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+        """By class: the price of the largest share that one of its pods takes of a node; infinite where none fits."""
+        assert each.state.template is not None
+        free = self.asked.row(each.state.template.free)
+        asked = self.asked.requests
+        shares = np.where(asked > 0, asked / np.maximum(free, 1), 0.0).max(axis=1)
+        return np.where(each.fit.flags, shares * self.prices.nodes[each.state.id], np.inf)
+
+    def _estimate(
+        self, partial: _Partial, each: Estimated, most: int, positions: Integers | None = None
+    ) -> Estimate | None:
+        state = each.state
+        assert state.template is not None
+        planned = partial.nodes.get(state.id, 0)
+        if not state.exists and not planned and len(partial.created) >= self.new_groups:
+            return None
+        if positions is None:
+            positions = each.fit.positions
+        positions = positions[partial.remaining[positions] > 0]
+        wanted = min(most, state.room - planned)
+        allowed = groups.allowance(state, partial.headroom, self.usage, wanted).nodes if wanted > 0 else 0
+        if not len(positions) or allowed <= 0:
+            return None
+        after = Packing(self.asked, None, self.left)
+        after.pending[:] = partial.remaining
+        return binpacking.estimate(self.asked, state.template, positions, Permissions(allowed), after=after)
+
+    def _with(self, partial: _Partial, each: Estimated, estimate: Estimate) -> _Partial:
+        state, count = each.state, estimate.node_count
+        remaining = partial.remaining.copy()
+        for position, pods in estimate.placed.items():
+            remaining[position] -= pods
+        return _Partial(
+            remaining,
+            groups.taken(state, partial.headroom, self.usage, count),
+            {**partial.nodes, state.id: partial.nodes.get(state.id, 0) + count} if count else partial.nodes,
+            partial.created if state.exists or not count else partial.created | {state.id},
+            partial.cost + self.prices.nodes[state.id] * count,
+            (*partial.estimates, estimate),
+        )
+
+    def _ratio(self, each: Estimated, one: Estimate) -> float:
+        worth = self.prices.worth(one.placed)
+        return self.prices.nodes[each.state.id] / worth if worth else math.inf

@@ -1,0 +1,132 @@
+"""What every group that may grow could do for the pods that need a new node."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from manager.autoscaler import limits
+from manager.autoscaler.estimator import binpacking
+from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.expander.option import Option, PodClass, has_gpu
+from manager.autoscaler.scale_up import reclaim, similar
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, Skipped
+from manager.autoscaler.scale_up.similar import Likeness
+
+MOST_NODES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """Estimates end when their time does: one after `group_seconds`, all of them after `all_seconds` of `clock`."""
+
+    clock: Callable[[], float]
+    all_seconds: float = 300.0
+    group_seconds: float = 10.0
+
+    def deadline(self, seconds: float) -> Callable[[], bool]:
+        """Whether so many seconds from now are over."""
+        end = self.clock() + seconds
+        return lambda: self.clock() >= end
+
+
+@dataclass(frozen=True)
+class EstimateRules:
+    """How options are made. Without `time` they have as much as they need."""
+
+    balance_similar: bool = False
+    all_or_nothing: bool = False
+    most_nodes: int = MOST_NODES_AT_ONCE
+    likeness: Likeness = field(default_factory=Likeness)
+    gpu_label: str | None = None
+    time: TimeLimits | None = None
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """One group's part. `option` is None when it takes no pod."""
+
+    state: GroupState
+    fit: Fit
+    estimate: Estimate
+    similar: tuple[GroupState, ...]
+    option: Option | None
+
+
+def all_options(
+    asked: Problem, left: Packing, states: Sequence[GroupState], headroom: Headroom, rules: EstimateRules
+) -> tuple[list[Estimated], list[Skipped]]:
+    """An estimate of each group, in the order given, and the groups there was no time or use for."""
+    skipped: list[Skipped] = []
+    found: list[Estimated] = []
+    is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else never
+    fits = [(state, binpacking.fitting(asked, state.template, left)) for state in states if state.template is not None]
+    wanted = int(left.pending.sum())
+    alike = _similar_groups(fits, rules)
+    for state, fit in fits:
+        if is_late():
+            skipped.append(Skipped(state.id, OUT_OF_TIME))
+            continue
+        each = _estimated(asked, left, state, fit, alike.get(state.id, ()), headroom, rules)
+        if rules.all_or_nothing and each.option is not None and each.option.pod_count < wanted:
+            skipped.append(Skipped(state.id, NOT_ALL_FIT))
+        else:
+            found.append(each)
+    return found, skipped
+
+
+def _estimated(
+    asked: Problem,
+    left: Packing,
+    state: GroupState,
+    fit: Fit,
+    alike: tuple[GroupState, ...],
+    headroom: Headroom,
+    rules: EstimateRules,
+) -> Estimated:
+    template = state.template
+    assert template is not None
+    sizes = [(each.group.max_size, each.group.target_size) for each in (state, *alike)]
+    most = limits.least(rules.most_nodes, limits.group_capacity(sizes))
+    if headroom.nodes is not None:
+        most = limits.least(most, headroom.nodes or limits.DENIED)
+    permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
+    found = binpacking.estimate(asked, template, fit.positions, permissions, after=left)
+    count = found.node_count
+    if state.zero_or_max:
+        count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.all_or_nothing)
+    option = None
+    if count > 0 and found.placed:
+        option = Option(
+            group=state.id,
+            node_count=count,
+            machine=template.machine,
+            classes=tuple(
+                PodClass(asked.classes[position].facts.requests, pods) for position, pods in found.placed.items()
+            ),
+            exists=state.exists,
+            has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
+        )
+    return Estimated(state, fit, found, alike, option)
+
+
+def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupState, ...]]:
+    """By group, those that would share its nodes."""
+    if not rules.balance_similar:
+        return {}
+    by_id = {state.id: state for state, _ in fits}
+    machines = {state.id: reclaim.without_reclaimed(state.template) for state, _ in fits if state.template}
+    taken = {state.id: frozenset(fit.positions.tolist()) for state, fit in fits}
+    like: dict[str, dict[str, frozenset[int]]] = {group: {} for group in by_id}
+    real = [group for group, state in by_id.items() if state.exists and not state.zero_or_max]
+    for one, other in itertools.combinations(real, 2):
+        if rules.likeness.are_similar(machines[one], machines[other]):
+            like[one][other] = taken[other]
+            like[other][one] = taken[one]
+    return {group: tuple(by_id[each] for each in similar.for_option(taken[group], like[group])) for group in by_id}
+
+
+def never() -> bool:
+    """The deadline of what may take its time."""
+    return False

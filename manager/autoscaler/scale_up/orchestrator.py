@@ -1,0 +1,441 @@
+"""Which groups grow, and by how many nodes, for the pods that nothing in the cluster has room for.
+
+One decision out of one observation; nothing here acts, and the order of what is given does not matter.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from manager.autoscaler.cloudprovider.contract import Created
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator.binpacking import Permissions
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.expander import chain, priority, ranking, strategies
+from manager.autoscaler.expander.option import Option
+from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.ranking import SEED, Preset, Ranked
+from manager.autoscaler.limits import UNLIMITED, Bounds, Quota
+from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from manager.autoscaler.scale_up import groups, mix, options, reclaim
+from manager.autoscaler.scale_up.decisions import (
+    Cap,
+    Comparison,
+    Considered,
+    Creation,
+    Decision,
+    Demand,
+    Increase,
+    Left,
+    Outcome,
+    Plan,
+    Reasons,
+    Step,
+)
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped, Usage
+from manager.autoscaler.scale_up.mix import Prices
+from manager.autoscaler.scale_up.options import Estimated, EstimateRules
+from manager.autoscaler.scale_up.shares import Shares, distributed, granted, to_min_sizes
+from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from shared.quantity import Amounts
+
+NO_PRICES = "there are no prices"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What was observed in one round.
+
+    `groups` holds existing groups and theoretical ones. `snapshot` has upcoming nodes in it; `cluster_nodes` counts all
+    nodes the API knows, ready or not. `quotas` are further ones than the bounds of the whole cluster. `expected` is
+    what reclaiming gives within one reporting interval, by node. At most `new_groups` may be created.
+    `templates_of_nodes` says, by node, what a node of its group is like when all is ready.
+    """
+
+    snapshot: Snapshot
+    classes: Sequence[PendingClass] = ()
+    groups: Sequence[GroupState] = ()
+    cluster_nodes: int = 0
+    quotas: tuple[Quota, ...] = ()
+    expected: Mapping[str, Amounts] = field(default_factory=dict)
+    new_groups: int = 1
+    templates_of_nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it is decided. `bounds` and `max_nodes_total` are those of the whole cluster.
+
+    With `uses_mix`, several groups at once take the place of the one that was chosen by price, where that is cheaper.
+    """
+
+    ownership: Ownership
+    pricing: PricingModel | None = None
+    preset: Preset = SEED
+    expanders: tuple[str, ...] = (chain.DEFAULT,)
+    priorities: Priorities = field(default_factory=Priorities)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    max_nodes_total: int = UNLIMITED
+    estimates: EstimateRules = field(default_factory=EstimateRules)
+    enforces_min_size: bool = False
+    uses_mix: bool = True
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.estimates.gpu_label)
+
+
+def headroom(situation: Situation, settings: Settings) -> Headroom:
+    """What the cluster may still take, upcoming nodes counted as there."""
+    nodes = situation.snapshot.nodes
+    cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, situation.templates_of_nodes)
+    quotas = (cluster_wide, *situation.quotas)
+    if settings.max_nodes_total == UNLIMITED:
+        return Headroom(quotas)
+    return Headroom(quotas, max(0, settings.max_nodes_total - len(nodes)))
+
+
+def decide(situation: Situation, settings: Settings, chance: random.Random) -> Decision:
+    """The decision; `chance` is asked only where the expanders leave several options that are equally good."""
+    ordered = sorted(situation.classes, key=lambda each: each.pods)
+    quotas = tuple(sorted(situation.quotas, key=lambda each: each.name))
+    situation = replace(situation, classes=ordered, quotas=quotas)
+    room = headroom(situation, settings)
+    decision = _Round(situation, settings, chance, room).decision()
+    if settings.enforces_min_size and decision.outcome is not Outcome.GROW:
+        increases, caps, remaining = to_min_sizes(situation.groups, settings.ownership, settings.usage, room)
+        return replace(decision, increases=increases, caps=(*decision.caps, *caps), remaining=remaining)
+    return decision
+
+
+class Settled(NamedTuple):
+    """The cluster with the pods on it that need no new node. `before` counts by class those that the cluster as it is
+    has no room for, `left` those for which reclaiming gives none either.
+    """
+
+    asked: Problem
+    left: Packing
+    before: list[int]
+
+
+def settled(situation: Situation, classes: Sequence[PendingClass], templates: Sequence[NodeTemplate] = ()) -> Settled:
+    """First on what there is, then, if that is not enough, on what there will be within a reporting interval."""
+    asked = problem.problem(situation.snapshot, classes, templates)
+    left = binpacking.schedulable(asked)
+    before: list[int] = left.pending.tolist()
+    if situation.expected and left.pending.any():
+        soon = reclaim.with_expected(situation.snapshot, situation.expected)
+        asked = problem.problem(soon, classes, templates)
+        left = binpacking.schedulable(asked)
+    return Settled(asked, left, before)
+
+
+def after_creation(
+    decision: Decision,
+    creation: Creation,
+    made: Created,
+    templates: Mapping[str, NodeTemplate],
+    settings: Settings,
+) -> Decision:
+    """The decision once a group was created, maybe with others: the nodes go to those that there are now.
+
+    `templates` are those of the new groups by id.
+    """
+    made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
+    states = [GroupState(group, templates.get(group.id)) for group in made_groups]
+    caps: list[Cap] = []
+    increases, remaining = distributed(states, creation.nodes, creation.headroom, settings.usage, caps)
+
+    def why_not(position: int) -> Reasons:
+        known = decision.why_not(position)
+        return {made.main.id if group == creation.group else group: reasons for group, reasons in known.items()}
+
+    return replace(
+        decision,
+        caps=(*decision.caps, *caps),
+        increases=(*decision.increases, *increases),
+        creations=tuple(each for each in decision.creations if each is not creation),
+        remaining=remaining,
+        why_not=why_not,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    situation: Situation
+    settings: Settings
+    chance: random.Random
+    room: Headroom
+
+    def decision(self) -> Decision:
+        situation, settings = self.situation, self.settings
+        validity = groups.judged(situation.groups, self.room, settings.usage, settings.ownership)
+        states = [each for each in validity.valid if each.exists or situation.new_groups > 0]
+        skipped = [
+            *validity.skipped,
+            *(Skipped(each.id, groups.AT_MOST_GROUPS) for each in validity.valid if each not in states),
+        ]
+        templates = [each.template for each in states if each.template is not None]
+        asked, left, demands = self._demands(templates)
+        base = Decision(Outcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
+        if not left.pending.any():
+            return base
+        if self.room.nodes == 0:
+            return replace(base, outcome=Outcome.ALL_NODES, left=_left(demands, {}, []))
+        estimated, more = options.all_options(asked, left, states, self.room, settings.estimates)
+        skipped += more
+        why_not = _WhyNot(estimated, tuple(skipped))
+        considered = self._considered(estimated)
+        base = replace(
+            base,
+            outcome=Outcome.NO_OPTIONS,
+            considered=tuple(considered),
+            skipped=tuple(sorted(skipped, key=lambda each: each.group)),
+            left=_left(demands, {}, estimated),
+            preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
+            why_not=why_not,
+        )
+        chosen, steps, unmatched = self._chosen(considered)
+        base = replace(base, steps=tuple(steps), unmatched=tuple(unmatched))
+        if chosen is None:
+            filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
+            return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
+        return self._grown(asked, left, estimated, chosen, base)
+
+    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Problem, Packing, tuple[Demand, ...]]:
+        """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
+        classes = self.situation.classes
+        asked, left, before = settled(self.situation, classes, templates)
+        demands = []
+        for each, pending_now, pending_soon in zip(classes, before, left.pending.tolist(), strict=True):
+            there = len(each.pods) - max(pending_now, pending_soon)
+            reclaimed = len(each.pods) - pending_soon - there
+            demands.append(Demand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
+        return asked, left, tuple(demands)
+
+    def _considered(self, estimated: Sequence[Estimated]) -> list[Considered]:
+        settings = self.settings
+        able = [each for each in estimated if each.option is not None]
+        found = [each.option for each in able if each.option is not None]
+        if settings.pricing is None:
+            ranks = [Ranked(option, None, NO_PRICES) for option in found]
+        else:
+            ranks = ranking.ranked(found, _Remembering(settings.pricing), settings.preset, self._preferred_cpu_milli)
+        return [
+            Considered(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
+            for each, rank in zip(able, ranks, strict=True)
+        ]
+
+    @property
+    def _preferred_cpu_milli(self) -> int:
+        return ranking.preferred_cpu_milli(self.settings.preset, self.situation.cluster_nodes)
+
+    def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step], list[str]]:
+        """What is taken, what each expander left over, and the groups that priorities say nothing of."""
+        settings = self.settings
+        unmatched: list[str] = []
+
+        def by_priority(left: Sequence[Option]) -> list[Option]:
+            choice = priority.choose(left, settings.priorities)
+            unmatched.extend(choice.unmatched)
+            return choice.options
+
+        ranks = {each.group: each.ranked for each in considered}
+        filters: dict[str, chain.Filter[Option]] = {
+            "most-pods": strategies.most_pods,
+            "least-nodes": strategies.least_nodes,
+            "least-waste": strategies.least_waste,
+            chain.PRICE: lambda left: ranking.best([ranks[each.group] for each in left]),
+            chain.PRIORITY: by_priority,
+        }
+        left: list[Option] = [each.ranked.option for each in considered]
+        steps = chain.narrowed(left, filters, settings.expanders)
+        if not steps and settings.expanders[0] == chain.PRICE:  # what has no price is not bought, be it the only option
+            left = list(filters[chain.PRICE](left))
+        equals = steps[-1][1] if steps else left
+        if chain.PRICE in settings.expanders:  # nothing is created that is no better than what there is
+            equals = [option for option in equals if option.exists] or equals
+        picked = chain.pick(equals, self.chance)
+        found = next((each for each in considered if picked is not None and each.group == picked.group), None)
+        return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
+
+    def _grown(
+        self, asked: Problem, left: Packing, estimated: Sequence[Estimated], chosen: Considered, base: Decision
+    ) -> Decision:
+        settings = self.settings
+        of_group = {each.state.id: each for each in estimated}
+        main = of_group[chosen.group]
+        caps: list[Cap] = []
+        allowed = granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
+        shares = self._shared({chosen.group: allowed}, of_group)
+        caps += shares.caps
+        grown = shares.node_count
+        short = grown < chosen.node_count and (settings.estimates.all_or_nothing or main.state.zero_or_max)
+        if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
+            why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
+            return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
+        comparison, cheaper = self._compared(asked, left, estimated, main, shares)
+        triggered = dict(chosen.pods)
+        if cheaper is not None:
+            shares, caps = cheaper, cheaper.caps
+        creations = []
+        states = {state.id: state for each in estimated for state in (each.state, *each.similar)}
+        for increase in shares.increases:
+            spec = states[increase.group].spec
+            if spec is not None:
+                room = self.room
+                for other in shares.increases:
+                    if other is not increase:
+                        room = groups.taken(states[other.group], room, settings.usage, other.nodes)
+                creations.append(Creation(increase.group, spec, increase.nodes, room, increase.max_size))
+        created = {each.group for each in creations}
+        return replace(
+            base,
+            outcome=Outcome.GROW,
+            chosen=chosen,
+            comparison=comparison,
+            caps=tuple(caps),
+            increases=tuple(each for each in shares.increases if each.group not in created),
+            creations=tuple(creations),
+            triggered=tuple(
+                pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
+            ),
+            left=_left(base.demands, triggered, estimated),
+            remaining=shares.remaining,
+        )
+
+    def _shared(self, nodes: Mapping[str, int], of_group: Mapping[str, Estimated], *, balances: bool = True) -> Shares:
+        """So many nodes of each group, over it and those like it where that `balances`."""
+        increases: list[Increase] = []
+        caps: list[Cap] = []
+        remaining, taken = self.room, set(nodes)
+        for group, count in nodes.items():
+            each = of_group[group]
+            others = [other for other in each.similar if balances and other.id not in taken]
+            more, remaining = distributed([each.state, *others], count, remaining, self.settings.usage, caps)
+            taken |= {increase.group for increase in more}
+            increases += more
+        return Shares(increases, remaining, caps)
+
+    def _room_of(self, main: Estimated) -> int:
+        return sum(each.room for each in (main.state, *main.similar))
+
+    def _compared(
+        self,
+        asked: Problem,
+        left: Packing,
+        estimated: Sequence[Estimated],
+        main: Estimated,
+        shares: Shares,
+    ) -> "tuple[Comparison | None, Shares | None]":
+        """The single group's cost beside that of several, None without prices; and the shares of the latter where they
+        are to take the place of the single group's.
+        """
+        settings = self.settings
+        if settings.pricing is None:
+            return None, None
+        found = main.estimate
+        if shares.node_count < found.node_count:
+            assert main.state.template is not None
+            capped = Permissions(shares.node_count)
+            found = binpacking.estimate(asked, main.state.template, main.fit.positions, capped, after=left)
+        placed = dict(found.placed)
+        prices = _prices(settings.pricing, asked, estimated)
+        cost = prices.of_nodes(shares.nodes)
+        minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
+        single = Plan(shares.nodes, placed, cost, (found,))
+        if cost is None or minimum is None or settings.estimates.all_or_nothing:
+            return Comparison(single, None, minimum), None
+        most = settings.estimates.most_nodes
+        room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
+        time = settings.estimates.time
+        several = mix.cheapest(
+            asked,
+            left,
+            placed,
+            estimated,
+            main,
+            room,
+            settings.usage,
+            prices,
+            self.situation.new_groups,
+            time.deadline(time.group_seconds) if time else options.never,
+        )
+        if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:
+            return Comparison(single, several, minimum), None
+        of_group = {each.state.id: each for each in estimated}
+        for balances in (True, False):  # groups that are alike may differ in price, and in what quotas leave them
+            spread = self._shared(several.nodes, of_group, balances=balances)
+            spread_cost = prices.of_nodes(spread.nodes)
+            is_whole = spread.node_count == sum(several.nodes.values())
+            if is_whole and spread_cost is not None and spread_cost < cost - 1e-9:
+                several = replace(several, nodes=spread.nodes, cost=spread_cost)
+                return Comparison(single, several, minimum, uses_several=True), spread
+        return Comparison(single, several, minimum), None
+
+
+@dataclass(frozen=True)
+class _WhyNot:
+    """Why each group that cannot take a class cannot."""
+
+    estimated: Sequence[Estimated]
+    skipped: Sequence[Skipped]
+
+    def __call__(self, position: int) -> Reasons:
+        found: dict[str, tuple[str, ...]] = {}
+        for each in self.estimated:
+            reasons = each.estimate.reasons.get(position, ())
+            if not each.fit.flags[position]:
+                reasons = each.fit.reasons(position)
+            if reasons:
+                found[each.state.id] = tuple(reasons)
+        found |= {each.group: (each.reason,) for each in self.skipped}
+        return dict(sorted(found.items()))
+
+
+class _Remembering:
+    """Another price model that is asked once about each kind of pod. Kinds are told apart by identity."""
+
+    def __init__(self, model: PricingModel) -> None:
+        self._model = model
+        self._known: dict[int, float] = {}
+
+    def node_price(self, machine: Machine) -> float:
+        return self._model.node_price(machine)
+
+    def pod_price(self, requests: Amounts) -> float:
+        price = self._known.get(id(requests))
+        if price is None:
+            price = self._known[id(requests)] = self._model.pod_price(requests)
+        return price
+
+
+def _prices(model: PricingModel, asked: Problem, estimated: Sequence[Estimated]) -> Prices:
+    nodes: dict[str, float] = {}
+    pods: dict[int, float] = {}
+    for each in estimated:
+        for state in (each.state, *each.similar):
+            if state.id not in nodes and state.template is not None:
+                try:
+                    nodes[state.id] = model.node_price(state.template.machine)
+                except Unpriced:
+                    continue
+    for position, pending in enumerate(asked.classes):
+        try:
+            pods[position] = model.pod_price(pending.facts.requests)
+        except Unpriced:
+            continue
+    return Prices(nodes, pods)
+
+
+def _left(demands: Sequence[Demand], triggered: Mapping[int, int], estimated: Sequence[Estimated]) -> tuple[Left, ...]:
+    helped = {position for each in estimated for position in each.estimate.placed}
+    return tuple(
+        Left(position, pods, position in helped)
+        for position, demand in enumerate(demands)
+        if (pods := demand.unplaced[triggered.get(position, 0) :])
+    )

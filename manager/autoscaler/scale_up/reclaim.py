@@ -1,0 +1,56 @@
+"""Reclaim before buy: what nodes will lend within one reporting interval counts as there already.
+
+Mid and Batch are extended resources of nodes. What is published is in `allocatable`; what the next NodeMetric will
+publish on top of that is given here by node, and what a new node will offer by group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from manager.autoscaler.snapshot.cluster import NodeTemplate, Snapshot
+from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT
+from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from shared.quantity import Amounts
+
+RECLAIMED = frozenset({MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY})
+
+
+def with_expected(snapshot: Snapshot, expected: Mapping[str, Amounts]) -> Snapshot:
+    """The snapshot with what comes on top: `expected` gives it by node.
+
+    What is published stands until less is, so that one that expects less keeps what it has. Nothing but reclaimed
+    resources is taken over, and nodes that are not there are passed by.
+    """
+    names = {name for amounts in expected.values() for name in amounts} & RECLAIMED
+    resources = tuple(sorted(names | set(snapshot.resources)))
+    free = np.array([snapshot.free_of(name) for name in resources], np.int64).reshape(len(resources), -1)
+    rows = {name: row for row, name in enumerate(resources)}
+    for column, node in enumerate(snapshot.nodes):
+        for name, amount in expected.get(node.name, {}).items():
+            if name in RECLAIMED:
+                free[rows[name], column] += min(max(0, amount), MOST_AMOUNT)
+    return replace(snapshot, resources=resources, free=np.ascontiguousarray(free.T))
+
+
+def offering(template: NodeTemplate, amounts: Amounts) -> NodeTemplate:
+    """The template with the Mid and Batch that a new node of it will offer under its strategy."""
+    offered = {name: amount for name, amount in amounts.items() if name in RECLAIMED}
+    node = template.node
+    return replace(
+        template,
+        node=replace(node, capacity={**node.capacity, **offered}, allocatable={**node.allocatable, **offered}),
+    )
+
+
+def without_reclaimed(template: NodeTemplate) -> NodeTemplate:
+    """The machine itself. What it lends changes by the minute, and makes no two groups different."""
+    node = template.node
+    if not RECLAIMED & (node.capacity.keys() | node.allocatable.keys()):
+        return template
+    capacity, allocatable = (
+        {name: amount for name, amount in amounts.items() if name not in RECLAIMED}
+        for amounts in (node.capacity, node.allocatable)
+    )
+    return replace(template, node=replace(node, capacity=capacity, allocatable=allocatable))

@@ -1,0 +1,79 @@
+"""One decision after the other out of one observation: what is seen once the first of them is under way."""
+
+from collections import Counter
+from dataclasses import replace
+
+from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.orchestrator import Situation
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import Holding, NodeFacts, NodeState, NodeTemplate
+
+
+def after(situation: Situation, decision: Decision) -> Situation:
+    """The situation with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
+
+    Those pods are pending no more, those included whose nodes were capped away, nor are pods that found a place
+    without. A group that is to be created is no option any more, as its name is not yet known.
+    """
+    ordered = sorted(situation.classes, key=lambda each: each.pods)
+    states = {state.id: state for state in situation.groups}
+    nodes, holdings = _upcoming(situation, decision, states)
+    settled = orchestrator.settled(situation, ordered).left
+    there = [
+        (int(node), ordered[placement.position].facts, int(count))
+        for placement in settled.placements
+        for node, count in zip(placement.nodes, placement.counts, strict=True)
+    ]
+    snapshot = cluster.extended(situation.snapshot, nodes, [*there, *holdings])
+    triggered = Counter(decision.triggered)
+    chosen_for = [each._replace(pods=tuple(pod for pod in each.pods if pod in triggered)) for each in ordered]
+    if nodes:
+        packing = Packing(problem.problem(snapshot, chosen_for))
+        template = NodeTemplate("", nodes[0])
+        for position in binpacking.in_order(packing.problem, template, range(len(chosen_for))):
+            packing.fill(position, len(chosen_for[position].pods), len(situation.snapshot.nodes))
+        on_new = [
+            (int(node), chosen_for[placement.position].facts, int(count))
+            for placement in packing.placements
+            for node, count in zip(placement.nodes, placement.counts, strict=True)
+        ]
+        snapshot = cluster.extended(snapshot, [], on_new)
+    left = [
+        each._replace(pods=tuple(pod for pod in demand.unplaced if pod not in triggered))
+        for each, demand in zip(ordered, decision.demands, strict=True)
+    ]
+    targets = {each.group: each.to_size for each in decision.increases}
+    created = {each.group for each in decision.creations}
+    return replace(
+        situation,
+        snapshot=snapshot,
+        classes=[each for each in left if each.pods],
+        groups=[
+            replace(state, group=replace(state.group, target_size=targets.get(state.id, state.group.target_size)))
+            for state in situation.groups
+            if state.id not in created
+        ],
+        quotas=decision.remaining.quotas[1:],  # before them stand the bounds of the cluster, which its nodes count in
+        new_groups=situation.new_groups - len(created),
+    )
+
+
+def _upcoming(
+    situation: Situation, decision: Decision, states: dict[str, GroupState]
+) -> tuple[list[NodeFacts], list[Holding]]:
+    """The new nodes, and what comes with each."""
+    nodes: list[NodeFacts] = []
+    holdings: list[Holding] = []
+    first = len(situation.snapshot.nodes)
+    for group, count in decision.nodes.items():
+        template = states[group].template
+        assert template is not None
+        for _ in range(count):
+            row = first + len(nodes)
+            nodes.append(cluster.fresh_node(template, f"upcoming-{row}", NodeState.UPCOMING))
+            holdings += [(row, daemon, 1) for daemon in template.daemons]
+    return nodes, holdings

@@ -1,0 +1,81 @@
+"""How many nodes each group gets of those decided on: levelled over groups that are alike, and cut to the limits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.scale_up import balance, groups
+from manager.autoscaler.scale_up.balance import GroupSize
+from manager.autoscaler.scale_up.decisions import Cap, Increase
+from manager.autoscaler.scale_up.groups import GroupState, Headroom, Usage
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each group gets of what was decided on, and what that leaves."""
+
+    increases: list[Increase]
+    remaining: Headroom
+    caps: list[Cap]
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        return {each.group: each.nodes for each in sorted(self.increases, key=lambda each: each.group)}
+
+    @property
+    def node_count(self) -> int:
+        return sum(each.nodes for each in self.increases)
+
+
+def to_min_sizes(
+    states: Sequence[GroupState], ownership: Ownership, usage: Usage, room: Headroom
+) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
+    """What brings groups that are below their minimum up to it, as far as the cluster's limits allow."""
+    increases: list[Increase] = []
+    caps: list[Cap] = []
+    for state in sorted(states, key=lambda each: each.id):
+        missing = state.group.min_size - state.group.target_size
+        if missing <= 0 or not state.exists:
+            continue
+        if groups.skip_reason(state, room, usage, ownership):
+            continue
+        found = granted(state, min(missing, state.room), room, usage, caps)
+        if found and (not state.zero_or_max or found == state.room):
+            increases.append(_increase(state, found))
+            room = groups.taken(state, room, usage, found)
+    return tuple(increases), tuple(caps), room
+
+
+def granted(state: GroupState, wanted: int, room: Headroom, usage: Usage, caps: list[Cap]) -> int:
+    """How many of so many nodes of a group the cluster's limits allow; notes what they take off."""
+    found = groups.allowance(state, room, usage, wanted)
+    caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
+    return found.nodes
+
+
+def distributed(
+    states: Sequence[GroupState], count: int, room: Headroom, usage: Usage, caps: list[Cap]
+) -> tuple[list[Increase], Headroom]:
+    """So many nodes over the first group and those like it, levelled; then each is cut to what quotas leave, smallest
+    first, and what is cut goes to no other.
+    """
+    open_states = {
+        state.id: state
+        for number, state in enumerate(states)
+        if state.template is not None and (number == 0 or groups.allowance(state, room, usage, 1).nodes == 1)
+    }
+    sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
+    grown = balance.balanced(sizes, count)
+    increases: list[Increase] = []
+    for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
+        state = open_states[group]
+        allowed = granted(state, grown[group] - state.group.target_size, room, usage, caps)
+        if allowed:
+            room = groups.taken(state, room, usage, allowed)
+            increases.append(_increase(state, allowed))
+    return sorted(increases, key=lambda each: each.group), room
+
+
+def _increase(state: GroupState, nodes: int) -> Increase:
+    group = state.group
+    return Increase(group.id, group.target_size, group.target_size + nodes, group.max_size)

@@ -1,0 +1,284 @@
+"""Rules between pods, turned into counters: how many pods of certain kinds are in each domain of a topology key.
+
+Inter-pod affinity and anti-affinity (one's own and that of pods already there), topology spread and host ports all
+ask the same of a node: how many pods that matter here are in its domain. A host port is a rule whose domain is the
+node itself.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, Snapshot
+from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts, PodTerm
+from manager.autoscaler.snapshot.predicates import Shapes
+
+NODE = ""  # the topology key of a node by itself
+OF_ONE_NODE = frozenset({NODE, LABEL_HOSTNAME})
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What decides whether a spread constraint counts a node: it has all the keys, and the policies agree."""
+
+    keys: tuple[str, ...]
+    demands: NodeDemands
+    honors_affinity: bool
+    honors_taints: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """Counts pods of `members` (positions in the universe of kinds) by the domain of `key`; spread counts only
+    some nodes."""
+
+    key: str
+    members: frozenset[int]
+    counting: Counting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    counter: int
+    max_skew: int
+    min_domains: int
+    counts_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All that binds one class to where other pods are, by counter. None of `ports`, `anti` and `existing` may
+    count anything in the node's domain, each of `affinity` must, or nothing at all where the first may go anywhere.
+
+    `once_per_node`: a second pod of the class would break one of the former on the same node;
+    `one_by_one`: a pod placed may change what holds for the next one of its class on other nodes too;
+    `of_one_node`: nothing outside a node decides whether it takes a pod.
+    """
+
+    ports: tuple[int, ...] = ()
+    anti: tuple[int, ...] = ()
+    existing: tuple[int, ...] = ()
+    affinity: tuple[int, ...] = ()
+    attracts_itself: bool = False
+    spread: tuple[SpreadRule, ...] = ()
+    once_per_node: bool = False
+    one_by_one: bool = False
+    of_one_node: bool = False
+
+    @property
+    def excluding(self) -> tuple[int, ...]:
+        return self.ports + self.anti + self.existing
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """The domains of one key: their number by label value, and that of every node (-1 where it has none)."""
+
+    key: str
+    values: dict[str, int]
+    of_node: Integers
+
+    @property
+    def is_of_one_node(self) -> bool:
+        """Whether every node is a domain by itself, none left out, and every new one will be."""
+        return self.key in OF_ONE_NODE and len(self.values) == len(self.of_node) and not (self.of_node < 0).any()
+
+
+@dataclass(frozen=True, eq=False)
+class Bonds:
+    """The rules of every class, and what they count. `contributions` lists, by kind, the counters it counts in;
+    `base` holds each counter's sums over the snapshot by domain, with a last one that stays 0 for nodes without any.
+    """
+
+    rules: dict[int, Rules]
+    counters: tuple[Counter, ...]
+    contributions: dict[int, tuple[int, ...]]
+    topologies: dict[str, Topology]
+    base: tuple[Integers, ...]
+    present: tuple[Flags | None, ...]  # of a spread's counter: the domains there are
+    counted: tuple[Flags | None, ...]  # of a spread's counter: the nodes that count
+
+
+def bonds(universe: Sequence[PodFacts], classes: int, snapshot: Snapshot, shapes: Shapes) -> Bonds:
+    """The rules of the first `classes` kinds of the universe.
+
+    The universe begins with the classes and goes on with the kinds of the snapshot; what follows may come with new
+    nodes.
+    """
+    return _Compiler(universe, classes, snapshot, shapes).compile()
+
+
+class _Index:
+    """Which kinds a term means, found by their labels."""
+
+    def __init__(self, universe: Sequence[PodFacts]) -> None:
+        self._universe = universe
+        self._by_label: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, kind in enumerate(universe):
+            for item in kind.labels.items():
+                self._by_label[item].append(position)
+        self._found: dict[object, frozenset[int]] = {}
+
+    def matching(self, term: PodTerm) -> frozenset[int]:
+        if term.selector is None:
+            return frozenset()
+        labels = term.selector.match_labels
+        cached = (term.namespaces, tuple(labels.items()) if labels else None, term.selector.match_expressions)
+        if cached not in self._found:
+            candidates: Sequence[int] = range(len(self._universe))
+            if labels:
+                candidates = min((self._by_label.get(item, ()) for item in labels.items()), key=len)
+            self._found[cached] = frozenset(each for each in candidates if term.matches(self._universe[each]))
+        return self._found[cached]
+
+
+class _Compiler:
+    def __init__(self, universe: Sequence[PodFacts], classes: int, snapshot: Snapshot, shapes: Shapes) -> None:
+        self._universe = universe
+        self._classes = classes
+        self._snapshot = snapshot
+        self._shapes = shapes
+        self._index = _Index(universe)
+        self._counters: list[Counter] = []
+        self._known: dict[object, int] = {}
+        self._topologies: dict[str, Topology] = {}
+        self._keeping_away = self._existing_terms()
+        self._with_ports = [position for position, kind in enumerate(universe) if kind.ports]
+
+    def compile(self) -> Bonds:
+        rules = {}
+        for position in range(self._classes):
+            found = self._rules(position)
+            if found is not None:
+                rules[position] = found
+        contributions: defaultdict[int, list[int]] = defaultdict(list)
+        for number, counter in enumerate(self._counters):
+            for member in counter.members:
+                contributions[member].append(number)
+        sums = [self._base(counter) for counter in self._counters]
+        return Bonds(
+            rules,
+            tuple(self._counters),
+            {member: tuple(numbers) for member, numbers in contributions.items()},
+            self._topologies,
+            tuple(each[0] for each in sums),
+            tuple(each[1] for each in sums),
+            tuple(each[2] for each in sums),
+        )
+
+    def _existing_terms(self) -> dict[int, list[tuple[str, int]]]:
+        """By class: the key and the owner of each anti-affinity term that keeps it away."""
+        found: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+        for owner, kind in enumerate(self._universe):
+            for term in kind.anti_affinity:
+                for position in self._index.matching(term):
+                    if position < self._classes:
+                        found[position].append((term.key, owner))
+        return found
+
+    def _rules(self, position: int) -> Rules | None:
+        kind = self._universe[position]
+        away = self._keeping_away.get(position)
+        if not (kind.ports or kind.affinity or kind.anti_affinity or kind.spread or away):
+            return None
+        ports = self._ports(position)
+        anti = tuple(self._counter(term.key, self._index.matching(term)) for term in kind.anti_affinity)
+        owners: defaultdict[str, set[int]] = defaultdict(set)
+        for key, owner in away or ():
+            owners[key].add(owner)
+        existing = tuple(self._counter(key, frozenset(found)) for key, found in sorted(owners.items()))
+        own = [self._counters[each] for each in (*ports, *anti, *existing) if position in self._counters[each].members]
+        of_one_node = [counter for counter in own if self._topology(counter.key).is_of_one_node]
+        keys = {self._counters[each].key for each in (*ports, *anti, *existing)}
+        return Rules(
+            ports=ports,
+            anti=anti,
+            existing=existing,
+            affinity=self._affinity(kind),
+            attracts_itself=bool(kind.affinity) and kind.attracts_itself,
+            spread=self._spread(position),
+            once_per_node=bool(of_one_node),
+            one_by_one=len(of_one_node) < len(own),
+            of_one_node=not (kind.affinity or kind.spread) and all(self._topology(key).is_of_one_node for key in keys),
+        )
+
+    def _ports(self, position: int) -> tuple[int, ...]:
+        mine = self._universe[position].ports
+        members = frozenset(
+            other
+            for other in (self._with_ports if mine else ())
+            if any(port.conflicts(theirs) for port in mine for theirs in self._universe[other].ports)
+        )
+        return (self._counter(NODE, members),) if mine else ()
+
+    def _affinity(self, kind: PodFacts) -> tuple[int, ...]:
+        if not kind.affinity:
+            return ()
+        members = frozenset.intersection(*(self._index.matching(term) for term in kind.affinity))
+        return tuple(self._counter(term.key, members) for term in kind.affinity)
+
+    def _spread(self, position: int) -> tuple[SpreadRule, ...]:
+        kind = self._universe[position]
+        keys = tuple(sorted({spread.key for spread in kind.spread}))
+        found = []
+        for spread in kind.spread:
+            counting = Counting(keys, kind.demands, spread.honors_affinity, spread.honors_taints)
+            members = frozenset(
+                each for each in self._index.matching(spread.term) if not self._universe[each].terminating
+            )
+            counter = self._counter(spread.key, members, counting)
+            found.append(SpreadRule(counter, spread.max_skew, spread.min_domains, position in members))
+        return tuple(found)
+
+    def _counter(self, key: str, members: frozenset[int], counting: Counting | None = None) -> int:
+        identity = (key, members, counting)
+        if identity not in self._known:
+            self._known[identity] = len(self._counters)
+            self._counters.append(Counter(key, members, counting))
+            self._topology(key)
+        return self._known[identity]
+
+    def _topology(self, key: str) -> Topology:
+        if key not in self._topologies:
+            nodes = self._snapshot.nodes
+            values: dict[str, int] = {}
+            if key == NODE:
+                self._topologies[key] = Topology(
+                    key, {str(row): row for row in range(len(nodes))}, np.arange(len(nodes))
+                )
+                return self._topologies[key]
+            of_node = np.full(len(nodes), -1, np.int64)
+            for row, node in enumerate(nodes):
+                value = node.labels.get(key)
+                if value is not None:
+                    of_node[row] = values.setdefault(value, len(values))
+            self._topologies[key] = Topology(key, values, of_node)
+        return self._topologies[key]
+
+    def _base(self, counter: Counter) -> tuple[Integers, Flags | None, Flags | None]:
+        snapshot = self._snapshot
+        topology = self._topologies[counter.key]
+        is_member = np.zeros(len(snapshot.kinds) + 1, np.bool_)
+        placed = [each - self._classes for each in counter.members]
+        is_member[[each for each in placed if 0 <= each < len(snapshot.kinds)]] = True
+        chosen = is_member[snapshot.placed_kind]
+        domains = topology.of_node[snapshot.placed_node[chosen]]
+        counts = snapshot.placed_count[chosen]
+        sums = np.zeros(len(topology.values) + 1, np.int64)
+        if counter.counting is None:
+            np.add.at(sums, domains[domains >= 0], counts[domains >= 0])
+            return sums, None, None
+        counted = self._counted(counter.counting)
+        valid = counted[snapshot.placed_node[chosen]]
+        np.add.at(sums, domains[valid], counts[valid])
+        present = np.zeros(len(topology.values) + 1, np.bool_)
+        present[topology.of_node[counted]] = True
+        return sums, present, counted
+
+    def _counted(self, counting: Counting) -> Flags:
+        flags = self._shapes.counted(counting.demands, counting.honors_affinity, counting.honors_taints)
+        for key in counting.keys:
+            flags = flags & (self._topology(key).of_node >= 0)
+        return flags

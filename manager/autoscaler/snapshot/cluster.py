@@ -1,0 +1,361 @@
+"""The cluster as scale-up sees it: nodes with what is free on them, and the kinds of pods they hold, as arrays."""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manager.autoscaler.pricing.model import Machine
+from manager.autoscaler.snapshot import podclasses, podfacts
+from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT, PodFacts, Surroundings
+from shared import durations
+from shared.api import pods
+from shared.api.core import Node, Pod, Taint
+from shared.errors import InvalidInput
+from shared.quantity import Amounts, QuantityError
+
+Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+Holding: TypeAlias = "tuple[int, PodFacts, int]"  # a node by its row, and how many pods of a kind are on it
+
+PODS = "pods"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
+TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
+
+# What controllers take off only after the node has said that it is ready; until then no pod comes there.
+_NOT_READY_TAINTS = frozenset(
+    f"node.kubernetes.io/{condition}" for condition in ("not-ready", "disk-pressure", "network-unavailable")
+)
+_NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
+
+
+class NodeState(enum.StrEnum):
+    """What a node is to scale-up. Pods are only put on ready and upcoming ones."""
+
+    READY = "ready"
+    UPCOMING = "upcoming"  # asked for, not there yet: a copy of its group's template
+    UNREADY = "unready"
+    NOT_STARTED = "not started"  # registered, never yet ready: part of what is upcoming
+    CORDONED = "cordoned"
+    TO_BE_DELETED = "to be deleted"
+
+
+TAKING = frozenset({NodeState.READY, NodeState.UPCOMING})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeFacts:
+    """One node, there or yet to come."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Amounts = field(default_factory=dict)
+    allocatable: Amounts = field(default_factory=dict)
+    state: NodeState = NodeState.READY
+    unschedulable: bool = False
+    readiness: NodeState | None = None  # of a cordoned or marked one; None where the state says it
+
+    @property
+    def machine(self) -> Machine:
+        """What of it decides its price."""
+        return Machine(self.capacity, self.labels, self.annotations)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeTemplate:
+    """What a new node of a group will be, with the pods that start on every one of them."""
+
+    group: str
+    node: NodeFacts
+    daemons: tuple[PodFacts, ...] = ()
+
+    @property
+    def machine(self) -> Machine:
+        return self.node.machine
+
+    @property
+    def overhead(self) -> Amounts:
+        """What its own pods take of a new node, their number under `pods`."""
+        return _sum(self.daemons)
+
+    @property
+    def free(self) -> Amounts:
+        """What is left of a new node; never counted below zero."""
+        taken = self.overhead
+        return {name: max(0, amount - taken.get(name, 0)) for name, amount in self.node.allocatable.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Nodes by row. `free` has a column for each of `resources`; entry i of `placed_*` says how many pods of which
+    of `kinds` are on which node.
+    """
+
+    nodes: tuple[NodeFacts, ...]
+    resources: tuple[str, ...]
+    free: Integers
+    kinds: tuple[PodFacts, ...]
+    placed_node: Integers
+    placed_kind: Integers
+    placed_count: Integers
+    refused: Mapping[str, InvalidInput] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> Flags:
+        """Which nodes hold nothing yet but pods that are there because the node is; upcoming ones do not."""
+        empty = np.ones(len(self.nodes), np.bool_)
+        of_node = np.array([kind.of_node for kind in self.kinds], np.bool_)
+        if len(of_node):
+            empty[self.placed_node[~of_node[self.placed_kind]]] = False
+        return empty
+
+    def free_of(self, resource: str) -> Integers:
+        """What every node has left of one resource."""
+        if resource not in self.resources:
+            return np.zeros(len(self.nodes), np.int64)
+        return self.free[:, self.resources.index(resource)]
+
+
+@dataclass(frozen=True)
+class StateRules:
+    """When a node counts as what. `gpu_label` is the provider's; without GPUs such a node is not ready yet."""
+
+    now: float
+    startup_seconds: float = 900.0
+    startup_taints: frozenset[str] = frozenset()  # by key
+    startup_taint_prefixes: tuple[str, ...] = ()
+    gpu_label: str | None = None
+    gpu_resources: tuple[str, ...] = ()
+
+
+def state_of(node: Node, rules: StateRules) -> NodeState:
+    """The state of a registered node."""
+    taints = node.spec.taints or ()
+    if any(taint.key == TAINT_TO_BE_DELETED for taint in taints):
+        return NodeState.TO_BE_DELETED
+    if node.spec.unschedulable:
+        return NodeState.CORDONED
+    return readiness_of(node, rules)
+
+
+def readiness_of(node: Node, rules: StateRules) -> NodeState:
+    """Ready, unready or not started, whether or not it takes pods."""
+    taints = node.spec.taints or ()
+    created = node.metadata.created_at
+    is_young = rules.now - created < rules.startup_seconds
+    ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else created
+        return NodeState.NOT_STARTED if is_young and turned - created < _NEVER_READY_SECONDS else NodeState.UNREADY
+    # It says that it is ready, and is not yet free for pods.
+    is_held = any(
+        taint.key in _NOT_READY_TAINTS
+        or taint.key in rules.startup_taints
+        or taint.key.startswith(rules.startup_taint_prefixes)
+        for taint in taints
+    )
+    if is_held or _lacks_gpus(node, rules):
+        return NodeState.NOT_STARTED if is_young else NodeState.UNREADY
+    return NodeState.READY
+
+
+def _lacks_gpus(node: Node, rules: StateRules) -> bool:
+    """Whether it has the provider's label, and no GPUs yet."""
+    if not rules.gpu_label or node.metadata.label(rules.gpu_label) is None:
+        return False
+    allocatable = node.status.allocatable or {}
+    return all(str(allocatable.get(name, "0")) == "0" for name in rules.gpu_resources)
+
+
+def node_facts(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeFacts:
+    """A node in its wire form, read. Raises InvalidInput."""
+    amounts = []
+    for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
+        try:
+            found = pods.amounts(listed or {})
+        except QuantityError as problem:
+            raise InvalidInput(
+                source=f"Node {node.metadata.name}", field=f"status.{field_name}", value=listed, problem=str(problem)
+            ) from problem
+        amounts.append({name: min(amount, MOST_AMOUNT) for name, amount in found.items()})
+    return NodeFacts(
+        name=node.metadata.name,
+        labels=node.metadata.labels or {},
+        annotations=node.metadata.annotations or {},
+        taints=node.spec.taints or (),
+        capacity=amounts[0],
+        allocatable=amounts[1],
+        state=state,
+        unschedulable=node.spec.unschedulable,
+        readiness=readiness,
+    )
+
+
+def upcoming_copies(template: NodeTemplate, count: int) -> list[NodeFacts]:
+    """So many nodes that were asked for, as the template describes them."""
+    return [fresh_node(template, f"upcoming-{index}", NodeState.UPCOMING) for index in range(count)]
+
+
+def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState.READY) -> NodeFacts:
+    """One new node of the template with a name, and so a hostname, of its own."""
+    base = template.node
+    name = f"{base.name}-{suffix}"
+    annotations = base.annotations
+    if state is NodeState.UPCOMING:
+        annotations = {**annotations, ANNOTATION_UPCOMING: "true"}
+    return NodeFacts(
+        name=name,
+        labels={**base.labels, LABEL_HOSTNAME: name},
+        annotations=annotations,
+        taints=base.taints,
+        capacity=base.capacity,
+        allocatable=base.allocatable,
+        state=state,
+        unschedulable=base.unschedulable,
+    )
+
+
+def snapshot(
+    nodes: Iterable[tuple[Node, NodeState]],
+    placed: Iterable[Pod],
+    *,
+    surroundings: Surroundings | None = None,
+    upcoming: Iterable[tuple[NodeTemplate, int]] = (),
+) -> Snapshot:
+    """The cluster with the pods on its nodes, those nominated for one included.
+
+    Nodes not started are left out, as `upcoming` stands for them. Expendable and finished pods hold nothing and are
+    not to be given. A node or pod that cannot be read is refused alone; a pod still holds what it requests.
+    """
+    refused: dict[str, InvalidInput] = {}
+    found: list[NodeFacts] = []
+    for node, state in sorted(nodes, key=lambda pair: pair[0].metadata.name):
+        if state is NodeState.NOT_STARTED:
+            continue
+        try:
+            found.append(node_facts(node, state))
+        except InvalidInput as problem:
+            refused[node.metadata.name] = problem
+    kinds, holdings = _read_placed(placed, {node.name: row for row, node in enumerate(found)}, surroundings, refused)
+    known = {id(kind): index for index, kind in enumerate(kinds)}
+    for template, count in sorted(upcoming, key=lambda pair: pair[0].group):
+        for copy in upcoming_copies(template, count):
+            for daemon in template.daemons:
+                if id(daemon) not in known:
+                    known[id(daemon)] = len(kinds)
+                    kinds.append(daemon)
+                holdings.append((len(found), known[id(daemon)], 1))
+            found.append(copy)
+    return _as_arrays(found, kinds, holdings, refused)
+
+
+def of_facts(nodes: Sequence[NodeFacts], placed: Iterable[tuple[int, PodFacts]] = ()) -> Snapshot:
+    """A snapshot of nodes that are read already, and of the pods on them by the node's position."""
+    kinds: list[PodFacts] = []
+    known: dict[int, int] = {}
+    holdings = []
+    for row, kind in placed:
+        if id(kind) not in known:
+            known[id(kind)] = len(kinds)
+            kinds.append(kind)
+        holdings.append((row, known[id(kind)], 1))
+    return _as_arrays(list(nodes), kinds, holdings, {})
+
+
+def extended(before: Snapshot, nodes: Sequence[NodeFacts], holdings: Iterable[Holding]) -> Snapshot:
+    """A snapshot with further nodes after those it has, and further pods."""
+    kinds = list(before.kinds)
+    known = {id(kind): index for index, kind in enumerate(kinds)}
+    listed = []
+    for row, kind, count in holdings:
+        if id(kind) not in known:
+            known[id(kind)] = len(kinds)
+            kinds.append(kind)
+        listed.append((row, known[id(kind)], count))
+    more = _as_arrays(list(nodes), [], [], {})
+    resources = tuple(sorted({*before.resources, *more.resources, *(name for kind in kinds for name in kind.requests)}))
+    free = np.array(
+        [np.concatenate((before.free_of(name), more.free_of(name))) for name in resources], np.int64
+    ).T.copy()
+    rows, which, counts = np.array(listed, np.int64).reshape(-1, 3).T
+    np.subtract.at(free, rows, _requests(kinds, resources)[which] * counts[:, None])
+    return Snapshot(
+        (*before.nodes, *nodes),
+        resources,
+        free,
+        tuple(kinds),
+        np.concatenate((before.placed_node, rows)),
+        np.concatenate((before.placed_kind, which)),
+        np.concatenate((before.placed_count, counts)),
+        before.refused,
+    )
+
+
+def _read_placed(
+    placed: Iterable[Pod],
+    rows: Mapping[str, int],
+    surroundings: Surroundings | None,
+    refused: dict[str, InvalidInput],
+) -> tuple[list[PodFacts], list[tuple[int, int, int]]]:
+    kinds: list[PodFacts] = []
+    holdings: list[tuple[int, int, int]] = []
+    for alike in podclasses.placed_kinds(placed):
+        try:
+            of_node = podclasses.is_daemon(alike[0]) or podclasses.is_mirror(alike[0])
+            facts = podfacts.read_placed(alike[0], surroundings or Surroundings(), of_node=of_node)
+        except InvalidInput as problem:
+            refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
+            requests_alone = podfacts.requests_of(alike[0], of_node=of_node)
+            if requests_alone is None:
+                continue
+            facts = requests_alone
+        on_node: dict[int, int] = {}
+        for pod in alike:
+            row = rows.get(pod.spec.node_name or pod.status.nominated_node_name)
+            if row is not None:
+                on_node[row] = on_node.get(row, 0) + 1
+        holdings += [(row, len(kinds), count) for row, count in on_node.items()]
+        kinds.append(facts)
+    return kinds, holdings
+
+
+def _as_arrays(
+    nodes: list[NodeFacts],
+    kinds: list[PodFacts],
+    holdings: list[tuple[int, int, int]],
+    refused: Mapping[str, InvalidInput],
+) -> Snapshot:
+    names = {
+        PODS,
+        *(name for node in nodes for name in node.allocatable),
+        *(name for k in kinds for name in k.requests),
+    }
+    resources = tuple(sorted(names))
+    free = np.array([[node.allocatable.get(name, 0) for name in resources] for node in nodes], np.int64).reshape(
+        len(nodes), len(resources)
+    )
+    requests = _requests(kinds, resources)
+    rows, which, counts = np.array(holdings, np.int64).reshape(-1, 3).T
+    np.subtract.at(free, rows, requests[which] * counts[:, None])
+    return Snapshot(tuple(nodes), resources, free, tuple(kinds), rows, which, counts, refused)
+
+
+def _requests(kinds: Sequence[PodFacts], resources: Sequence[str]) -> Integers:
+    """What a pod of each kind takes of each resource."""
+    return np.array(
+        [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
+    ).reshape(len(kinds), len(resources))
+
+
+def _sum(kinds: Iterable[PodFacts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for kind in kinds:
+        for name, amount in (*kind.requests.items(), (PODS, 1)):
+            total[name] = total.get(name, 0) + amount
+    return total

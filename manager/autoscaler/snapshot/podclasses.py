@@ -1,0 +1,172 @@
+"""Pods that are equal in all that scheduling looks at, taken together (Cluster Autoscaler's equivalence groups).
+
+Pods are of one class when one controller made them and labels and spec agree, projected volumes aside. A controller
+has at most ten classes; further pods that differ stand alone, as do pods of no controller, those of DaemonSets, and
+those with ephemeral volumes, each of which may be somewhere else.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from manager.autoscaler.snapshot import podfacts
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from shared.api.core import Pod, PodSpec
+from shared.api.meta import OwnerReference
+from shared.errors import InvalidInput
+
+MOST_CLASSES_PER_CONTROLLER = 10
+EXPENDABLE_BELOW = -10
+ANNOTATION_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
+DAEMON_SET = "DaemonSet"
+
+_compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not in ("volumes", "node_name")))
+_by_key = attrgetter("metadata.namespace", "metadata.name")
+
+
+class PendingClass(NamedTuple):
+    """Pending pods of one class: what they are, their keys in order, and the uid of who made them."""
+
+    facts: PodFacts
+    pods: tuple[str, ...]
+    controller: str = ""
+
+
+@dataclass(frozen=True)
+class Classified:
+    """The classes in the order of their first pods, and the pods that could not be read, each with its problem."""
+
+    classes: tuple[PendingClass, ...]
+    refused: Mapping[str, InvalidInput]
+
+
+def classify(pods: Iterable[Pod], surroundings: Surroundings) -> Classified:
+    """All classes of these pods. The order of the pods does not matter."""
+    classes: list[PendingClass] = []
+    refused: dict[str, InvalidInput] = {}
+    for members in equivalent(pods):
+        keys = tuple(sorted([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in members]))
+        controller = controller_of(members[0])
+        try:
+            classes.append(PendingClass(podfacts.read(members[0], surroundings), keys, controller))
+        except InvalidInput as problem:
+            refused |= dict.fromkeys(keys, problem)
+    classes.sort(key=lambda each: each.pods[0])
+    return Classified(tuple(classes), refused)
+
+
+def equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
+    """The pods of each class."""
+    alone: list[list[Pod]] = []
+    by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        owner = _controller(pod)
+        if owner is None or _made_by_daemon_set(pod, owner):
+            alone.append([pod])
+        else:
+            by_controller[owner.uid or _name_of(pod, owner)].append(pod)
+    for made in by_controller.values():
+        groups = _alike(made, _of_pending)
+        if len(groups) > MOST_CLASSES_PER_CONTROLLER:  # which ones stand alone must not depend on the order
+            groups = _alike(sorted(made, key=_by_key), _of_pending)
+        alone += groups
+    return alone
+
+
+def controller_of(pod: Pod) -> str:
+    """The uid of the controller that made the pod; empty without one."""
+    owner = _controller(pod)
+    return "" if owner is None else owner.uid or _name_of(pod, owner)
+
+
+def is_daemon(pod: Pod) -> bool:
+    """Whether a DaemonSet made the pod, or its annotation says it counts as one of those."""
+    return _made_by_daemon_set(pod, _controller(pod))
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Whether the pod stands for one that its kubelet runs from a file."""
+    return pod.metadata.annotation(ANNOTATION_MIRROR) is not None
+
+
+def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:
+    """Whether nothing is bought for the pod, and its place counts as free. One without a priority never is."""
+    return pod.spec.priority is not None and pod.spec.priority < cutoff
+
+
+def waits_for(pod: Pod) -> str:
+    """Why the scheduler does not look at the pod yet, in its words; empty when it does."""
+    gates = pod.spec.scheduling_gates
+    return f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]" if gates else ""
+
+
+def placed_kinds(pods: Iterable[Pod]) -> list[list[Pod]]:
+    """Placed pods that are alike in what still matters of them: labels, requests, ports and whom they keep away."""
+    by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
+    kinds: list[list[Pod]] = []
+    for pod in pods:
+        controller = controller_of(pod)
+        if controller:
+            by_controller[controller].append(pod)
+        else:
+            kinds.append([pod])
+    for made in by_controller.values():
+        kinds += _alike(made, _of_placed)
+    return kinds
+
+
+def _controller(pod: Pod) -> OwnerReference | None:
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            return owner
+    return None
+
+
+def _name_of(pod: Pod, owner: OwnerReference) -> str:
+    """What identifies an owner that has no uid yet."""
+    return f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
+
+
+def _made_by_daemon_set(pod: Pod, owner: OwnerReference | None) -> bool:
+    if owner is not None and owner.kind == DAEMON_SET:
+        return True
+    annotations = pod.metadata.annotations
+    return annotations is not None and annotations.get(ANNOTATION_DAEMON_SET_POD) == "true"
+
+
+def _of_pending(pod: Pod) -> object:
+    spec = pod.spec
+    volumes = spec.volumes
+    if volumes:
+        volumes = tuple([volume for volume in volumes if volume.projected is None])
+        if any(volume.ephemeral is not None for volume in volumes):
+            return pod.metadata.name
+    return _compared(spec), pod.metadata.labels, volumes or None
+
+
+def _of_placed(pod: Pod) -> object:
+    spec = pod.spec
+    keeps_away = spec.affinity.pod_anti_affinity if spec.affinity else None
+    terminating = pod.metadata.deletion_timestamp is not None
+    asking = spec.containers, spec.init_containers, spec.resources, spec.overhead
+    return asking, keeps_away, pod.metadata.labels, terminating
+
+
+def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:
+    """Groups of pods whose facts agree; beyond the most groups, each pod that fits none stands alone."""
+    groups: list[list[Pod]] = []
+    known: list[object] = []
+    for pod in pods:
+        found = facts(pod)
+        for other, group in zip(known, groups, strict=False):
+            if other == found:
+                group.append(pod)
+                break
+        else:
+            if len(known) < MOST_CLASSES_PER_CONTROLLER:
+                known.append(found)
+            groups.append([pod])
+    return groups

@@ -1,0 +1,212 @@
+"""What a new node of a group will be: like one of its live nodes, or as remembered, or as its provider says.
+
+Whatever belongs to one node alone is taken off: its name, its hostname, taints that tell of its condition, and all
+pods but those that start on every node of the kind.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from manager.autoscaler.snapshot import cluster, podclasses, podfacts, predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, TAINT_TO_BE_DELETED, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from shared.api import pods
+from shared.api.core import DaemonSet, Node, Pod, Taint, Toleration
+from shared.api.meta import ObjectMeta
+from shared.errors import InvalidInput
+
+LABEL_TEMPLATE = "cluster-autoscaler.kubernetes.io/template-node"
+TAINT_DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+SYSTEM_NODE_CRITICAL = "system-node-critical"
+
+STARTUP_TAINT_PREFIXES = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+STATUS_TAINT_PREFIX = "status-taint.cluster-autoscaler.kubernetes.io/"
+_CONDITION_TAINTS = frozenset(
+    f"node.kubernetes.io/{condition}"
+    for condition in (
+        "not-ready",
+        "unreachable",
+        "unschedulable",
+        "memory-pressure",
+        "disk-pressure",
+        "network-unavailable",
+        "pid-pressure",
+    )
+) | {"node.cloudprovider.kubernetes.io/uninitialized", "node.cloudprovider.kubernetes.io/shutdown"}
+
+STABLE_SECONDS = 60.0  # a node that changed so lately is not yet one to learn from
+TTL = 10 * 365 * 86400.0
+
+# What the DaemonSet controller lets its pods tolerate.
+_TOLERATED = (
+    *(Toleration(f"node.kubernetes.io/{each}", "Exists", effect="NoExecute") for each in ("not-ready", "unreachable")),
+    *(
+        Toleration(f"node.kubernetes.io/{each}", "Exists", effect="NoSchedule")
+        for each in ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TaintRules:
+    """Further taints, by key, that say something of one node's moment and not of its group."""
+
+    startup: frozenset[str] = frozenset()
+    status: frozenset[str] = frozenset()
+
+    def belongs(self, taint: Taint) -> bool:
+        """Whether new nodes of the group will carry the taint too."""
+        return not (
+            taint.key in (TAINT_TO_BE_DELETED, TAINT_DELETION_CANDIDATE)
+            or taint.key in _CONDITION_TAINTS
+            or taint.key in self.startup
+            or taint.key in self.status
+            or taint.key.startswith((*STARTUP_TAINT_PREFIXES, STATUS_TAINT_PREFIX))
+        )
+
+
+@dataclass(frozen=True)
+class LiveNode:
+    """A node of a group with the pods on it. `stable_since`: when it last changed its state."""
+
+    node: Node
+    state: NodeState
+    pods: tuple[Pod, ...] = ()
+    stable_since: float = 0.0
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A DaemonSet, by what each of its pods asks for."""
+
+    uid: str
+    facts: PodFacts
+    node_critical: bool = False
+
+
+def read_daemons(
+    daemon_sets: Iterable[DaemonSet], surroundings: Surroundings
+) -> tuple[tuple[Daemon, ...], dict[str, InvalidInput]]:
+    """The DaemonSets of the cluster, and those that cannot be read, which then count nothing."""
+    known: list[Daemon] = []
+    refused: dict[str, InvalidInput] = {}
+    for each in sorted(daemon_sets, key=lambda found: found.metadata.key):
+        made = each.spec.template
+        meta = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, labels=made.metadata.labels)
+        spec = msgspec.structs.replace(made.spec, tolerations=(*(made.spec.tolerations or ()), *_TOLERATED))
+        try:
+            facts = replace(podfacts.read(Pod(metadata=meta, spec=spec), surroundings), of_node=True)
+        except InvalidInput as problem:
+            refused[each.metadata.key] = problem
+            continue
+        critical = spec.priority_class_name == SYSTEM_NODE_CRITICAL
+        known.append(Daemon(each.metadata.uid or each.metadata.key, facts, critical))
+    return tuple(known), refused
+
+
+class Templates:
+    """The template of every group, remembered while it has no node to learn from."""
+
+    def __init__(
+        self, taints: TaintRules | None = None, *, force_daemons: bool = False, ttl_seconds: float = TTL
+    ) -> None:
+        self._taints = taints or TaintRules()
+        self._force_daemons = force_daemons
+        self._ttl_seconds = ttl_seconds
+        self._remembered: dict[str, tuple[float, NodeFacts, tuple[Pod, ...]]] = {}
+
+    def of_group(
+        self,
+        group: str,
+        nodes: Sequence[LiveNode],
+        provided: Callable[[], Node | None],
+        daemons: Sequence[Daemon],
+        now: float,
+    ) -> NodeTemplate | None:
+        """From a good node of the group, else as last seen, else from its provider, else from any node of it.
+
+        Raises InvalidInput when it would be a node that cannot be read.
+        """
+        for live in sorted(nodes, key=lambda each: each.node.metadata.name):
+            if live.state is NodeState.READY and now - live.stable_since > STABLE_SECONDS:
+                facts = cluster.node_facts(live.node, live.state)
+                self._remembered[group] = (now, facts, live.pods)
+                return self._of_node(group, facts, live.pods, daemons)
+        if group in self._remembered:
+            seen, facts, on_node = self._remembered[group]
+            if now - seen < self._ttl_seconds:
+                return self._of_node(group, facts, on_node, daemons)
+            del self._remembered[group]
+        given = provided()
+        if given is not None:
+            return from_provider(group, cluster.node_facts(given, NodeState.READY), daemons, self._taints)
+        for live in sorted(nodes, key=lambda each: each.node.metadata.name):
+            return self._of_node(group, cluster.node_facts(live.node, live.state), live.pods, daemons)
+        return None
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """Those whose template is remembered."""
+        return frozenset(self._remembered)
+
+    def forget(self, groups: Iterable[str]) -> None:
+        """Groups that are gone."""
+        for group in groups:
+            self._remembered.pop(group, None)
+
+    def _of_node(self, group: str, facts: NodeFacts, on_node: Iterable[Pod], daemons: Sequence[Daemon]) -> NodeTemplate:
+        node = sanitised(group, facts, self._taints)
+        kept: list[PodFacts] = []
+        running: set[str] = set()
+        by_uid = {daemon.uid: daemon.facts for daemon in daemons}
+        for pod in sorted(on_node, key=lambda each: each.metadata.key):
+            if pods.is_terminating(pod) or not pods.is_active(pod):
+                continue
+            if not podclasses.is_mirror(pod) and not podclasses.is_daemon(pod):
+                continue
+            controller = podclasses.controller_of(pod)
+            running.add(controller)
+            # A pod that asks for what its DaemonSet says is taken as the DaemonSet's, one for all groups.
+            found = podfacts.read_placed(pod, Surroundings(), of_node=True)
+            known = by_uid.get(controller)
+            kept.append(known if known is not None and _takes_the_same(known, found) else found)
+        kept += [
+            daemon.facts
+            for daemon in daemons
+            if daemon.uid not in running
+            and (self._force_daemons or daemon.node_critical)
+            and predicates.admits(daemon.facts.demands, node)
+        ]
+        return NodeTemplate(group, node, tuple(kept))
+
+
+def from_provider(
+    group: str, node: NodeFacts, daemons: Iterable[Daemon], taints: TaintRules | None = None
+) -> NodeTemplate:
+    """As a provider describes a node of a group that may have none, with a pod of every DaemonSet that runs there."""
+    clean = sanitised(group, node, taints or TaintRules())
+    return NodeTemplate(
+        group, clean, tuple(each.facts for each in daemons if predicates.admits(each.facts.demands, clean))
+    )
+
+
+def sanitised(group: str, node: NodeFacts, taints: TaintRules) -> NodeFacts:
+    """A node without what is its alone, under the name of the group's template."""
+    name = f"template-node-for-{group}"
+    return replace(
+        node,
+        name=name,
+        labels={**node.labels, LABEL_HOSTNAME: name, LABEL_TEMPLATE: "true"},
+        taints=tuple(taint for taint in node.taints if taints.belongs(taint)),
+        state=NodeState.READY,
+        unschedulable=False,
+    )
+
+
+def _takes_the_same(known: PodFacts, found: PodFacts) -> bool:
+    return (known.requests, known.ports, known.anti_affinity) == (found.requests, found.ports, found.anti_affinity)
