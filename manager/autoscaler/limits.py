@@ -151,11 +151,3 @@ def group_capacity(sizes: Iterable[tuple[int, int]]) -> int:
     """How many nodes groups can still take, of (max, target) each; none left denies all."""
     room = sum(max(0, most - target) for most, target in sizes)
     return room or DENIED
-
-
-def cluster_capacity(max_nodes: int, current_nodes: int) -> int:
-    """How many nodes `--max-nodes-total` leaves; 0 is no limit."""
-    if max_nodes == UNLIMITED:
-        return UNLIMITED
-    room = max_nodes - current_nodes
-    return room if max_nodes > 0 and room > 0 else DENIED

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
@@ -25,6 +24,7 @@ from manager.autoscaler.snapshot.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
 from tests.bench.row import Row
 from tests.bench.timing import cpu_seconds
+from tests.support.candidates import first_specs
 
 GIB = 1 << 30
 SHAPES = 60
@@ -130,9 +130,7 @@ def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
     pending = _pods(pods, kinds, teams=TEAMS)
     machines = {each.name: templates.from_provider(each.name, each, daemons) for each in _machines(types)}
     rules = AutoprovisioningRules(enabled=True)
-    decide = _deciding(
-        pending, [], daemons, there=nodes, offered=lambda classes: candidates.specs(classes, machines, rules)
-    )
+    decide = _deciding(pending, [], daemons, there=nodes, offered=lambda classes: first_specs(classes, machines, rules))
     decision = decide()
     sample = pending[:: pods // BASELINE_FITTING]
     return Row(

@@ -63,13 +63,6 @@ def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
     return max(0, min(rules.most_groups - len(known), rules.most_autoprovisioned - created))
 
 
-def specs(
-    classes: Sequence[PendingClass], machines: Mapping[str, NodeTemplate], rules: AutoprovisioningRules
-) -> list[GroupSpec]:
-    """Every candidate. `machines` gives, by type, a new node without any label or taint of a group's own."""
-    return [next(each) for each in alternatives(classes, machines, rules)]
-
-
 def alternatives(
     classes: Sequence[PendingClass],
     machines: Mapping[str, NodeTemplate],
@@ -77,8 +70,8 @@ def alternatives(
     zone: Mapping[str, str] | None = None,
 ) -> list[Iterator[GroupSpec]]:
     """For every candidate the specs that it may have, the best first: where that is of no use to anybody, the next
-    one is without the labels that were the most popular. `zone` is the label of where `machines` are, if they are in
-    one zone alone.
+    one is without the labels that were the most popular. `machines` gives, by type, a new node without any label or
+    taint of a group's own; `zone` is the label of where these are, if they are in one zone alone.
     """
     found: list[Iterator[GroupSpec]] = []
     own = zone or {}

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
@@ -56,27 +55,6 @@ _MAX_CORES: Mapping[str, Mapping[int, int]] = {
 }
 _GPU_COUNTS = (1, 2, 4, 8)
 ACCELERATORS = frozenset(_MAX_CORES)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuRequest:
-    """What the pods that ask for one type of GPU ask for: the most that one asks, and how many of them there are."""
-
-    max_request: int
-    pods: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A group as auto-provisioning makes it."""
-
-    name_prefix: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    gpus: int
-    min_size: int = 0
-    max_size: int = MAX_GROUP_SIZE
-    autoprovisioned: bool = True
 
 
 def _machine_types() -> dict[str, Amounts]:
@@ -170,17 +148,6 @@ def zones_with_gpus(accelerator: str, count: int, zones: Sequence[str], machine_
     return found
 
 
-def gpu_requests(pods: Iterable[tuple[Mapping[str, str], int]]) -> dict[str, GpuRequest]:
-    """By type, of pods with a node selector and a number of GPUs each; those that ask for none do not count."""
-    found: dict[str, GpuRequest] = {}
-    for selector, gpus in pods:
-        if gpus > 0:
-            accelerator = selector.get(LABEL_ACCELERATOR) or DEFAULT_ACCELERATOR
-            before = found.get(accelerator, GpuRequest(0, 0))
-            found[accelerator] = GpuRequest(max(before.max_request, gpus), before.pods + 1)
-    return found
-
-
 def generic_labels(node: str, machine_type: str, zone: str) -> dict[str, str]:
     """Those that every node has."""
     region = zone.rpartition("-")[0]
@@ -206,26 +173,3 @@ def node_labels(node: str, machine_type: str, zone: str, requested: Mapping[str,
                 problem=f"it is {labels[key]!r} on all of them",
             )
     return labels
-
-
-def plan(
-    machine_type: str, labels: Mapping[str, str], system_labels: Mapping[str, str], extra_resources: Amounts
-) -> Plan:
-    """The group of that type with these labels. `system_labels` hold the zone and, for GPUs, their type.
-
-    Raises InvalidInput.
-    """
-    zone = system_labels.get(LABEL_ZONE) or system_labels.get(LABEL_ZONE_BETA)
-    if not zone:
-        raise InvalidInput(source="node group", field=LABEL_ZONE, value=zone, problem="a group has a zone")
-    gpus, infix = 0, ""
-    taints: tuple[Taint, ...] = ()
-    own: dict[str, str] = {}
-    if NVIDIA_GPU in extra_resources:
-        gpus = normalized_gpus(extra_resources[NVIDIA_GPU])
-        accelerator = system_labels.get(LABEL_ACCELERATOR, "")
-        check_gpus(accelerator, gpus, zone, machine_type)
-        own, taints, infix = {LABEL_ACCELERATOR: accelerator}, (GPU_TAINT,), "gpu-"
-    every = node_labels("", machine_type, zone, {**labels, **own})
-    del every[LABEL_HOSTNAME]
-    return Plan(f"nap-{machine_type}-{infix}", every, taints, gpus)

@@ -4,13 +4,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from manager.autoscaler import limits
+from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state import backoff as backoffs
 from manager.autoscaler.cluster_state import health
 from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
 from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
-from manager.autoscaler.limits import Allowance, Quota
-from manager.autoscaler.scale_up import balance
+from manager.autoscaler.limits import DENIED, UNLIMITED, Allowance, Quota
+from manager.autoscaler.scale_up import balance, orchestrator
 from manager.autoscaler.scale_up.balance import GroupSize
+from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeFacts
 from shared.errors import InvalidInput
 from tests.conformance.matching import Holds
 
@@ -46,7 +50,10 @@ def similar_group_capacity_threshold(row: Input) -> object:
 
 
 def cluster_capacity_threshold(row: Input) -> object:
-    return limits.cluster_capacity(row["max_nodes"], row["current_nodes"])
+    nodes = [NodeFacts(f"node-{number}") for number in range(row["current_nodes"])]
+    settings = Settings(Ownership(), max_nodes_total=row["max_nodes"])
+    room = orchestrator.headroom(Situation(cluster.of_facts(nodes)), settings).nodes
+    return UNLIMITED if room is None else room or DENIED
 
 
 def balanced(row: Input) -> object:

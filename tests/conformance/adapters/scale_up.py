@@ -26,6 +26,7 @@ from manager.autoscaler.snapshot.podclasses import PendingClass
 from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.quantity import MILLI_PER_CORE
 from tests.conformance.matching import Holds
+from tests.support.candidates import first_specs
 
 Input = dict[str, Any]  # a row's input, JSON of the row's own making
 
@@ -128,7 +129,7 @@ def _situation(row: Input) -> Situation:
                 _template(f"autoprovisioned-theory-{spec.machine_type}", machines[spec.machine_type].node),
                 spec=spec,
             )
-            for spec in candidates.specs(_pending(row), machines, rules)
+            for spec in first_specs(_pending(row), machines, rules)
         ]
     return Situation(
         cluster.of_facts(nodes, taken), _pending(row), states, len(nodes), tuple(_quotas(row, nodes)), new_groups=1
@@ -237,7 +238,7 @@ def nap(row: Input) -> object:
     rules = AutoprovisioningRules(enabled=row["enabled"], most_autoprovisioned=row["max_autoprovisioned"])
     machines = {name: _template(name, _facts({"cpu": 4000, "mem": 1 << 30}, {})) for name in row["machine_types"]}
     pending = [PendingClass(PodFacts(requests={"cpu": 100}), (f"p{number}",)) for number in range(row["pending"])]
-    found = candidates.specs(pending, machines, rules) if candidates.groups_left(known, rules) else []
+    found = first_specs(pending, machines, rules) if candidates.groups_left(known, rules) else []
     count = len(known) + len(found)
     return {"node_groups": count, "node_infos": count}
 

@@ -30,6 +30,7 @@ from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from manager.autoscaler.snapshot.templates import TaintRules
 from shared.api.core import Node, Pod, Taint
 from shared.quantity import Amounts
+from tests.support.candidates import first_specs
 
 PREFIX = "nodeautoprovisioning"
 TYPE = "node.kubernetes.io/instance-type"
@@ -93,7 +94,7 @@ def provisioned(
     machines: Mapping[str, NodeTemplate] = MACHINES,
     **more: Any,
 ) -> Decision:
-    states = offered(candidates.specs(classes, machines, rules))
+    states = offered(first_specs(classes, machines, rules))
     chosen = replace(Settings(Ownership(), FilePricing()), **more)
     situation = Situation(cluster.of_facts([]), classes, states, 1)
     return orchestrator.decide(situation, chosen, random.Random(1))
@@ -185,7 +186,7 @@ def test_a_toleration_with_a_matching_selector_separates_and_one_without_does_no
 
 def test_pods_set_apart_do_not_label_the_nodes_of_the_others() -> None:
     classes = pending(tolerating("dedicated", "x", nodeSelector={"dedicated": "x"}), {"nodeSelector": {"team": "a"}})
-    found = {each.taints: dict(each.labels) for each in candidates.specs(classes, SMALL, RULES)}
+    found = {each.taints: dict(each.labels) for each in first_specs(classes, SMALL, RULES)}
     assert found == {(): {"team": "a"}, (Taint("dedicated", "x", "NoSchedule"),): {"dedicated": "x"}}
 
 
@@ -216,9 +217,7 @@ def test_taints_of_a_nodes_moment_are_no_groups() -> None:
     keys = ("ToBeDeletedByClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x", "mine", "own")
     given = {"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]}
     rules = replace(RULES, tolerations=TolerationMode.ALWAYS, taints=TaintRules(frozenset({"mine"})))
-    assert {each.taints for each in candidates.specs(pending(given), SMALL, rules)} == {
-        (Taint("own", "", "NoSchedule"),)
-    }
+    assert {each.taints for each in first_specs(pending(given), SMALL, rules)} == {(Taint("own", "", "NoSchedule"),)}
 
 
 def test_pods_too_large_for_a_machine_or_bound_to_another_do_not_label_it() -> None:
@@ -228,10 +227,10 @@ def test_pods_too_large_for_a_machine_or_bound_to_another_do_not_label_it() -> N
         {"nodeSelector": {TYPE: "n1-highmem-8", "team": "a"}},
         {"nodeSelector": {"kubernetes.io/hostname": "one"}},
     )
-    found = {each.machine_type: dict(each.labels) for each in candidates.specs(classes, MACHINES, RULES)}
+    found = {each.machine_type: dict(each.labels) for each in first_specs(classes, MACHINES, RULES)}
     assert found["n1-standard-1"] == {"size": "small"}
     assert found["n1-highmem-8"] == {"size": "large", "team": "a"}
-    only_large = candidates.specs(pending({}, cpu="9"), MACHINES, RULES)
+    only_large = first_specs(pending({}, cpu="9"), MACHINES, RULES)
     assert {each.machine_type for each in only_large} == {"n1-standard-16", "n1-highcpu-16", "n1-highmem-16"}
 
 
@@ -259,7 +258,7 @@ def test_no_label_breaks_what_affinity_requires_of_the_pods_that_were_chosen(
     many: dict[str, Any], few: dict[str, Any], chosen: dict[str, str]
 ) -> None:
     classes = pending(*(dict(many) for _ in range(10)), *(dict(few) for _ in range(3)))
-    (found,) = candidates.specs(classes, ONE_TYPE, RULES)
+    (found,) = first_specs(classes, ONE_TYPE, RULES)
     assert found.labels == chosen
     assert len(provisioned(classes, machines=ONE_TYPE).triggered) == 10
 
@@ -267,7 +266,7 @@ def test_no_label_breaks_what_affinity_requires_of_the_pods_that_were_chosen(
 def test_pods_that_no_such_machine_could_take_have_no_say() -> None:
     bound = [spread_over("nowhere", nodeSelector={"x": "a"}) for _ in range(2)]
     classes = pending(*bound, {"nodeSelector": {"x": "b"}})
-    assert [each.labels for each in candidates.specs(classes, ONE_TYPE, RULES)] == [{"x": "b"}]
+    assert [each.labels for each in first_specs(classes, ONE_TYPE, RULES)] == [{"x": "b"}]
 
 
 def test_what_is_of_no_use_is_followed_by_the_next_popular_labels() -> None:
@@ -313,7 +312,7 @@ def test_pods_that_ask_for_gpus_get_candidates_of_the_type_they_select() -> None
         {"more": {NVIDIA_GPU: "3"}, "nodeSelector": {LABEL_ACCELERATOR: "nvidia-tesla-p100", "team": "a"}},
         {"more": {NVIDIA_GPU: "1"}},
     )
-    found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
+    found = first_specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
     assert found == [
         GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: gke.DEFAULT_ACCELERATOR}, (), {NVIDIA_GPU: 1}),
         GroupSpec("n1-standard-2", PREFIX, {LABEL_ACCELERATOR: "nvidia-tesla-p100"}, (), {NVIDIA_GPU: 2}),
@@ -323,20 +322,20 @@ def test_pods_that_ask_for_gpus_get_candidates_of_the_type_they_select() -> None
 
 def test_a_number_of_gpus_that_no_machine_has_keeps_nobody_from_the_others() -> None:
     classes = pending({"more": {NVIDIA_GPU: "9"}}, {"more": {NVIDIA_GPU: "1"}})
-    found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
+    found = first_specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
     assert [each.extra_resources for each in found] == [{NVIDIA_GPU: 1}, {NVIDIA_GPU: 9}]
 
 
 def test_the_type_of_gpu_may_be_asked_for_by_affinity() -> None:
     classes = pending({"more": {NVIDIA_GPU: "1"}, **affine(LABEL_ACCELERATOR, "nvidia-tesla-v100")})
-    found = candidates.specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
+    found = first_specs(classes, {"n1-standard-2": MACHINES["n1-standard-2"]}, RULES)
     assert [each.labels for each in found] == [{LABEL_ACCELERATOR: "nvidia-tesla-v100"}]
 
 
 def test_under_the_preset_all_pods_selectors_count_by_cpu_for_every_machine() -> None:
     rules = replace(RULES, popularity=Popularity.CPU)
     classes = pending({"nodeSelector": {"team": "a"}}, {"nodeSelector": {"team": "b"}, "more": {"cpu": "12"}})
-    assert [each.labels for each in candidates.specs(classes, SMALL, rules)] == [{"team": "b"}] * 2
+    assert [each.labels for each in first_specs(classes, SMALL, rules)] == [{"team": "b"}] * 2
 
 
 def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
@@ -346,7 +345,7 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
     assert candidates.groups_left(existing, replace(RULES, most_autoprovisioned=1)) == 0
     assert candidates.groups_left(existing, replace(RULES, enabled=False)) == 0
     classes = pending({})
-    states = offered(candidates.specs(classes, SMALL, RULES))
+    states = offered(first_specs(classes, SMALL, RULES))
     situation = Situation(cluster.of_facts([]), classes, states, 1, new_groups=0)
     decision = orchestrator.decide(situation, Settings(Ownership(), FilePricing()), random.Random(1))
     assert decision.creations == ()
@@ -354,7 +353,7 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
 
 
 def test_groups_that_come_with_others_count_as_many() -> None:
-    (state,) = offered(candidates.specs(pending({}), ONE_TYPE, RULES))
+    (state,) = offered(first_specs(pending({}), ONE_TYPE, RULES))
     three = replace(state, makes=3)
     assert [candidates.creations(left, [three, state]) for left in (0, 2, 3, 5, 6)] == [0, 2, 1, 1, 2]
     assert candidates.creations(4, []) == 4
@@ -362,7 +361,7 @@ def test_groups_that_come_with_others_count_as_many() -> None:
 
 def test_only_the_machine_types_that_are_listed_are_offered() -> None:
     rules = replace(RULES, machine_types=frozenset({"n1-standard-4", "no-such-type"}))
-    assert [each.machine_type for each in candidates.specs(pending({}), MACHINES, rules)] == ["n1-standard-4"]
+    assert [each.machine_type for each in first_specs(pending({}), MACHINES, rules)] == ["n1-standard-4"]
 
 
 # The example of "Node Auto-provisioning": 28 cores are there, 4 of them in a group that is not ours.
@@ -391,7 +390,7 @@ def worked_example(max_cpu: int, classes: Sequence[PendingClass], *, new: bool, 
     ]
     if new:
         machines = {"n1-standard-1": MACHINES["n1-standard-1"]}
-        states += offered(candidates.specs(classes, machines, RULES))
+        states += offered(first_specs(classes, machines, RULES))
     chosen = Settings(
         Ownership({"as": SizeBounds(0, 2)}),
         FilePricing(),

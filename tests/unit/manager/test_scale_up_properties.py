@@ -16,7 +16,6 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
@@ -36,6 +35,7 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeT
 from shared.api.core import Node, Pod
 from shared.names import MID_CPU
 from tests.support import independent_checker
+from tests.support.candidates import first_specs
 from tests.support.independent_checker import CheckedPod, Machine, World
 from tests.unit.manager.wire_objects import (
     APPS,
@@ -690,7 +690,7 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
     chosen = Settings(Ownership(), FilePricing())
     for number in range(2 * len(pods) + 1):
         states = []
-        for index, spec in enumerate(candidates.specs(situation.classes, machines, rules)):
+        for index, spec in enumerate(first_specs(situation.classes, machines, rules)):
             node = machines[spec.machine_type].node
             node = replace(node, labels={**node.labels, **spec.labels}, taints=spec.taints)
             name = f"{PREFIX}-{number}-{index}"
