@@ -164,13 +164,14 @@ def explain_node(
 ) -> int:
     """Show every term of what NODE offers to Mid and Batch, and which one decided."""
     from deploy import explain as command
+    from deploy.nodeside import ConfigKey
 
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
         print(command.by_manager(name, manager, style=output.value))
         return OK
-    key = command.ConfigKey(config_namespace, config_name)
+    key = ConfigKey(config_namespace, config_name)
     print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
     return OK
 

@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from shared import durations, yaml_file
+from shared.api.core import ConfigMap
 from shared.errors import InvalidInput
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -50,6 +51,11 @@ class Dump:
     def of(self, kind: type[T]) -> list[T]:
         """All objects of a kind that was asked for."""
         return list(self._objects.get(kind, {}).values())
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        """The one of that name there; one that says no namespace was written by hand, and is meant."""
+        found = {each.metadata.namespace: each for each in self.of(ConfigMap) if each.metadata.name == name}
+        return found.get(namespace, found.get(""))
 
     def add(self, key: str, made: msgspec.Struct) -> None:
         self._objects.setdefault(type(made), {})[key] = made

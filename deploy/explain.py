@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from deploy import dumps, rendering
-from deploy.nodeside import NodeSide
+from deploy.nodeside import ConfigKey, NodeSide
 from manager import answers
 from manager.answers import Explained
 from manager.decisions import NodeState, Pending
@@ -24,7 +24,7 @@ from manager.eviction import shortfall
 from manager.eviction.tracker import Tracked
 from manager.noderesource import explain, writing
 from manager.noderesource.writing import Rule, WriteRule
-from shared import explanation, names
+from shared import explanation
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.errors import HeadroomError, InvalidInput
@@ -36,14 +36,6 @@ from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 REQUEST_SECONDS = 10.0
 
 _KINDS: dict[str, type[msgspec.Struct]] = {"Node": Node, "NodeMetric": NodeMetric, "Pod": Pod, "ConfigMap": ConfigMap}
-
-
-@dataclass(frozen=True)
-class ConfigKey:
-    """Which ConfigMap the manager reads."""
-
-    namespace: str = names.INSTALL_NAMESPACE
-    name: str = names.CONFIG_MAP
 
 
 @dataclass
@@ -105,14 +97,13 @@ def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> O
 def from_files(files: Sequence[Path], config_key: ConfigKey) -> Objects:
     """Everything the files hold; kinds that do not matter here are passed over. Raises InvalidInput."""
     dump = dumps.read(files, _KINDS, config_maps={config_key.name})
-    named = [each for each in dump.of(ConfigMap) if each.metadata.namespace == config_key.namespace]
     return Objects(
         source=dump.source,
         now=dump.now,
         nodes={each.metadata.name: each for each in dump.of(Node)},
         metrics={each.metadata.name: each for each in dump.of(NodeMetric)},
         pods=dump.of(Pod),
-        config_map=next(iter(named), None),
+        config_map=dump.config_map(config_key.namespace, config_key.name),
     )
 
 

@@ -1,6 +1,7 @@
 """What a manager that has just started makes of nodes, from plain objects in place of its informers."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
 from manager import configuration
@@ -13,6 +14,14 @@ from shared import names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """Which ConfigMap the manager reads."""
+
+    namespace: str = names.INSTALL_NAMESPACE
+    name: str = names.CONFIG_MAP
 
 
 class NodeSide:

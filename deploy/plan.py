@@ -18,6 +18,7 @@ from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_sources, plan_table, rendering
+from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import config, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
@@ -74,6 +75,10 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
     ] = ""
     kubeconfig: Annotated[str, Meta(description="kubeconfig of the live cluster; empty: the user's own")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace of the manager")] = names.INSTALL_NAMESPACE
+    config_namespace: Annotated[
+        str, Meta(description="namespace of the manager's ConfigMap; empty: the manager's own")
+    ] = ""
+    config_name: Annotated[str, Meta(min_length=1, description="name of the manager's ConfigMap")] = names.CONFIG_MAP
 
 
 def main(argv: Sequence[str]) -> str:
@@ -128,8 +133,9 @@ def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
 
 
 def _seen(settings: PlanSettings) -> Seen:
+    key = ConfigKey(settings.config_namespace or settings.namespace, settings.config_name)
     if not settings.file:
-        return plan_sources.from_cluster(settings.kubeconfig, settings.namespace)
+        return plan_sources.from_cluster(settings.kubeconfig, settings.namespace, key)
     if settings.cloud_provider not in ("", simulated.NAME):
         raise InvalidInput(
             source="--cloud-provider",
@@ -137,7 +143,7 @@ def _seen(settings: PlanSettings) -> Seen:
             value=settings.cloud_provider,
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
-    return plan_sources.from_files([Path(each) for each in settings.file])
+    return plan_sources.from_files([Path(each) for each in settings.file], settings.namespace, key)
 
 
 def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from deploy import dumps
-from deploy.nodeside import NodeSide
+from deploy.nodeside import ConfigKey, NodeSide
 from manager.autoscaler import loop
 from manager.autoscaler.cluster_state import books
 from manager.autoscaler.cluster_state.books import Books
@@ -25,7 +25,6 @@ from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
-from shared import names
 from shared.api.core import (
     Condition,
     ConfigMap,
@@ -90,11 +89,11 @@ class Seen:
     unused: Sequence[str] = ()
 
 
-def from_files(files: Sequence[Path]) -> Seen:
-    """What the files hold. Raises InvalidInput."""
-    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, names.CONFIG_MAP})
-    config_maps = {each.metadata.name: each for each in dump.of(ConfigMap)}
-    priorities = config_maps.get(priority.CONFIG_MAP)
+def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
+    """What the files hold; `namespace` is the manager's. Raises InvalidInput."""
+    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, config_key.name})
+    priorities = dump.config_map(namespace, priority.CONFIG_MAP)
+    policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
     nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
     return Seen(
@@ -120,12 +119,12 @@ def from_files(files: Sequence[Path]) -> Seen:
             ),
             budgets=tuple(dump.of(PodDisruptionBudget)),
         ),
-        node_side=_node_side(nodes, dump.of(NodeMetric), pods, config_maps.get(names.CONFIG_MAP), now),
+        node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         unused=dump.unused,
     )
 
 
-def from_cluster(kubeconfig: str, namespace: str) -> Seen:
+def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen:
     """What the API server says now; `namespace` is the manager's."""
     connection = config.discover(kubeconfig or None)
     client = Client(connection, "headroom-plan").single_attempt()
@@ -137,7 +136,7 @@ def from_cluster(kubeconfig: str, namespace: str) -> Seen:
     metrics, config_map = list[NodeMetric](), None
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
-        config_map = client.get(CONFIGMAPS, names.CONFIG_MAP, namespace, into=ConfigMap)
+        config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
     return Seen(
         connection.server.rpartition("@")[2],
         World(

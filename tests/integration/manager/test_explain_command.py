@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy import explain
+from deploy.nodeside import ConfigKey
 from shared import names
 from shared.errors import HeadroomError
 from shared.kube.resources import CONFIGMAPS
@@ -30,7 +31,7 @@ def test_the_policy_is_that_of_the_config_map_named(
     start_manager()
     cluster.add_reporting_node("n1", at=time.time())
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
-    for key, cpu in ((None, 800), (explain.ConfigKey(elsewhere, "mine"), 400), (explain.ConfigKey(elsewhere), 0)):
+    for key, cpu in ((None, 800), (ConfigKey(elsewhere, "mine"), 400), (ConfigKey(elsewhere), 0)):
         said = explain.node("n1", files=[], kubeconfig=kubeconfig, style="json", config_key=key)
         assert json.loads(said)["resources"]["cpu"]["result"] == cpu
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from deploy import cli, explain
+from deploy.nodeside import ConfigKey
 from shared.errors import HeadroomError, InvalidInput
 
 NODE = """
@@ -49,7 +50,7 @@ def written(tmp_path: Path, *documents: str) -> Path:
     return path
 
 
-def answer(path: Path, name: str = "n1", style: str = "json", config_key: explain.ConfigKey | None = None) -> str:
+def answer(path: Path, name: str = "n1", style: str = "json", config_key: ConfigKey | None = None) -> str:
     return explain.node(name, files=[path], kubeconfig=None, style=style, config_key=config_key)
 
 
@@ -168,14 +169,14 @@ def test_the_config_map_is_the_managers_whatever_stands_beside_it(tmp_path: Path
     for documents in ((CONFIG, other, renamed), (renamed, other, CONFIG)):
         path = written(tmp_path, NODE, METRIC, *documents)
         assert cpu_of(answer(path)) == 1000
-        assert cpu_of(answer(path, config_key=explain.ConfigKey("koordinator-system"))) == 480
-        assert cpu_of(answer(path, config_key=explain.ConfigKey(name="mine"))) == 240
+        assert cpu_of(answer(path, config_key=ConfigKey("koordinator-system"))) == 480
+        assert cpu_of(answer(path, config_key=ConfigKey(name="mine"))) == 240
 
 
 def test_without_the_managers_config_map_the_table_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, NODE, METRIC, CONFIG)
     said = "There is no ConfigMap elsewhere/slo-controller-config, so the defaults hold"
-    assert said in answer(path, style="table", config_key=explain.ConfigKey("elsewhere"))
+    assert said in answer(path, style="table", config_key=ConfigKey("elsewhere"))
     assert "There is no ConfigMap" not in answer(path, style="table")
 
 

@@ -337,6 +337,14 @@ def test_nothing_is_bought_for_what_nodes_will_lend_with_their_next_report(tmp_p
     batch["spec"]["containers"][0]["resources"] = {"requests": {"kubernetes.io/batch-cpu": "2000"}}
     answer = planned(dumped(tmp_path, *objects[:2], batch, metric, config_map))
     assert changes(answer) == {"a": (1, 2)}, "an empty node is all Batch's"
+    namespaces = {"headroom-system": enabled, "koordinator-system": {}}
+    maps = [
+        {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config", "namespace": namespace}, "data": data}
+        for namespace, data in namespaces.items()
+    ]
+    assert changes(planned(dumped(tmp_path, *objects[:2], batch, metric, *maps))) == {"a": (1, 2)}
+    moved = planned(dumped(tmp_path, *objects, metric, *maps), "--config-namespace", "koordinator-system")
+    assert sum(row["reclaimed"] for row in moved["pending"]) == 0, "that policy lends nothing"
     unknown = planned(dumped(tmp_path, *objects))
     assert sum(row["unplaced"] for row in unknown["pending"]) == 3, "nobody knows of any Mid"
 
