@@ -120,9 +120,8 @@ def test_an_increase_makes_nodes_that_pods_are_bound_to(cloud: Cloud, server: Ap
         loops.close()
     on = {pod["spec"]["nodeName"] for pod in cloud.client.list(PODS, namespace).items}
     assert on == {node.metadata.name for node in cloud.nodes}
-    observed = guard.observe(refs(cloud.nodes))
-    assert states(observed) == ["Running", "Running"]
-    assert set(observed.group_of_node) == on
+    eventually(lambda: states(guard.observe(refs(cloud.nodes))) == ["Running", "Running"])  # Nodes precede the books
+    assert set(guard.observed.group_of_node) == on
     for pod in cloud.client.list(PODS, namespace).items:
         cloud.client.delete(PODS, pod["metadata"]["name"], namespace, grace_period_seconds=0)
 
