@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from manager.autoscaler import loop
+from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
@@ -172,7 +172,7 @@ def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
     with contextlib.suppress(NotFound):
         client.get(LEASES, LEASE_NAME, namespace)
         yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
-    for name in (loop.BOOKS, past.status, ledger.CONFIG_MAP):
+    for name in (bookkeeper.CONFIG_MAP, past.status, ledger.CONFIG_MAP):
         with contextlib.suppress(NotFound):
             client.get(CONFIGMAPS, name, namespace)
             yield Step(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))

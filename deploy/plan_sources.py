@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from deploy import dumps
 from deploy.nodeside import ConfigKey, NodeSide
-from manager.autoscaler import loop
+from manager.autoscaler import bookkeeper
 from manager.autoscaler.cluster_state import books
 from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.expander import priority
@@ -128,7 +128,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen
     """What the API server says now; `namespace` is the manager's."""
     connection = config.discover(kubeconfig or None)
     client = Client(connection, "headroom-plan").single_attempt()
-    kept = KeptText(client, namespace, loop.BOOKS, loop.KEY)
+    kept = KeptText(client, namespace, bookkeeper.CONFIG_MAP, bookkeeper.KEY)
     text, _ = kept.read()
     now = time.time()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items

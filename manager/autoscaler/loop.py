@@ -9,10 +9,11 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import assessment, planning, scanning
+from manager.autoscaler import assessment, bookkeeper, planning, scanning
 from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.asking import SharedCloud
@@ -49,8 +50,6 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
-BOOKS = "headroom-autoscaler-books"
-KEY = "books"
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 
 MOST_NAMED = 3  # of many, in an error
@@ -90,7 +89,7 @@ class Autoscaler:
 
         Raises InvalidInput for a cloud that cannot be.
         """
-        name = status.checked_name(settings.status_config_map_name, others=(BOOKS,))
+        name = status.checked_name(settings.status_config_map_name, others=(bookkeeper.CONFIG_MAP,))
         self._settings = settings
         self._config = config
         self._place = place
@@ -117,12 +116,8 @@ class Autoscaler:
             fleets={name: each.aws for name, each in by_id.items()},
             options=config.group_options,
         )
-        if place.dry_run:
-            provider = build.read_only(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
-        else:
-            provider = build.build(
-                *named, client=client, namespace=place.namespace, clock=clock, loops=loops, ours=ours
-            )
+        make = build.read_only if place.dry_run else partial(build.build, loops=loops)
+        provider = make(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
@@ -136,7 +131,9 @@ class Autoscaler:
             may_write=self._may_write,
         )
         self._memory = Memory(config)
-        self._books = Bookkeeper(KeptText(client, place.namespace, BOOKS, KEY), self._may_write)
+        self._books = Bookkeeper(
+            KeptText(client, place.namespace, bookkeeper.CONFIG_MAP, bookkeeper.KEY), self._may_write
+        )
         self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
         self._number = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import loop
+from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.main import LEASE_NAME, Manager
 from manager.settings import ManagerSettings
@@ -96,7 +96,7 @@ def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is
     leftovers: Leftovers,
 ) -> None:
     client, namespace = leftovers.client, leftovers.namespace
-    for name in (loop.BOOKS, "own-status", ledger.CONFIG_MAP, "other"):
+    for name in (bookkeeper.CONFIG_MAP, "own-status", ledger.CONFIG_MAP, "other"):
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
         client.create(CONFIGMAPS, body, namespace)
     fake = {fake_nodes.ANNOTATION_FAKE: fake_nodes.FAKE, fake_nodes.ANNOTATION_GROUP: "web"}
@@ -104,7 +104,7 @@ def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is
     leftovers.add_node("real", mid=False)
 
     assert _lines(leftovers.cleanup("--status-config-map-name", "own-status")) == [
-        f"removed configmap {namespace}/{name}" for name in (loop.BOOKS, "own-status", ledger.CONFIG_MAP)
+        f"removed configmap {namespace}/{name}" for name in (bookkeeper.CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
     ]
     assert client.get(CONFIGMAPS, "other", namespace)
     assert client.get(NODES, "made")["metadata"]["labels"] == {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}

@@ -10,9 +10,9 @@ import yaml
 
 from deploy.local import identities
 from deploy.local.identities import CHART, RELEASE
+from manager.autoscaler.bookkeeper import CONFIG_MAP as BOOKS
 from manager.autoscaler.cloudprovider import simulated
 from manager.autoscaler.cloudprovider.simulated import ledger
-from manager.autoscaler.loop import BOOKS
 from manager.main import LEASE_NAME
 from shared import names
 from shared.kube.client import Client, Patch

@@ -11,10 +11,10 @@ import yaml
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART
 from manager.autoscaler import node_groups
+from manager.autoscaler.bookkeeper import CONFIG_MAP as BOOKS
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from manager.autoscaler.loop import BOOKS
 from manager.autoscaler.modes import Mode
 from manager.main import LEASE_NAME
 from manager.scheduling import args as scheduling_args

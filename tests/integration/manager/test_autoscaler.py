@@ -15,7 +15,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import bookkeeper, config, loop
+from manager.autoscaler import bookkeeper, config
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cluster_state import books
@@ -111,8 +111,8 @@ class Town:
 
     def kept(self) -> books.Books:
         """The autoscaler's own books."""
-        found = self.client.get(CONFIGMAPS, loop.BOOKS, self.home, into=ConfigMap)
-        return books.decode((found.data or {})[loop.KEY], "the test", time.time())
+        found = self.client.get(CONFIGMAPS, bookkeeper.CONFIG_MAP, self.home, into=ConfigMap)
+        return books.decode((found.data or {})[bookkeeper.KEY], "the test", time.time())
 
     def keep(self, name: str, **data: str) -> None:
         """Writes a ConfigMap of the home namespace, whatever stands there."""
@@ -194,7 +194,7 @@ def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     assert (act["what"], act["to_size"], act["done"], act["error"]) == ("increase", 1, False, "")
     later_rounds(manager)
     kept = [each["metadata"]["name"] for each in town.client.list(CONFIGMAPS, town.home).items]
-    assert not {loop.BOOKS, ledger.CONFIG_MAP, "cluster-autoscaler-status"} & set(kept)
+    assert not {bookkeeper.CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"} & set(kept)
     assert not town.nodes
     assert not town.cluster.events()
 
@@ -242,7 +242,7 @@ def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, tex
     town.pods(2)
     eventually(lambda: town.targets() == {"web": 1}, PATIENCE_SECONDS)
     first.close()
-    town.keep(loop.BOOKS, **{loop.KEY: text})
+    town.keep(bookkeeper.CONFIG_MAP, **{bookkeeper.KEY: text})
     second = town.manager("0:10:web")
     later_rounds(second)
     assert town.targets() == {"web": 1}
@@ -612,7 +612,7 @@ def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, l
 def test_the_books_are_not_replaced_by_the_status(town: Town) -> None:
     town.offer(WEB)
     with pytest.raises(InvalidInput, match="--status-config-map-name"):
-        Alone(town, status_config_map_name=loop.BOOKS)
+        Alone(town, status_config_map_name=bookkeeper.CONFIG_MAP)
 
 
 def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -> None:
@@ -652,8 +652,8 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
 
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
-    alone.meanwhile = lambda: town.keep(loop.BOOKS, **{loop.KEY: books.encode(books.Books())})
-    eventually(lambda: loop.BOOKS in alone.round().held, PATIENCE_SECONDS)
+    alone.meanwhile = lambda: town.keep(bookkeeper.CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
+    eventually(lambda: bookkeeper.CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
     assert town.targets() == {"web": 0}
     alone.meanwhile = lambda: None
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -662,7 +662,7 @@ def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) 
 
 def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, server: ApiServer) -> None:
     alone.round()
-    server.fault(rule("status", loop.BOOKS, method="PUT", times=0, status=403))
+    server.fault(rule("status", bookkeeper.CONFIG_MAP, method="PUT", times=0, status=403))
     made = eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
     assert made is not None
     assert not any(act.done for act in made.acts)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import config, loop
+from manager.autoscaler import bookkeeper, config
 from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
@@ -139,7 +139,9 @@ class Shop:
         self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
-        self.books = Bookkeeper(KeptText(self.client, town.home, loop.BOOKS, loop.KEY), self._may_write)
+        self.books = Bookkeeper(
+            KeptText(self.client, town.home, bookkeeper.CONFIG_MAP, bookkeeper.KEY), self._may_write
+        )
         growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
         self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)
         self.begin()
