@@ -25,9 +25,10 @@ from agent.predict_server.histogram import Buckets
 from agent.predict_server.percentile import Lender
 from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
+from agent.states_informer.informer import node_state
 from agent.states_informer.pods import NodePod, describe
 from shared import durations
-from shared.api.core import Pod
+from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.names import PriorityClass
 from shared.quantity import Resources
@@ -353,15 +354,18 @@ def precision(given: Input) -> object:
 
 
 def prod_reclaimable(given: Input) -> object:
-    """Both levels of the percentile model's rule; the class level only where a row gives the models it needs."""
+    """Both levels of the percentile model's rule; the class level only where a row gives models of classes.
+
+    What makes Koordinator give no result is `error`, beside what there is nevertheless.
+    """
     factor = (100 + given["safetyMarginPercent"]) / 100
-    allocatable = Resources.parse(given["node"]["allocatable"])
 
     def peak(predictions: list[Input]) -> Resources:
-        amounts = [[each["p95_cpu_milli"], each["p98_memory_bytes"]] for each in predictions]
+        amounts = [[each.get("p95_cpu_milli", 0), each.get("p98_memory_bytes", 0)] for each in predictions]
         (total,) = reclaimable.whole(percentile.with_margin(np.array(amounts, float), factor)[np.newaxis])
         return total
 
+    by_uid = {row.get("uid"): row for row in reversed(given["pods"])}  # a second one of the same uid is refused
     lenders = [
         Lender(
             request=pod.request,
@@ -369,23 +373,37 @@ def prod_reclaimable(given: Input) -> object:
             holds_request=pod.holds_request,
             peak=None if row["prediction"] is None else peak([row["prediction"]]),
         )
-        for row in given["pods"]
+        for row in reversed(by_uid.values())
         for pod in [described(row)]
         if pod.lends
     ]
     levels = {"pod": percentile.pod_level(lenders)}
-    classes = given["classPredictions"]
-    if classes:
-        summed = peak([classes["sys"], classes[PriorityClass.PROD], classes[PriorityClass.NONE]])
-        levels["priority"] = percentile.class_level(lenders, summed)
+    models = given.get("classPredictions") or {}
+    needed = [models.get(name) for name in ("sys", PriorityClass.PROD, PriorityClass.NONE)]
+    known = [each for each in needed if each is not None]
+    if len(known) == len(needed):
+        levels["priority"] = percentile.class_level(lenders, peak(known))
+    peaks = {f"{name}Peak": level.peak._asdict() for name, level in levels.items()}
+    allocatable = _allocatable(given.get("node"))
+    if allocatable is None or (models and "priority" not in levels):
+        return {**peaks, "error": True}
     results = {name: level.result(allocatable) for name, level in levels.items()}
-    peaks = {name: level.peak for name, level in levels.items()}
     return {
         **{name: result._asdict() for name, result in results.items()},
-        **{f"{name}Peak": amount._asdict() for name, amount in peaks.items()},
+        **peaks,
         "min": reclaimable.smallest(results)._asdict(),
-        "peak": reclaimable.largest(peaks)._asdict(),
+        "peak": reclaimable.largest({name: level.peak for name, level in levels.items()})._asdict(),
     }
+
+
+def _allocatable(node: Input | None) -> Resources | None:
+    """None of a node that says nothing of it."""
+    if not node or not node.get("allocatable"):
+        return None
+    metadata = {"name": "n", "annotations": node.get("annotations") or {}}
+    return node_state(
+        msgspec.convert({"metadata": metadata, "status": {"allocatable": node["allocatable"]}}, Node)
+    ).allocatable
 
 
 def described(given: Input) -> NodePod:
@@ -394,9 +412,26 @@ def described(given: Input) -> NodePod:
         "creationTimestamp": durations.timestamp(NOW - given.get("ageSeconds", 0)),
         "deletionTimestamp": durations.timestamp(NOW) if given.get("terminating") else None,
     }
-    containers = [{"resources": container} for container in given.get("containers", ())]
-    spec = {"priority": given.get("priority"), "containers": containers}
-    return describe(msgspec.convert({"metadata": metadata, "spec": spec, "status": {}}, Pod))
+    spec = {
+        "priority": given.get("priority"),
+        "containers": _containers(given.get("containers")),
+        "initContainers": _containers(given.get("initContainers")),
+        "overhead": given.get("overhead"),
+    }
+    status = {"phase": given.get("phase", "")}
+    return describe(msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod))
+
+
+def _containers(given: list[Input] | None) -> list[Input]:
+    """On the wire; a row's containers hold their resources, and what else is said of them."""
+    own = ("requests", "limits")
+    return [
+        {
+            **{key: value for key, value in each.items() if key not in own},
+            "resources": {key: each[key] for key in own if key in each},
+        }
+        for each in given or ()
+    ]
 
 
 def predict_server(given: Input) -> object:
@@ -411,20 +446,22 @@ def predict_server(given: Input) -> object:
     if isinstance(pods, int):
         pods = [{"cpu": 1, "memory": 2**20}] * pods
     if "node" in given:
-        node = Usage(given["node"]["cpu"], given["node"]["memory"])
+        nodes = [Usage(given["node"]["cpu"], given["node"]["memory"])]
     else:
-        (cpu_cores,) = given.get("node_cpu_samples_cores", [len(pods)])
-        node = Usage(cpu_cores, len(pods) * 2**20)
-    return trained_once(node, [Usage(pod["cpu"], pod["memory"]) for pod in pods])
+        nodes = [Usage(cores, len(pods) * 2**20) for cores in given.get("node_cpu_samples_cores", [len(pods)])]
+    return trained_once(nodes, [Usage(pod["cpu"], pod["memory"]) for pod in pods])
 
 
-def trained_once(node: Usage, usages: list[Usage]) -> object:
-    """The models after one tick and one training step. The one of prod and system together is not Koordinator's."""
+def trained_once(nodes: list[Usage], usages: list[Usage]) -> object:
+    """The models after a tick for each usage of the node, and one training step. The one of prod and system together is
+    not Koordinator's.
+    """
     pods = [described({"uid": f"pod-{number}", "priority": 9000}) for number in range(len(usages))]
-    sample = Sample(node, {pod.uid: usage for pod, usage in zip(pods, usages, strict=True)})
-    cache, roster = MetricCache(), Roster(pods, sample.pods, (), ())
-    second = cache.second()
-    cache.append_values(second, roster.keys, roster.values(sample).reshape(-1))
+    on_pods = {pod.uid: usage for pod, usage in zip(pods, usages, strict=True)}
+    cache, roster = MetricCache(), Roster(pods, on_pods, (), ())
+    last = cache.second()
+    for second, node in enumerate(nodes, last + 1 - len(nodes)):
+        cache.append_values(second, roster.keys, roster.values(Sample(node, on_pods)).reshape(-1))
     with tempfile.TemporaryDirectory() as directory:
         server = PredictServer(AgentSettings(state_dir=directory), cache, ManualClock(), registry=CollectorRegistry())
         server.train(pods)
