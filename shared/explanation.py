@@ -13,8 +13,9 @@ from shared import quantity
 class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One quantity that went into a decision.
 
-    `unit` is "milli", "bytes" or "percent"; `source` says where the value was read; `time` is the RFC 3339 instant
-    it was true, where the source has one.
+    `unit` is "milli", "bytes" or "percent", and "basisPoints" (hundredths of a percent) where whole percents do not
+    say it; `source` says where the value was read; `time` is the RFC 3339 instant it was true, where the source has
+    one.
     """
 
     name: str
@@ -46,7 +47,7 @@ def amount(value: int, unit: str) -> str:
         return quantity.format_milli(value)
     if unit == "bytes":
         return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.0f} MiB"
-    return f"{value} %"
+    return f"{value / 100:g} %" if unit == "basisPoints" else f"{value} %"
 
 
 def sentence(terms: Iterable[Term]) -> str:

@@ -164,7 +164,9 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Term:
-    """One quantity that went into the answer; `unit` is "milli", "bytes" or "percent"."""
+    """One quantity that went into the answer; `unit` is "milli", "bytes", "percent" or "basisPoints" (of a ratio that
+    is no whole percent).
+    """
 
     name: str
     value: int

@@ -57,8 +57,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self, resource: int, names: tuple[str, ...]) -> list[Term]:
         """The parameters of those models for one resource (0: cpu, 1: memory), in hundredths where they are ratios."""
 
-        def term(name: str, value: float) -> Term:
-            return Term(name, round(value), "percent", "policy")
+        def term(name: str, percent: float) -> Term:
+            points = round(100 * percent)
+            value, unit = (points, "basisPoints") if points % 100 else (points // 100, "percent")
+            return Term(name, value, unit, "policy")
 
         terms = []
         if any(name.startswith("n-sigma") for name in names):

@@ -20,6 +20,7 @@ from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, PredictServer
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
+from shared import explanation
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.unit.agent.models import entities, owned, predict_server
@@ -266,6 +267,20 @@ def test_before_the_warm_up_is_over_nothing_is_claimed(tmp_path: Path) -> None:
         life.train([web], entities(web=SYSTEM))
         prediction = life.predict(web)
         assert (prediction.reclaimable and prediction.reclaimable.result.cpu_milli) == claimed
+
+
+def test_parameters_that_are_no_whole_percents_are_explained_as_they_are(tmp_path: Path) -> None:
+    life = Life(
+        tmp_path, predictor="max(n-sigma-v1,percentile)", cpu_percentile=99.9, sigma_cpu=2.345, sigma_memory=3.0
+    )
+    web = pod("web", age_seconds=40 * 3600)
+    life.train([web], entities(SYSTEM, web=Usage(0.5, GIB / 2)), times=3)
+    answer = life.predict(web).reclaimable
+    assert answer is not None
+    said = explanation.sentence(answer.explanation.cpu.terms)
+    assert "sigma 234.5 %" in said
+    assert "percentile 99.9 %" in said
+    assert "sigma 300 %" in explanation.sentence(answer.explanation.memory.terms)
 
 
 @pytest.mark.parametrize("predictor", ["n-sigma-v1", "n-sigma-v2", "percentile", "max(n-sigma-v2,percentile)"])
