@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,8 @@ _Strings: type = type(
 @dataclass
 class Dump:
     """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
-    at which one of them was made, changed or reported, in Unix seconds: a file is as true as the moment it was written.
+    at which one of them was made, changed or reported, in Unix seconds, and not in the future: a file is as true as the
+    moment it was written.
     `unused` files have other kinds alone.
     """
 
@@ -77,6 +79,7 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], confi
             raise InvalidInput(source=str(path), field="(document)", value="", problem="nested too deeply") from error
         if not any(taken):
             dump.unused.append(str(path))
+    dump.now = min(dump.now, time.time())  # one object that is dated ahead does not make all others old
     return dump
 
 

@@ -63,6 +63,8 @@ def node(
     rendered = _rendered(answers.explained(_state(objects, found)), style)
     if style == "table" and objects.config_map is None:
         rendered += f"\nThere is no ConfigMap {key.namespace}/{key.name}, so the defaults hold"
+    if style == "table" and files and not objects.pods:
+        rendered += "\nThere is no Pod in the files, so none is counted"
     return rendered
 
 

@@ -75,6 +75,11 @@ class StateCollector(Collector):
             "config_last_reload_success", "0 while the newest ConfigMap is refused", configuration.problem is None
         )
         yield _gauge(
+            "config_node_configs_passed_over",
+            "Node configs of the ConfigMap in effect that are broken, so that their nodes have the cluster's policy",
+            len(configuration.config.problems),
+        )
+        yield _gauge(
             "colocation_enabled", "1 while the configuration in effect enables colocation", configuration.enabled
         )
         yield from self._of_nodes()

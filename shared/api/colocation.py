@@ -201,7 +201,9 @@ def parse(text: str, *, source: str) -> ColocationConfig:
     selector means nothing is passed over; both are in `problems`.
     """
     document = dict(_document(text, source)) if text.strip() else {}
-    parts = document.pop(NODE_CONFIGS, [])
+    parts = document.pop(NODE_CONFIGS, None)
+    if parts is None:  # null is an empty list to Go
+        parts = []
     cluster = strategy(document, source=source)
     if not isinstance(parts, list):
         raise InvalidInput(source=source, field=NODE_CONFIGS, value=parts, problem="expected a list")

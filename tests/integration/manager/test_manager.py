@@ -158,6 +158,20 @@ def test_a_predict_policy_that_no_node_metric_could_carry_is_refused_where_it_st
     assert not counted(manager, 'failures_total{error="Invalid"}')
 
 
+def test_a_broken_node_config_is_counted_and_leaves_its_nodes_with_the_clusters_policy(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    broken = {"nodeSelector": {"matchLabels": {"pool": "a"}}, "midCPUThresholdPercent": 500}
+    cluster.configure(midCPUThresholdPercent=25, nodeConfigs=[broken])
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time(), labels={"pool": "a"})
+    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
+    assert counted(manager, "config_node_configs_passed_over") == 1
+    assert counted(manager, "config_last_reload_success") == 1
+    cluster.configure(midCPUThresholdPercent=25)
+    eventually(lambda: counted(manager, "config_node_configs_passed_over") == 0)
+
+
 def test_a_static_share_beyond_the_whole_node_is_delivered(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure(midFormula="upstream", midReclaimMode="static", midStaticMemoryReservedPercent=120)
     start_manager()

@@ -1,6 +1,7 @@
 """`headroom explain node -f`: the manager's own answer out of what kubectl printed, or one line for a bad file."""
 
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import yaml
 
 from deploy import cli, explain
 from deploy.nodeside import ConfigKey
+from shared import durations
 from shared.errors import HeadroomError, InvalidInput
 
 NODE = """
@@ -178,6 +180,21 @@ def test_without_the_managers_config_map_the_table_says_so(tmp_path: Path) -> No
     said = "There is no ConfigMap elsewhere/slo-controller-config, so the defaults hold"
     assert said in answer(path, style="table", config_key=ConfigKey("elsewhere"))
     assert "There is no ConfigMap" not in answer(path, style="table")
+
+
+def test_without_any_pod_the_table_says_so(tmp_path: Path) -> None:
+    said = "There is no Pod in the files, so none is counted"
+    assert said in answer(written(tmp_path, NODE, METRIC, CONFIG), style="table")
+    assert said not in answer(written(tmp_path, NODE, METRIC, CONFIG, POD), style="table")
+
+
+def test_one_object_that_is_dated_ahead_does_not_make_the_others_old(tmp_path: Path) -> None:
+    now = durations.timestamp(time.time())
+    ahead = METRIC.replace("n1", "n2").replace("2026-01-01T00:00:00Z", "2100-01-01T00:00:00Z")
+    both = (NODE, NODE.replace("n1", "n2"), METRIC.replace("2026-01-01T00:00:00Z", now), ahead)
+    path = written(tmp_path, *both, CONFIG)
+    assert cpu_of(answer(path)) == 1000
+    assert cpu_of(answer(path, name="n2")) == 0
 
 
 def test_pods_that_hold_more_than_there_is_are_named(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def test_a_node_config_out_of_bounds_leaves_its_nodes_with_the_cluster_strategy(
     assert [problem.field for problem in config.problems] == ["nodeConfigs[0].midCPUThresholdPercent"]
 
 
+def test_node_configs_that_are_null_are_none() -> None:
+    assert colocation.parse('{"enable": true, "nodeConfigs": null}', source="cm").node_configs == ()
+
+
 @pytest.mark.parametrize(
     "policy",
     [
