@@ -188,12 +188,12 @@ class Evictor:
 
 
 def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall) -> bool:
-    """Whether the Node offers no more of what is missing than there is."""
+    """Whether the Node offers no more of what is missing than there is, but for what is too little to be written."""
     offered = writing.on_offer(node, tier)
     if offered is None or found.there_is is None:
         return offered is None
     return all(
-        published <= there_is
+        published - there_is <= writing.SAFETY_TOLERANCE * published
         for published, there_is, missing in zip(offered, found.there_is, found.missing, strict=True)
         if missing > 0
     )

@@ -81,5 +81,16 @@ def origin(node: Node, batch: Resources | None) -> str:
     return msgspec.json.encode({"resources": dict(sorted(resources.items()))}).decode()
 
 
+def says_less(origin_was: str, origin_is: str, tolerance: float) -> bool:
+    """Whether there is less to give away, by more than that share, than others read there; always of what nobody can
+    read.
+    """
+    try:
+        was, now = (_batch(_ORIGIN.decode(each).resources or {}) for each in (origin_was, origin_is))
+    except ValueError:
+        return True
+    return any(before - after > before * tolerance for before, after in zip(was, now, strict=True))
+
+
 def _batch(resources: Quantities) -> Resources:
     return Resources(quantity.whole(resources.get(_CPU, 0)), quantity.whole(resources.get(_MEMORY, 0)))

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from manager.noderesource import third_party
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Note, Offer
 from shared import names, quantity
@@ -148,7 +149,7 @@ def plan(
     else:
         steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
         new = {step.name: str(step.target) for step in steps if step.target is not None}
-    cause = _cause(steps, _come_or_gone(node, annotations), rule)
+    cause = _cause(steps, _noted(node, annotations), rule)
     if cause is None:
         return _soonest(steps)
     noted = _changed_annotations(node, annotations)
@@ -286,13 +287,15 @@ def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
     return _Step(name, step.old, step.target, waits=partial(_within, name, step.old, step.target, rule))
 
 
-def _cause(steps: Iterable[_Step], noted: str | None, rule: Rule) -> tuple[Reason, Callable[[], str]] | None:
-    """Why to write now; `noted` is the annotation that came or went."""
+def _cause(
+    steps: Iterable[_Step], noted: tuple[Reason, str] | None, rule: Rule
+) -> tuple[Reason, Callable[[], str]] | None:
+    """Why to write now; `noted` is what an annotation has to say at once."""
     for step in steps:
         if step.reason is not None:
             return step.reason, partial(_said, step, rule)
     if noted is not None:
-        return Reason.ANNOTATION, lambda: noted
+        return noted[0], lambda: noted[1]
     if (overdue := rule.overdue) is Reason.FIRST:
         return overdue, lambda: "this manager has not written the Node yet"
     if overdue is None:
@@ -338,10 +341,15 @@ def _changed_annotations(node: Node, wanted: Mapping[str, Note | None]) -> dict[
     return {key: value for key, value in said.items() if node.metadata.annotation(key) != value}
 
 
-def _come_or_gone(node: Node, wanted: Mapping[str, Note | None]) -> str | None:
+def _noted(node: Node, wanted: Mapping[str, Note | None]) -> tuple[Reason, str] | None:
+    """An annotation that comes or goes, or by which others would give away more than there is."""
     for key, note in wanted.items():
-        if (node.metadata.annotation(key) is None) != (note is None):
-            return f"annotation {key} {'goes' if note is None else 'comes'}"
+        was = node.metadata.annotation(key)
+        if (was is None) != (note is None):
+            return Reason.ANNOTATION, f"annotation {key} {'goes' if note is None else 'comes'}"
+        is_origin = key == names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
+        if is_origin and was and note is not None and third_party.says_less(was, note(), SAFETY_TOLERANCE):
+            return Reason.SAFETY, f"annotation {key}: less than what others may give away"
     return None
 
 

@@ -300,6 +300,13 @@ def test_nobody_is_evicted_by_who_does_not_lead_or_know_or_while_more_is_on_offe
     assert evicting.round() == {"first"}
 
 
+def test_what_is_too_little_to_be_written_keeps_no_pod_from_eviction(three: Pods) -> None:
+    evicting = Evicting(three, left=1000)
+    offered = {part: {names.MID_CPU: "1005", names.MID_MEMORY: "100Mi"} for part in ("capacity", "allocatable")}
+    three.cluster.client.patch(NODES, "n1", {"status": offered}, subresource="status")
+    assert evicting.round() == {"first"}
+
+
 def test_who_slept_lets_the_time_pass_again(three: Pods) -> None:
     evicting = Evicting(three, left=1000)
     assert evicting.round(after_seconds=PAUSE_SECONDS + 1) == set()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import damping, writing
+from manager.noderesource import damping, third_party, writing
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Offer
 from manager.noderesource.writing import SAFETY_TOLERANCE, Reason, Rule, Wait, Waiting, Write, WriteRule
@@ -188,6 +188,28 @@ def test_an_annotation_that_comes_or_goes_is_written_at_once_and_one_that_change
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
     if isinstance(outcome, Write):
         assert outcome.patch == {"metadata": {"resourceVersion": "7", "annotations": {"x": wanted}}}
+
+
+ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (Resources(90_000, 90 << 30), Reason.SAFETY),
+        (Resources(50_100, 50 << 30), None),  # too little to be told at once
+        (Resources(20_000, 20 << 30), None),  # more is told with the next write
+        (None, Reason.SAFETY),  # what nobody can read
+    ],
+)
+def test_what_others_may_give_away_shrinks_at_once(there: Resources | None, reason: Reason | None) -> None:
+    said = "{" if there is None else third_party.origin(node(), there)
+    now = third_party.origin(node(), Resources(50_000, 50 << 30))
+    found = node(mid=MID, annotations={ORIGIN: said})
+    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(10), annotations={ORIGIN: lambda: now})
+    assert (outcome.reason if isinstance(outcome, Write) else None) == reason
+    if reason is not None:
+        assert write_of(outcome).patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGIN: now}}
 
 
 AMOUNTS = st.builds(Resources, st.integers(0, 10**7), st.integers(0, 1 << 50))
