@@ -290,6 +290,8 @@ def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     _warn_of(read, set(NodeGroup.__struct_fields__), source)
     if isinstance(read.get("aws"), dict):
         read["aws"] = _as_fields(read["aws"], AwsOptions)
+    if read.get("predicted_peaks") is False:  # what YAML reads an `off` as that is not quoted
+        read["predicted_peaks"] = PredictedPeaks.OFF.value
     try:
         return msgspec.convert(read, NodeGroup)
     except msgspec.ValidationError as error:

@@ -100,28 +100,27 @@ def abandoned(outlook: Outlook, underway: Underway, *, begins: bool) -> tuple[st
     """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
 
     Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
-    not marked as likely to go, whoever begins takes such marks back, too.
+    not marked as likely to go, whoever begins takes such marks back, too. Nodes that leave by how full their group is
+    get neither mark, and so keep none that they once had.
     """
     config, group_of = outlook.config, outlook.cloud.observed.group_of_node
     busy = {*underway.on_their_way, *_deleted_by_cloud(outlook)}
-    ours = {
-        group
-        for group in outlook.cloud.observed.groups
-        if config.mode_of(group) is Mode.ENFORCE and group not in _scanned(config)
-    }
+    modes = {each.cloud_provider_group_name: config.scan_mode_of(each) for each in config.groups}
+    ours = {group for group in outlook.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
+    softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
+    softened = ours - _scanned(config) if softens else frozenset()
     return tuple(
         sorted(
             node.metadata.name
             for node in outlook.world.nodes
             if node.metadata.name not in busy
-            and group_of.get(node.metadata.name) in ours
-            and _is_abandoned(node, config, outlook.world.now, begins=begins)
+            and (group := group_of.get(node.metadata.name)) in ours
+            and _is_abandoned(node, config, outlook.world.now, begins=begins, softens=group in softened)
         )
     )
 
 
-def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool) -> bool:
-    softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
+def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softens: bool) -> bool:
     values = {taint.key: taint.value for taint in node.spec.taints or ()}
     if TAINT_TO_BE_DELETED in values:
         return begins or _is_old(values[TAINT_TO_BE_DELETED], config.scale_down, now)

@@ -65,7 +65,8 @@ def crop(
     in_progress: InProgress,
     parallelism: Parallelism,
 ) -> Cropped:
-    """What of these may begin to go now. `atomic` has the groups that go as a whole."""
+    """What of these may begin to go now. `atomic` has the groups that go as a whole: those that have empty nodes come
+    first, then those that only drain."""
     left = _Left(parallelism.nodes - in_progress.empty - in_progress.drained, parallelism.drained - in_progress.drained)
     chosen_empty: list[Bucket] = []
     chosen_drained: list[Bucket] = []
@@ -74,11 +75,15 @@ def crop(
         for bucket in buckets:
             if bucket.group in atomic:
                 parts.setdefault(bucket.group, ([], []))[which].append(bucket)
+    held: set[bool] = set()
     for group, (of_empty, of_drained) in parts.items():
+        only_drains = not of_empty
+        if only_drains in held:
+            continue
         counts = sum(len(each.nodes) for each in of_empty), sum(len(each.nodes) for each in of_drained)
         if not left.takes_whole(*counts):
-            break  # it is its turn; smaller ones after it would keep it waiting for ever
-        if atomic[group].is_all(sum(counts)):
+            held.add(only_drains)  # it is its turn; smaller ones of its kind would keep it waiting for ever
+        elif atomic[group].is_all(sum(counts)):
             left.take(*counts)
             left.is_untouched = False
             chosen_empty += of_empty

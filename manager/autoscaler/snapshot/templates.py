@@ -19,6 +19,8 @@ from shared.errors import InvalidInput
 
 LABEL_TEMPLATE = "cluster-autoscaler.kubernetes.io/template-node"
 TAINT_DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+TAINT_ESCALATOR = "atlassian.com/escalator"
+TAINT_ESCALATOR_FORCE = "atlassian.com/escalator-force"
 SYSTEM_NODE_CRITICAL = "system-node-critical"
 
 STARTUP_TAINT_PREFIXES = (
@@ -26,6 +28,7 @@ STARTUP_TAINT_PREFIXES = (
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 STATUS_TAINT_PREFIX = "status-taint.cluster-autoscaler.kubernetes.io/"
+_LEAVING_TAINTS = (TAINT_TO_BE_DELETED, TAINT_DELETION_CANDIDATE, TAINT_ESCALATOR, TAINT_ESCALATOR_FORCE)
 _CONDITION_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in (
@@ -62,7 +65,7 @@ class TaintRules:
     def belongs(self, taint: Taint) -> bool:
         """Whether new nodes of the group will carry the taint too."""
         return not (
-            taint.key in (TAINT_TO_BE_DELETED, TAINT_DELETION_CANDIDATE)
+            taint.key in _LEAVING_TAINTS
             or taint.key in _CONDITION_TAINTS
             or taint.key in self.startup
             or taint.key in self.status

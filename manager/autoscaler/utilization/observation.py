@@ -30,7 +30,8 @@ _OVER = frozenset({"Succeeded", "Failed"})
 class GroupNode:
     """One node. `created_at` in Unix seconds; `no_delete` says why it must stay, if it must.
 
-    `zone` is empty where it is in none. The peaks are what its pods, and those of Mid, are expected to use at most.
+    `zone` is empty where it is in none. The peaks are what its pods, and those of Mid, are expected to use at most;
+    a `prod_peak` of None is not known.
     """
 
     name: str
@@ -42,7 +43,7 @@ class GroupNode:
     no_delete: str = ""
     provider_id: str = ""
     zone: str = ""
-    prod_peak: Resources = field(default_factory=Resources)
+    prod_peak: Resources | None = None
     mid_peak: Resources = field(default_factory=Resources)
 
 

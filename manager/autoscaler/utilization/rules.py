@@ -35,6 +35,7 @@ class Fixes:
     keeps_min_nodes: bool = True  # what is deleted leaves the group its own minimum, too, and not the cloud's alone
     grows_below_min: bool = True  # what has lost nodes is brought back to its minimum, which its cloud may not know
     counts_ordered: bool = True  # what is on its way already is not asked for once more
+    renews_with_room: bool = True  # what is as large as it may get is not told to grow since a node is too old
     takes_over: bool = True  # what is on its way when a process begins is waited for as if it had asked for it
 
 
@@ -69,11 +70,11 @@ class Rules:
         """Whether the bounds are the cloud's, at every scan."""
         return self.group.bounds is None
 
-    def peak(self, *, prod: Resources, mid: Resources) -> Resources:
-        """The predicted use that counts."""
+    def peak(self, *, prod: Resources | None, mid: Resources) -> Resources | None:
+        """The predicted use that counts, None where none does or none is known."""
         peaks = self.group.predicted_peaks
-        if peaks is PredictedPeaks.OFF:
-            return Resources()
+        if peaks is PredictedPeaks.OFF or prod is None:
+            return None
         return prod.plus(mid) if peaks is PredictedPeaks.PROD_AND_MID else prod
 
     def bounds(self, cloud: SizeBounds) -> SizeBounds:

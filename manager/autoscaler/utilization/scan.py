@@ -183,14 +183,13 @@ class _Scan:
     def demand(self, pods: Iterable[GroupPod], nodes: Iterable[GroupNode]) -> tuple[Resources, Resources]:
         """What pods request, and what counts: where that is more, what is expected to be used of the nodes.
 
-        What no node has yet is in no node's peak, and comes on top of it.
+        A pod that is in no node's peak, being on none or on one of which none is known, counts as it requests.
         """
+        found = {node.name: self.rules.peak(prod=node.prod_peak, mid=node.mid_peak) for node in nodes}
+        peaks = {name: peak for name, peak in found.items() if peak is not None}
         requested = quantity.total([pod.requests for pod in pods])
-        peaks = [self.rules.peak(prod=node.prod_peak, mid=node.mid_peak) for node in nodes]
-        if not any(map(any, peaks)):
-            return requested, requested
-        waiting = quantity.total([pod.requests for pod in pods if not pod.node])
-        return requested, requested.most(quantity.total(peaks).plus(waiting))
+        beside = quantity.total([pod.requests for pod in pods if pod.node not in peaks])
+        return requested, requested.most(quantity.total(list(peaks.values())).plus(beside))
 
     def step(self, rule: Rule, delta: int) -> int:
         self.steps.append(Step(rule, delta))
@@ -215,7 +214,7 @@ class _Scan:
         self.step(rule, delta)
         if delta < 1 and self.is_starving():
             delta = self.step(Rule.STARVING, 1)
-        if delta < 1 and is_too_old(self.rules, self.classes, min_nodes=self.min_nodes, now=self.now):
+        if delta < 1 and self.is_to_renew():
             delta = self.step(Rule.TOO_OLD, 1)
         if untainted > self.max_nodes and delta > self.max_nodes - untainted:
             delta = self.step(Rule.ABOVE_MAX, self.max_nodes - untainted)
@@ -224,6 +223,12 @@ class _Scan:
     @property
     def node_size(self) -> Resources:
         return self.seen.nodes[0].allocatable if self.seen.nodes else self.memory.node_size
+
+    def is_to_renew(self) -> bool:
+        """Whether a node is too old, and the cloud has room for the one that takes its place."""
+        if self.rules.fixes.renews_with_room and self.most_nodes <= self.seen.cloud.target_size:
+            return False
+        return is_too_old(self.rules, self.classes, min_nodes=self.min_nodes, now=self.now)
 
     def is_starving(self) -> bool:
         """Whether a pending pod is larger than what any node has left, of cpu or of memory."""

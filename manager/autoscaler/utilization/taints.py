@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable
 
+from manager.autoscaler.snapshot import templates
 from shared.api.core import Taint
 from shared.errors import InvalidInput
 
-TO_BE_REMOVED = "atlassian.com/escalator"
-FORCE = "atlassian.com/escalator-force"  # put on by others: the node goes as soon as it is empty
+TO_BE_REMOVED = templates.TAINT_ESCALATOR
+FORCE = templates.TAINT_ESCALATOR_FORCE  # put on by others: the node goes as soon as it is empty
 ANNOTATION_NO_DELETE = "atlassian.com/no-delete"
 DEFAULT_EFFECT = "NoSchedule"
 

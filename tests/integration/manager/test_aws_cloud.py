@@ -49,6 +49,7 @@ from tests.support.apiserver import ROOT, ApiServer
 
 REGION, ZONE = "eu-central-1", "eu-central-1a"
 IMAGE = "ami-12c6146b"  # one that moto has
+ROLE = "arn:aws:iam::123456789012:role/autoscaler"
 TAGS = "k8s.io/cluster-autoscaler/node-template/"
 
 
@@ -540,14 +541,32 @@ def test_a_node_says_when_its_instance_was_launched_and_whether_it_is_gone(aws: 
 
 def test_a_role_is_assumed_and_renewed_before_it_ends(aws: Aws) -> None:
     aws.group("web", 0, 5, 0)
-    provider = aws.provider(assume_role_arn="arn:aws:iam::123456789012:role/autoscaler")
+    provider = aws.provider(assume_role_arn=ROLE)
     provider.refresh()
     provider.refresh()
     (assumed,) = aws.calls("AssumeRole")
-    assert assumed["RoleArn"] == "arn:aws:iam::123456789012:role/autoscaler"
+    assert assumed["RoleArn"] == ROLE
     aws.clock.advance(3100)
     provider.refresh()
     assert len(aws.calls("AssumeRole")) == 2
+
+
+def test_a_role_that_cannot_be_renewed_is_used_while_it_holds_and_asked_for_now_and_then(aws: Aws) -> None:
+    aws.group("web", 0, 5, 0)
+    provider = aws.provider(assume_role_arn=ROLE)
+    provider.refresh()
+    aws.script(errors={"AssumeRole": [403, "AccessDenied", "not now"]})
+    for seconds, asked in ((3100, 2), (0, 2), (59, 2), (1, 3), (0, 3)):
+        aws.clock.advance(seconds)
+        provider.refresh()
+        assert len(aws.calls("AssumeRole")) == asked
+    aws.clock.advance(600)
+    for _ in range(2):
+        with pytest.raises(Refused, match="not now"):
+            provider.refresh()
+    assert len(aws.calls("DescribeAutoScalingGroups")) == 6
+    aws.script()
+    provider.refresh()
 
 
 def test_the_region_may_come_from_the_environment(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:

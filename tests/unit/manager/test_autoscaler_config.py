@@ -16,7 +16,7 @@ from manager.autoscaler.config import Config
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.node_groups import Policy
+from manager.autoscaler.node_groups import Policy, PredictedPeaks
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstPriced, Machine, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -299,6 +299,17 @@ def test_a_group_is_listed_once(groups_file: Path) -> None:
     written(groups_file, {"name": "a", "cloud_provider_group_name": "as", "policy": "pending-pods"})
     with pytest.raises(InvalidInput, match="group a: cloud_provider_group_name"):
         loaded(nodes=("0:1:as",), node_groups=str(groups_file))
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", '"off"', "false"])
+def test_predicted_peaks_are_off_however_that_is_written(groups_file: Path, word: str) -> None:
+    lines = ("node_groups:", "- name: a", "  cloud_provider_group_name: as", f"  predicted_peaks: {word}")
+    groups_file.write_text("\n".join(lines))
+    (group,) = node_groups.load(groups_file)
+    assert group.predicted_peaks is PredictedPeaks.OFF
+    groups_file.write_text("\n".join(lines[:3]) + "\n  predicted_peaks: on\n")
+    with pytest.raises(InvalidInput, match="predicted_peaks"):
+        node_groups.load(groups_file)
 
 
 def test_a_file_of_escalators_loads_as_it_is(groups_file: Path, caplog: pytest.LogCaptureFixture) -> None:

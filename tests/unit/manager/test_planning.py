@@ -29,6 +29,7 @@ from manager.autoscaler.config import PROVIDER, Config
 from manager.autoscaler.expander import priority
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.node_groups import NodeGroup, Policy
 from manager.autoscaler.outlook import Memory
 from manager.autoscaler.planning import Planned
 from manager.autoscaler.pricing.model import Machine
@@ -38,6 +39,7 @@ from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scale_up.orchestrator import Settings
 from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.utilization import taints
 from manager.autoscaler.world import World
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
@@ -128,6 +130,18 @@ def test_a_pod_that_fits_nowhere_makes_a_group_grow() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p"),))
     assert acts(found) == [(What.INCREASE, "a", 1)]
     assert (found.round.acts[0].mode, found.round.acts[0].done) == (Mode.ENFORCE, False)
+
+
+@pytest.mark.parametrize("mark", [taints.TO_BE_REMOVED, taints.FORCE])
+def test_a_group_of_which_every_node_is_to_go_grows_for_a_pod(mark: str) -> None:
+    leaving = node("n")
+    spec = msgspec.structs.replace(leaving.spec, taints=(Taint(mark, str(int(YOUNG)), "NoSchedule"),))
+    leaving = msgspec.structs.replace(leaving, spec=spec)
+    cloud = Cloud(Group("a", 0, 5, 1))
+    cloud.has("a", leaving)
+    both = NodeGroup(name="jobs", cloud_provider_group_name="a", policy=Policy.BOTH)
+    found = planned(cloud, config("a", groups=(both,)), nodes=(leaving,), pods=(pod("p"),))
+    assert acts(found) == [(What.INCREASE, "a", 2)]
 
 
 def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:

@@ -36,6 +36,7 @@ from manager.autoscaler.scale_down.verdict import Kind, Memory, Remembered, Stan
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.utilization.taints import TO_BE_REMOVED
 from manager.autoscaler.watching import Watching
 from manager.node_peaks import NodePeaks
 from shared import durations
@@ -403,6 +404,22 @@ def test_marks_that_nobody_works_on_are_taken_back() -> None:
     assert planned(cloud_of(*nodes, group="b"), config(), nodes=nodes, begins=True).abandoned == ()
 
 
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("mode", Mode)
+def test_marks_that_nobody_works_on_are_taken_back_by_whatever_a_group_scales(policy: Policy, mode: Mode) -> None:
+    fresh, old, cordoned = marked("fresh", NOW - 10), marked("old", NOW - 1000), node("cordoned")
+    cordoned = msgspec.structs.replace(cordoned, spec=msgspec.structs.replace(cordoned.spec, unschedulable=True))
+    leaving = marked("leaving", NOW - 1000, TO_BE_REMOVED)
+    nodes = (fresh, old, cordoned, leaving)
+    own = NodeGroup(name="g", cloud_provider_group_name="a", policy=policy, mode=mode)
+    chosen = config("a", groups=(own,), group_modes={"a": mode if own.takes_pending_pods else Mode.OBSERVE})
+    expected = {False: ("old",), True: ("fresh", "old")} if mode is Mode.ENFORCE else {False: (), True: ()}
+    for begins, names in expected.items():
+        assert planned(cloud_of(*nodes), chosen, nodes=nodes, begins=begins).abandoned == names
+        held = replace(chosen, mode=Mode.RECOMMEND)
+        assert planned(cloud_of(*nodes), held, nodes=nodes, begins=begins).abandoned == ()
+
+
 @pytest.mark.parametrize(
     ("more", "found"),
     [({}, ()), ({"scales_down": False}, ("n",)), ({"scale_down": replace(NOW_AT_ONCE, soft_taints_at_once=0)}, ("n",))],
@@ -413,6 +430,14 @@ def test_marks_of_what_is_likely_to_go_are_taken_back_where_there_are_to_be_none
     one = marked("n", LONG_AGO, TAINT_DELETION_CANDIDATE)
     assert planned(cloud_of(one), config("a", **more), nodes=(one,), begins=True).abandoned == found
     assert planned(cloud_of(one), config("a", **more), nodes=(one,)).abandoned == ()
+
+
+def test_a_group_that_scales_by_how_full_it_is_keeps_no_marks_of_what_is_likely_to_go() -> None:
+    one = marked("n", LONG_AGO, TAINT_DELETION_CANDIDATE)
+    both = NodeGroup(name="g", cloud_provider_group_name="a", policy=Policy.BOTH)
+    for begins, found in ((True, ("n",)), (False, ())):
+        chosen = config("a", groups=(both,))
+        assert planned(cloud_of(one), chosen, nodes=(one,), begins=begins).abandoned == found
 
 
 def test_what_a_group_wants_otherwise_holds_for_it() -> None:

@@ -490,6 +490,18 @@ def test_an_atomic_group_that_is_too_large_for_now_keeps_the_next_one_waiting() 
     assert crop([], buckets, atomic, InProgress(0, 1), Parallelism()) == nothing
 
 
+def test_an_atomic_group_with_empty_nodes_keeps_no_atomic_group_waiting_that_only_drains() -> None:
+    atomic = {"three": AtomicSize(3, 3), "eight": AtomicSize(8, 8), "four": AtomicSize(4, 4), "two": AtomicSize(2, 2)}
+    buckets = {
+        name: Bucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()
+    }
+    three, eight, four, two = buckets.values()
+    room = Parallelism(10, 2)
+    assert crop([three, eight], [two], atomic, InProgress(), room) == Cropped((three,), (two,))
+    assert crop([three, eight, two], [], atomic, InProgress(), room) == Cropped((three,), ())
+    assert crop([three, eight], [four, two], atomic, InProgress(), room) == Cropped((three,), ())
+
+
 def test_a_half_of_an_atomic_group_never_goes() -> None:
     half = [Bucket("g", ("a", "b"))]
     assert crop(half, [], {"g": AtomicSize(4, 4)}, InProgress(), Parallelism()) == Cropped((), ())

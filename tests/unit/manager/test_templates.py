@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from manager.autoscaler.scale_up import similar
 from manager.autoscaler.scale_up.similar import Likeness
@@ -17,6 +18,7 @@ from manager.autoscaler.snapshot.cluster import (
 )
 from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
+from manager.autoscaler.utilization import taints
 from shared.api.core import DaemonSet, Node, Pod
 
 NOW = 1_000_000.0
@@ -68,6 +70,8 @@ def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
     own = (
         TAINT_TO_BE_DELETED,
         templates.TAINT_DELETION_CANDIDATE,
+        taints.TO_BE_REMOVED,
+        taints.FORCE,
         "node.kubernetes.io/not-ready",
         "startup-taint.cluster-autoscaler.kubernetes.io/x",
         "status-taint.cluster-autoscaler.kubernetes.io/x",
@@ -111,6 +115,15 @@ def test_a_group_without_nodes_is_as_remembered_and_else_as_its_provider_says() 
     keeper.forget(["g"])
     assert of_group([], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 2000
     assert Templates().of_group("g", [], lambda: None, (), NOW) is None
+
+
+@pytest.mark.parametrize("mark", [taints.TO_BE_REMOVED, taints.FORCE])
+def test_a_group_that_went_to_zero_is_remembered_without_the_marks_its_nodes_left_with(mark: str) -> None:
+    keeper = Templates()
+    of_group([LiveNode(node("n", "8", taints=(mark,)), NodeState.READY)], keeper=keeper)
+    found = of_group([], keeper=keeper).node
+    assert (found.allocatable["cpu"], found.taints) == (8000, ())
+    assert of_group([], node("given", taints=(mark,))).node.taints == ()
 
 
 def test_a_node_that_is_not_good_is_the_last_resort() -> None:

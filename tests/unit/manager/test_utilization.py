@@ -369,6 +369,20 @@ def test_keeps_min_nodes() -> None:
     assert names(decided(without, on_its_way, held).deletions) == ["f1", "f2"]
 
 
+def test_renews_with_room() -> None:
+    rules = {
+        compat: rules_of(compat, min_nodes=3, max_nodes=5, max_node_age="30m") for compat in ("escalator", "headroom")
+    }
+    running = [pod(f"p{at}", 500, f"n{at}") for at in range(3)]
+    for most, ours in ((3, 0), (4, 1)):
+        observed = seen(nodes(3), *running, cloud=CloudGroup(0, most, 3))
+        theirs, found = (decided(each, observed) for each in rules.values())
+        assert (theirs.delta, theirs.increase, len(theirs.refusals)) == (1, ours, 1 - ours)
+        assert (found.delta, found.increase, found.refusals) == (ours, ours, ())
+    full = decided(rules_of(min_nodes=3, max_nodes=3, max_node_age="30m"), seen(nodes(3), *running))
+    assert (full.delta, full.refusals) == (0, ())
+
+
 def test_grows_below_min() -> None:
     observed = seen(nodes(4), pod("p", 9000))
     stays = decided(rules_of("escalator", min_nodes=5), observed)
@@ -534,6 +548,20 @@ def test_a_group_may_be_as_full_as_its_predicted_peaks(counted: str, percent: fl
     assert decision.fullness.utilization is not None
     assert decision.fullness.utilization.percent == pytest.approx(percent)
     assert (decision.delta > 0) is (percent > 70)
+
+
+def test_pods_on_nodes_of_which_nothing_is_predicted_count_as_they_request() -> None:
+    told, untold = nodes(5, prod_peak=Resources(950, 950)), nodes(5, "x")
+    running = [pod(f"p{each.name}", 650, each.name) for each in (*told, *untold)]
+    for there, percent in (((*told, *untold), 80.0), (untold, 65.0), ((*told, *nodes(5, "y")), 47.5)):
+        on = {each.name for each in there}
+        observed = seen(there, *(each for each in running if each.node in on))
+        decision = decided(rules_of(predicted_peaks="prod"), observed)
+        assert decision.fullness.utilization == arithmetic.Utilization(percent, percent)
+    there = (*nodes(2, prod_peak=Resources(500, 500)), *untold[:2])
+    kept = seen(there, *(pod(f"p{each.name}", 400 if each in untold else 100, each.name) for each in there))
+    assert decided(rules_of(predicted_peaks="prod"), kept).taint.count == 0
+    assert decided(rules_of(), kept).taint.count == 2
 
 
 def test_a_node_may_be_drained_before_it_goes() -> None:

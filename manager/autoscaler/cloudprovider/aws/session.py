@@ -1,5 +1,6 @@
 """The connection to AWS: the only place that knows the library, which is loaded when it is needed."""
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,10 @@ CONNECT_SECONDS = 5.0
 READ_ATTEMPTS = 2  # writes are tried once: an answer that got lost is not one that was never given
 ROLE_SECONDS = 3600
 RENEWED_BEFORE_SECONDS = 600.0
+RENEWED_AGAIN_SECONDS = 60.0  # after a failure
 REGION = "AWS_REGION"  # what Kubernetes' ways of giving credentials set, and the library does not read
+
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -45,7 +49,8 @@ class Session:
                 source="--cloud-config", field="region", value="", problem=f"neither here nor in {REGION} is one named"
             )
         self._clients: dict[tuple[str, bool], Any] = {}
-        self._until = float("inf")
+        self._assumed: Any = None
+        self._until = self._renewed_at = float("-inf")  # of the role that is assumed
 
     def ask(self, call: Call, group: str = "", /, **request: object) -> Reply:
         """The answer. Raises Refused, Unavailable."""
@@ -67,15 +72,28 @@ class Session:
         self._clients.clear()
 
     def _client(self, service: str, *, writes: bool) -> Any:
-        if self._clock.now() > self._until - RENEWED_BEFORE_SECONDS:
-            self.close()
+        if self._config.assume_role_arn and self._clock.now() >= self._renewed_at:
+            self._renew()
         key = service, writes
         if key not in self._clients:
-            if self._config.assume_role_arn and not self._clients:
-                self._assumed = self._as_role()
-            session = self._assumed if self._config.assume_role_arn else self._own
+            session = self._assumed or self._own
             self._clients[key] = self._made(session, service, attempts=1 if writes else READ_ATTEMPTS)
         return self._clients[key]
+
+    def _renew(self) -> None:
+        """Assumes the role anew. Where that fails, what was given before is used for as long as it holds."""
+        exceptions = self._botocore.exceptions
+        try:
+            assumed = self._as_role()
+        except (exceptions.BotoCoreError, exceptions.ClientError) as error:
+            now = self._clock.now()
+            if now >= self._until:
+                raise
+            self._renewed_at = min(now + RENEWED_AGAIN_SECONDS, self._until)
+            logger.warning("the role is not renewed: %s", error, extra={"provider": NAME})
+            return
+        self.close()
+        self._assumed = assumed
 
     def _as_role(self) -> Any:
         answer = self._made(self._own, "sts", attempts=READ_ATTEMPTS).assume_role(
@@ -85,6 +103,7 @@ class Session:
         )
         given = answer["Credentials"]
         self._until = given["Expiration"].timestamp()
+        self._renewed_at = self._until - RENEWED_BEFORE_SECONDS
         return self._opened(
             aws_access_key_id=given["AccessKeyId"],
             aws_secret_access_key=given["SecretAccessKey"],
