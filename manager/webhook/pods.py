@@ -66,9 +66,13 @@ class PodAdmission:
         except HeadroomError as error:
             warnings.append(f"no profile was applied: {error}")
             chosen = []
-        identity = pod.metadata.name or request.uid
+        identity = pod.metadata.name or pod.metadata.annotation(names.ANNOTATION_PROFILES_DRAWN_BY) or request.uid
         taken = [each for each in chosen if profiles.takes(each, f"{request.namespace}/{identity}")]
         document, warned = self._applied(taken, original)
+        if not pod.metadata.name and any(each.draws for each in chosen):
+            document = translation.with_metadata(
+                document, "annotations", {names.ANNOTATION_PROFILES_DRAWN_BY: identity}
+            )
         warnings += warned
         if all(each.translates for each in chosen):
             try:

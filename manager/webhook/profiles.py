@@ -1,8 +1,8 @@
 """ClusterColocationProfiles: which of them select a pod, and what they make of it.
 
 Three things are unlike upstream. A probability of p percent takes p of 100 pods (upstream takes p + 1), and always the
-same ones while they have a name. A mapping from a key that the pod does not have sets nothing (upstream sets an empty
-value). And a suffix that is there already is not added again, as the API server may ask twice.
+same ones, also when the API server asks twice. A mapping from a key that the pod does not have sets nothing (upstream
+sets an empty value). And a suffix that is there already is neither added again nor mapped.
 """
 
 import hashlib
@@ -40,6 +40,11 @@ class Profile:
     spec: ProfileSpec
     percent: int
     translates: bool
+
+    @property
+    def draws(self) -> bool:
+        """Whether it takes some pods, and others not."""
+        return 0 < self.percent < 100
 
 
 class UnknownPriorityClass(LookupError):
@@ -97,7 +102,7 @@ def applied(
     spec = profile.spec
     pod = with_metadata(pod, "labels", spec.labels) if spec.labels else pod
     pod = with_metadata(pod, "annotations", spec.annotations) if spec.annotations else pod
-    pod = _mapped(pod, "labels", spec.label_keys_mapping)
+    pod = _mapped(pod, "labels", spec.label_keys_mapping, spec.label_suffixes)
     pod = _mapped(pod, "annotations", spec.annotation_keys_mapping)
     pod = _suffixed(pod, spec.label_suffixes)
     if spec.scheduler_name:
@@ -119,9 +124,14 @@ def applied(
     return strategic.merged(pod, spec.patch) if spec.patch else pod
 
 
-def _mapped(pod: JsonObject, part: str, mapping: Mapping[str, str] | None) -> JsonObject:
+def _mapped(
+    pod: JsonObject, part: str, mapping: Mapping[str, str] | None, suffixes: Mapping[str, str] | None = None
+) -> JsonObject:
     present = (pod.get("metadata") or {}).get(part) or {}
-    found = {new: present[old] for old, new in (mapping or {}).items() if old in present}
+    without = suffixes or {}
+    found = {
+        new: present[old].removesuffix(without.get(old, "")) for old, new in (mapping or {}).items() if old in present
+    }
     return with_metadata(pod, part, found) if found else pod
 
 

@@ -86,6 +86,9 @@ def test_a_profile_sets_all_that_it_names() -> None:
 def test_a_profile_applied_twice_does_the_same_as_once() -> None:
     one = profile(labels={"x": "y"}, labelSuffixes={"app": "-blue"}, patch={"spec": {"volumes": [{"name": "v"}]}})
     assert applied(one, applied(one)) == applied(one)
+    both = profile(labelKeysMapping={"app": "copy"}, labelSuffixes={"app": "-blue"})
+    assert applied(both)["metadata"]["labels"] == {"app": "web-blue", "copy": "web", "tier": "t"}
+    assert applied(both, applied(both)) == applied(both)
 
 
 def test_a_profile_whose_priority_class_is_not_there_is_not_applied() -> None:

@@ -138,6 +138,25 @@ def test_a_profile_that_cannot_be_applied_is_passed_over_with_a_warning() -> Non
     assert ["of-nobody" in warnings[0], "is no pod" in warnings[1], "is no pod" in warnings[2]] == [True] * 3
 
 
+def test_a_pod_without_a_name_is_drawn_once_however_often_it_is_asked_about() -> None:
+    known = Known({"spec": {"labels": {"taken": "yes"}, "probability": "50%"}})
+
+    def asked_twice(number: int) -> list[bool]:
+        document = pod()
+        del document["metadata"]["name"]
+        taken = []
+        for turn in ("first", "second"):
+            answer = PodAdmission(known, CLASSES).review(asked(document, uid=f"{turn}-{number}"))
+            document = patching.json_patch(document, answer.operations)
+            taken.append("taken" in document["metadata"]["labels"])
+        return taken
+
+    drawn = [asked_twice(number) for number in range(200)]
+    assert all(first == second for first, second in drawn)
+    assert 60 < sum(first for first, _ in drawn) < 140
+    assert names.ANNOTATION_PROFILES_DRAWN_BY not in admitted(pod(), known)[0]["metadata"].get("annotations", {})
+
+
 def test_a_namespace_that_cannot_be_read_costs_the_profiles_and_not_the_translation() -> None:
     changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}), CLASSES)
     assert resources_of(changed) == TRANSLATED
