@@ -247,6 +247,7 @@ class Autoscaler:
         led, self._leads = self._leads, self._is_leader()
         leaving = self._removals.begin(now)
         self._books.shift(self._removals.jumped_seconds)
+        self._scans.shift(self._removals.jumped_seconds)
         try:
             if not self._leads:
                 self._books.forget()

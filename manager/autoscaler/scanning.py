@@ -55,6 +55,14 @@ class Scans:
         self._memories.clear()
         self._scanned_at = None
 
+    def shift(self, seconds: float) -> None:
+        """The clock has jumped by so much."""
+        if not seconds:
+            return
+        self._memories = {name: memories.shifted(each, seconds) for name, each in self._memories.items()}
+        if self._scanned_at is not None:
+            self._scanned_at += seconds
+
     def scan(
         self,
         world: World,
@@ -89,9 +97,12 @@ class Scans:
             memory = self._memories.get(group.name)
             if memory is None:
                 memory = memories.taken_over(rules, seen, now=now)
+            memory = replace(memory, marks=memories.marks_on(seen.nodes, memory.marks, now=now))
+            seen = memories.dated(seen, memory.marks)
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
-            done = Work(rules, self._config.scan_mode_of(group), seen, decision, hands, now, acts).done()
+            mode = self._config.scan_mode_of(group)
+            done = Work(rules, mode, seen, decision, hands, now, acts, memory.marks).done()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
         except Exception as error:

@@ -19,7 +19,9 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, What
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.utilization import classes, reaping, reasons, taints
+from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import Decision, Picks
+from manager.autoscaler.utilization.memory import Mark
 from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
 from manager.autoscaler.utilization.reaping import Reaping, Verdict, Why
 from manager.autoscaler.utilization.rules import Rules
@@ -53,7 +55,7 @@ class Hands:
 
 @dataclass
 class Work:
-    """One decision. `acts` are what was, or would be, done about it."""
+    """One decision. `acts` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
 
     rules: Rules
     mode: Mode
@@ -62,6 +64,7 @@ class Work:
     hands: Hands
     now: float
     acts: list[Act] = field(default_factory=list)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
@@ -330,11 +333,14 @@ class Work:
         return planned.without({each.name for each in nodes} - {each.name for each in evicted})
 
     def _evict(self, node: GroupNode) -> None:
-        """Asks all pods to go for whose sake the node is still there; those that may not yet are asked again."""
+        """Asks all pods to go for whose sake the node is still there; those that may not yet are asked again.
+
+        One that cannot go keeps no other from being asked, on this node or the next.
+        """
         _, seen, pods = self._looked_again(node, self._verdict, lambda verdict: verdict.drains)
         there = reaping.pods_that_keep(self.rules, seen).by_node[node.name]
         leaving = {each.name for each in there if not each.of_node}
-        kept = []
+        kept, refused = [], []
         for pod in pods:
             meta = pod.metadata
             if meta.key not in leaving or meta.deletion_timestamp is not None:
@@ -346,8 +352,12 @@ class Work:
                 continue
             except TooManyRequests:
                 kept.append(meta.key)
+            except ApiError as error:  # by the pod: more than one budget, a webhook
+                refused.append(f"{meta.key} stays: {error}")
         if kept:
-            raise PassedOver(f"{node.name}: disruption budgets keep {', '.join(kept[:MOST_NAMED])}")
+            refused.insert(0, f"disruption budgets keep {', '.join(kept[:MOST_NAMED])}")
+        if refused:
+            raise PassedOver(f"{node.name}: {'; '.join(refused[:MOST_NAMED])}")
 
     def _looked_again(
         self, node: GroupNode, judge: _Judge, still: Callable[[Verdict], bool]
@@ -356,6 +366,7 @@ class Work:
         found = node_marks.fresh(self.hands.client, node)
         pods = node_marks.pods_on(self.hands.client, node.name)
         seen = Observer(self.rules).observe([found], pods, self.seen.cloud)
+        seen = memories.dated(seen, memories.marks_on(seen.nodes, self.marks, now=self.now))
         verdicts = judge(seen)
         if not verdicts:
             raise PassedOver(f"{node.name}: it is not marked any more")

@@ -1,13 +1,16 @@
 """What a group's next scan must know of those before: in memory only, a new process begins without it.
 
-How long a node has been tainted is not here but on the node.
+How long a node has been tainted is not here but on the node. Here is only which time of today's clock that is: what was
+written before the clock was corrected is of another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.utilization.observation import Observation
+from manager.autoscaler.utilization import taints
+from manager.autoscaler.utilization.observation import GroupNode, Observation
 from manager.autoscaler.utilization.rules import Rules
+from shared.errors import InvalidInput
 from shared.quantity import Resources
 
 PATIENCE_SECONDS = 900.0  # for so long what a cloud was asked for counts as on its way
@@ -95,10 +98,18 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A node's taint: the time that it `says`, and `since` when it is there by the clock as it goes now."""
+
+    says: float
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """`node_size` is what the first node seen last can give; `scaled_out_at` since when nodes are wanted, if they are.
 
-    `dry_tainted` are the nodes that would have been tainted, in that order. `untainted_at` by node.
+    `dry_tainted` are the nodes that would have been tainted, in that order. `untainted_at` and `marks` are by node.
     """
 
     lock: ScaleLock | None = None
@@ -110,6 +121,62 @@ class Memory:
     dry_tainted: tuple[str, ...] = ()
     dry_force_tainted: tuple[str, ...] = ()
     breaker: Breaker = field(default_factory=Breaker)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+
+def shifted(memory: Memory, seconds: float) -> Memory:
+    """After the clock has jumped by so much: what was ten seconds ago still was."""
+
+    def moved(moment: float | None) -> float | None:
+        return None if moment is None else moment + seconds
+
+    lock, awaits, breaker = memory.lock, memory.awaited, memory.breaker
+    return replace(
+        memory,
+        lock=None if lock is None else replace(lock, since=lock.since + seconds),
+        awaited=None if awaits is None else replace(awaits, since=awaits.since + seconds),
+        scaled_out_at=moved(memory.scaled_out_at),
+        tainted_at=moved(memory.tainted_at),
+        untainted_at={name: at + seconds for name, at in memory.untainted_at.items()},
+        breaker=replace(breaker, asked_at=moved(breaker.asked_at)),
+        marks={name: replace(mark, since=mark.since + seconds) for name, mark in memory.marks.items()},
+    )
+
+
+def marks_on(nodes: Iterable[GroupNode], before: Mapping[str, Mark], *, now: float) -> dict[str, Mark]:
+    """The marks of nodes as they are. One from a time to come was written by a clock that was ahead, and counts from
+    when it was first seen: it would keep its node for as long as that clock was ahead.
+    """
+    found = {}
+    for node in nodes:
+        try:
+            says = taints.tainted_at(node.taints, node=node.name)
+        except InvalidInput:
+            continue
+        if says is not None:
+            known = before.get(node.name)
+            found[node.name] = known if known is not None and known.says == says else Mark(says, min(says, now))
+    return found
+
+
+def marks_put(nodes: Iterable[GroupNode], *, now: float) -> dict[str, Mark]:
+    """The marks of nodes that were tainted now."""
+    at = float(int(now))
+    return {node.name: Mark(at, at) for node in nodes}
+
+
+def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
+    """The same, whose taints say what the marks of its nodes come to by the clock as it goes now."""
+    off = {name: mark.since for name, mark in marks.items() if mark.since != mark.says}
+    if not off:
+        return seen
+    return replace(
+        seen,
+        nodes=tuple(
+            replace(node, taints=taints.dated(node.taints, at=off[node.name])) if node.name in off else node
+            for node in seen.nodes
+        ),
+    )
 
 
 def taken_over(rules: Rules, seen: Observation, *, now: float) -> Memory:

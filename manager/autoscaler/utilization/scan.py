@@ -64,6 +64,7 @@ def remember(rules: Rules, seen: Observation, memory: Memory, decision: Decision
         untainted_at=untainted_at,
         dry_tainted=_dry_tainted(memory.dry_tainted, decision, here) if rules.dry else memory.dry_tainted,
         breaker=breaker,
+        marks={**memory.marks, **memories.marks_put((*decision.health_taints, *decision.taint.planned), now=now)},
     )
 
 

@@ -1,7 +1,10 @@
 """Escalator's marks on nodes: the taint of those that are to go, with the time it was put on, and its relatives."""
 
+import math
 import re
 from collections.abc import Iterable
+
+import msgspec
 
 from manager.autoscaler.snapshot import templates
 from shared.api.core import Taint
@@ -33,6 +36,14 @@ def removed(taints: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
     if not has(taints, TO_BE_REMOVED):
         return None
     return tuple(taint for taint in taints if taint.key != TO_BE_REMOVED)
+
+
+def dated(taints: tuple[Taint, ...], *, at: float) -> tuple[Taint, ...]:
+    """The same with the mark put on at this time, and never earlier."""
+    value = str(math.ceil(at))
+    return tuple(
+        msgspec.structs.replace(taint, value=value) if taint.key == TO_BE_REMOVED else taint for taint in taints
+    )
 
 
 def tainted_at(taints: Iterable[Taint], *, node: str = "") -> float | None:

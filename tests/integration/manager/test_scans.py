@@ -36,7 +36,7 @@ from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
-from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, Town, later_rounds
+from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, Alone, JumpingClock, Town, later_rounds
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
@@ -158,9 +158,14 @@ class Shop:
         seconds: float = 0.0,
         meanwhile: Callable[[], object] = lambda: None,
         peaks: Mapping[str, NodePeaks] | None = None,
+        jump: float = 0.0,
     ) -> Scanned:
-        """After so many seconds; `meanwhile` is what happens once everything has been looked at."""
+        """After so many seconds, and a jump of the clock; `meanwhile` is what happens once everything has been looked
+        at.
+        """
         self.clock.advance(seconds)
+        self.scans.shift(jump)
+        self.clock.jump(jump)
         nodes = tuple(self.client.list(NODES, into=Node).items)
         pods = tuple(self.client.list(PODS, into=Pod).items)
         self.guard.observe([NodeRef.of(node) for node in nodes])
@@ -314,6 +319,91 @@ def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[.
     (act,) = acts(shop.scan(60), What.DELETE_NODES)
     assert act.nodes == (free,)
     assert kept in shop.names
+
+
+def test_a_pod_whose_eviction_fails_keeps_no_other_from_being_asked(
+    open_shop: Callable[..., Shop], server: ApiServer
+) -> None:
+    shop = open_shop(**FEW, drain_before_termination=True)
+    marked, _ = idle(shop)
+    for node in marked:
+        shop.pod(f"second-{node}", node, "100m")
+    failing = [rule("status", f"/pods/on-{node}/eviction", method="POST", times=0, status=500) for node in marked]
+    told = acts(shop.scan(HARD, meanwhile=lambda: server.fault(*failing)), What.REMOVE_NODES)
+    server.heal()
+    assert [(sorted(act.nodes), act.done) for act in told] == [(marked, False)]
+    for node in marked:
+        assert f"{node}: {shop.town.namespace}/on-{node} stays: 500" in told[0].error
+    assert "budgets keep" not in told[0].error
+    leaving = {pod.metadata.name for pod in shop.client.list(PODS, into=Pod).items if pod.metadata.deletion_timestamp}
+    assert leaving == {f"second-{node}" for node in marked}
+    (act,) = acts(shop.scan(60), What.REMOVE_NODES)
+    assert (sorted(act.nodes), act.done) == (marked, True)
+
+
+@pytest.mark.parametrize("drains", [False, True])
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_jump_of_the_clock_makes_no_taint_older_or_younger(
+    open_shop: Callable[..., Shop], jump: float, drains: bool
+) -> None:
+    shop = open_shop(**FEW, drain_before_termination=drains)
+    marked, _ = idle(shop)
+    assert shop.scan(5, jump=jump).acts == ()
+    shop.gone(f"on-{marked[0]}")
+    assert shop.scan(SOFT - 7).acts == ()
+    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert (act.nodes, act.done) == ((marked[0],), True)
+    assert not acts(shop.scan(HARD - SOFT - 2), What.DELETE_NODES)
+    what = What.REMOVE_NODES if drains else What.DELETE_NODES
+    assert [(act.nodes, act.done) for act in acts(shop.scan(2), what)] == [((marked[1],), True)]
+
+
+def test_a_taint_of_a_clock_that_was_ahead_keeps_no_empty_node(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop(**FEW)
+    shop.town.offer(CLOUD | {"size": 4})
+    shop.guard.observe()
+    for node in shop.has(4):
+        shop.pod(f"on-{node}", node)
+    ahead = shop.names[0]
+    mark = {"key": taints.TO_BE_REMOVED, "value": str(int(shop.clock.now() + 30 * 86400)), "effect": "NoSchedule"}
+    shop.client.patch(NODES, ahead, {"spec": {"taints": [mark]}})
+    shop.gone(f"on-{ahead}")
+    assert not acts(shop.scan(), What.DELETE_NODES)
+    assert not acts(shop.scan(SOFT - 2), What.DELETE_NODES)
+    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert (act.nodes, act.done, act.reason) == ((ahead,), True, "empty for long enough")
+
+
+def test_a_jump_of_the_clock_asks_for_nothing_twice(open_shop: Callable[..., Shop]) -> None:
+    shop = open_shop()
+    shop.guard.observe()
+    shop.has(2)
+    shop.town.offer(CLOUD | {"size": 2, "faults": {"never_register": True}})
+    for number in range(5):
+        shop.pod(f"p{number}")
+    assert [act.done for act in acts(shop.scan(), What.INCREASE)] == [True]
+    for jump in (7200.0, -3600.0, -7200.0):
+        assert only(shop.scan(10, jump=jump)).locked
+    assert (acts(shop.scan(COOL_DOWN), What.INCREASE), shop.target) == ([], 4)  # they are on their way still
+    shop.scans.shift(-3600.0)
+    shop.clock.jump(-3600.0)
+    shop.clock.advance(59)
+    assert shop.scans.due_in(shop.clock.now()) == pytest.approx(1)
+
+
+def test_scans_hear_from_their_round_that_the_clock_has_jumped(town: Town) -> None:
+    town.pods(5, **SELECTED)
+    clock = JumpingClock()
+    file = town.file.with_name("groups.yaml")
+    file.write_text(ESCALATORS)
+    alone = Alone(town, clock=clock, nodes=(), node_groups=str(file), utilization_scan_interval_seconds=0.001)
+    try:
+        eventually(lambda: any(each.locked for each in alone.round().scans), PATIENCE_SECONDS)
+        for ahead in (7200.0, 0.0):
+            clock.ahead = ahead
+            assert [each.locked for each in alone.round().scans] == [True]
+    finally:
+        alone.close()
 
 
 BUDGET = {

@@ -10,7 +10,7 @@ from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization import arithmetic, observation, reasons, rules, scan, taints
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import Rule
-from manager.autoscaler.utilization.memory import Breaker, Memory, ScaleLock
+from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
 from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
 from manager.autoscaler.utilization.rules import Fixes
@@ -481,6 +481,76 @@ def test_a_clock_that_was_set_back_holds_nothing_for_ever() -> None:
     memory = Memory(lock=ScaleLock(ahead, 4), tainted_at=ahead, untainted_at={"n8": ahead})
     decision = decided(rules_of(), seen(nodes(9)), memory)
     assert (decision.locked, names(decision.taint.planned)[0]) == (False, "n8")
+
+
+JUMPS = pytest.mark.parametrize("seconds", [-30 * 86400.0, -3600.0, 3600.0, 7200.0])
+
+
+@BOTH
+@JUMPS
+def test_a_clock_that_jumps_orders_nothing_twice(compat: str, seconds: float) -> None:
+    known = rules_of(compat, scale_up_cool_down_period="10m")
+    demand = tuple(pod(f"p{at}", 500) for at in range(8))
+    observed = seen(nodes(2), *demand)
+    first = decided(known, observed)
+    assert first.increase == 4
+    memory = memories.shifted(scan.remember(known, observed, Memory(), first, now=NOW), seconds)
+    waiting = seen(nodes(2), *demand, cloud=CloudGroup(0, 100, 6))
+    assert [decided(known, waiting, memory, after=after + seconds).locked for after in (30, 599, 601)] == [1, 1, 0]
+
+
+@JUMPS
+def test_a_clock_that_jumps_makes_nothing_late_and_nothing_young(seconds: float) -> None:
+    memory = Memory(
+        ScaleLock(NOW - 1, 1),
+        Awaited(NOW - 2, 2),
+        scaled_out_at=NOW - 3,
+        tainted_at=NOW - 4,
+        untainted_at={"n8": NOW - 5},
+        breaker=Breaker(asked_at=NOW - 6),
+        marks={"n7": Mark(NOW - 7, NOW - 7)},
+    )
+    assert memories.shifted(memory, seconds) == Memory(
+        ScaleLock(NOW - 1 + seconds, 1),
+        Awaited(NOW - 2 + seconds, 2),
+        scaled_out_at=NOW - 3 + seconds,
+        tainted_at=NOW - 4 + seconds,
+        untainted_at={"n8": NOW - 5 + seconds},
+        breaker=Breaker(asked_at=NOW - 6 + seconds),
+        marks={"n7": Mark(NOW - 7, NOW - 7 + seconds)},
+    )
+    assert memories.shifted(Memory(), seconds) == Memory()
+
+
+def ages(observed: Observation, memory: Memory, *, now: float) -> tuple[list[float], Memory]:
+    """For how long the nodes have been tainted, and what is to be known of that next time."""
+    marks = memories.marks_on(observed.nodes, memory.marks, now=now)
+    found = [taints.tainted_at(each.taints) for each in memories.dated(observed, marks).nodes]
+    return [now - at for at in found if at is not None], dataclasses.replace(memory, marks=marks)
+
+
+@BOTH
+@JUMPS
+def test_a_clock_that_jumps_leaves_taints_the_age_they_had(compat: str, seconds: float) -> None:
+    known, one, other = rules_of(compat, slow_node_removal_rate=1, fast_node_removal_rate=1), *nodes(2)
+    older = node("older", tainted_for=100)
+    before = seen((one, other, older))
+    was, memory = ages(before, Memory(), now=NOW)
+    decision = decided(known, before, memory)
+    assert (was, names(decision.taint.planned)) == ([100], ["n1"])
+    memory = memories.shifted(scan.remember(known, before, memory, decision, now=NOW), seconds)
+    new = node("n1", tainted_for=0)
+    assert ages(seen((one, new, older)), memory, now=NOW + seconds + 60)[0] == [60, 160]
+    anew = node("n1", tainted_for=-seconds - 50)  # by the clock as it goes now
+    assert ages(seen((one, anew, older)), memory, now=NOW + seconds + 60)[0] == [10, 160]
+
+
+def test_a_taint_from_a_time_to_come_counts_from_when_it_was_first_seen() -> None:
+    observed = seen(nodes(1, tainted_for=-30 * 86400))
+    first, memory = ages(observed, Memory(), now=NOW)
+    later, memory = ages(observed, memory, now=NOW + 61)
+    assert (first, later) == ([0], [61])
+    assert memories.dated(observed, memories.marks_on(observed.nodes, {}, now=NOW + 40 * 86400)) is observed
 
 
 def test_the_breaker_stops_asking_a_cloud_that_brings_nothing() -> None:
