@@ -21,7 +21,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
-from manager.autoscaler.pricing.model import GIB, FirstPriced, PricingModel
+from manager.autoscaler.pricing.model import GIB, FirstOffered, PricingModel
 from manager.autoscaler.scale_down.rules import (
     Actuation,
     Delays,
@@ -153,7 +153,7 @@ class Config:
                 return provided()
             case str():
                 own = provided()
-                return GcePricing() if own is None else FirstPriced((own, GcePricing()))
+                return GcePricing() if own is None else FirstOffered((own, GcePricing()))
             case model:
                 return model
 

@@ -60,12 +60,12 @@ class Allowance:
 
 
 def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What one node takes of a quota."""
+    """What one node takes of a quota; no type of GPU goes by the name of another resource."""
     taken = {
+        **(gpus or {}),
         CPU: -(-capacity.get("cpu", 0) // MILLI_PER_CORE),
         MEMORY: capacity.get("memory", 0),
         NODES: 1,
-        **(gpus or {}),
     }
     return {resource: amount for resource, amount in taken.items() if amount}
 

@@ -5,6 +5,7 @@ Auto-provisioning", Calculating best label set for nodes). Pods that tolerations
 have groups of their own. Candidates then compete with the groups there are.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ from shared.quantity import Amounts
 
 MOST_GROUPS = 50
 MOST_AUTOPROVISIONED = 15
+MOST_TAINT_SETS = 50  # that there are candidates for in one round, in each zone
 LABEL_ZONE = "topology.kubernetes.io/zone"
 _ZONE = frozenset(label for label, stands_for in ZONE_LABELS.items() if stands_for == LABEL_ZONE)
 
@@ -73,35 +75,56 @@ def alternatives(
     one is without the labels that were the most popular. `machines` gives, by type, a new node without any label or
     taint of a group's own; `zone` is the label of where these are, if they are in one zone alone.
     """
-    found: list[Iterator[GroupSpec]] = []
-    own = zone or {}
     offered = {name: each for name, each in machines.items() if not rules.machine_types or name in rules.machine_types}
-    for taints, members in _set_apart(classes, rules):
-        no_gpus: Amounts = {}
-        kinds: list[tuple[Sequence[PendingClass], Mapping[str, str], Amounts]] = [
-            ([each for each in members if not each.facts.requests.get(rules.gpus.resource)], own, no_gpus)
-        ]
-        kinds += (
-            (demand.classes, {**own, rules.gpus.label: demand.kind}, {rules.gpus.resource: demand.count})
-            for demand in gpus.demands(members, rules.gpus)
-        )
-        for wanting, labelled, extra in kinds:
-            for name, machine in sorted(offered.items()):
-                equipped = _having(machine, labelled, extra)
+    if not offered:
+        return []
+    found = (
+        list(_alternatives(members, taints, offered, rules, zone or {}))
+        for taints, members in _set_apart(classes, rules)
+    )
+    return list(itertools.chain.from_iterable(itertools.islice(filter(None, found), MOST_TAINT_SETS)))
+
+
+def _alternatives(
+    members: Sequence[PendingClass],
+    taints: tuple[Taint, ...],
+    machines: Mapping[str, NodeTemplate],
+    rules: AutoprovisioningRules,
+    zone: Mapping[str, str],
+) -> Iterator[Iterator[GroupSpec]]:
+    """Those with the same taints. In a zone there is none that helps only those to whom the zone is all the same."""
+    no_gpus: Amounts = {}
+    kinds: list[tuple[Sequence[PendingClass], Mapping[str, str], Amounts]] = [
+        ([each for each in members if not each.facts.requests.get(rules.gpus.resource)], zone, no_gpus)
+    ]
+    kinds += (
+        (demand.classes, {**zone, rules.gpus.label: demand.kind}, {rules.gpus.resource: demand.count})
+        for demand in gpus.demands(members, rules.gpus)
+    )
+    for wanting, labelled, extra in kinds:
+        bound = [each for each in wanting if _zones(each.facts.demands)] if zone else wanting
+        for name, machine in sorted(machines.items()):
+            equipped = _having(machine, labelled, extra)
+            ranked = _ranked(bound, equipped, taints, rules)
+            if ranked and zone:
                 ranked = _ranked(wanting, equipped, taints, rules)
-                if ranked:
-                    bare = GroupSpec(name, rules.prefix, labelled, taints, extra)
-                    found.append(_labelled(bare, ranked, equipped.node.labels, rules.popularity))
-    return found
+            if ranked:
+                bare = GroupSpec(name, rules.prefix, labelled, taints, extra)
+                yield _labelled(bare, ranked, equipped.node.labels, rules.popularity)
 
 
 def by_zone(classes: Iterable[PendingClass]) -> dict[str, list[PendingClass]]:
-    """The classes by the zones that they may be in, in order; under "" those to whom it is all the same."""
-    found: dict[str, list[PendingClass]] = {}
-    for each in classes:
-        for zone in _zones(each.facts.demands) or {""}:
-            found.setdefault(zone, []).append(each)
-    return dict(sorted(found.items()))
+    """The classes by the zones that they may be in, in order; those to whom it is all the same in each of the zones
+    that others name, and under "".
+    """
+    zones = [(each, _zones(each.facts.demands)) for each in classes]
+    found: dict[str, list[PendingClass]] = {
+        zone: [] for zone in sorted(set().union(*(named or {""} for _, named in zones)))
+    }
+    for each, named in zones:
+        for zone in named or found:
+            found[zone].append(each)
+    return found
 
 
 def _zones(demands: NodeDemands) -> set[str]:
@@ -132,13 +155,13 @@ def state(theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: Tain
 def _set_apart(
     classes: Sequence[PendingClass], rules: AutoprovisioningRules
 ) -> list[tuple[tuple[Taint, ...], list[PendingClass]]]:
-    """The classes by the taints of the group that is made for them."""
+    """The classes by the taints of the group that is made for them, those of the most pods first."""
     found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[PendingClass]]] = {}
     for each in classes:
         taints = tolerations.taints_for(each.facts.demands, rules.tolerations, rules.taints)
         key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
         found.setdefault(key, (taints, []))[1].append(each)
-    return [found[key] for key in sorted(found)]
+    return [found[key] for key in sorted(found, key=lambda key: (-sum(len(each.pods) for each in found[key][1]), key))]
 
 
 def _ranked(

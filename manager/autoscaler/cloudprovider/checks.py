@@ -95,6 +95,13 @@ def options(provider: str, group: str, given: GroupOptions) -> None:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "a share is at most 1")
 
 
+def atomic(provider: str, group: Group, given: GroupOptions) -> None:
+    """Raises InvalidAnswer for a group that would at once have more nodes than there are in any."""
+    if given.zero_or_max_node_scaling and group.max_size > MOST_NODES:
+        problem = f"no group has more than {MOST_NODES} nodes, and this one has all of its nodes or none"
+        raise InvalidAnswer(provider, group.id, "max_size", group.max_size, problem)
+
+
 def template(provider: str, group: str, node: Node) -> None:
     """Raises InvalidAnswer for a Node on which nothing could run, or whose amounts mean nothing."""
     for part, amounts in (("capacity", node.status.capacity or {}), ("allocatable", node.status.allocatable or {})):

@@ -262,6 +262,7 @@ class Guard:
             try:
                 instances[group] = tuple(self._provider.instances(group))
                 options[group] = self._options(group, passed_by)
+                checks.atomic(self.name, self._ownership.bounded(own[group]), options[group])
             except (InvalidAnswer, Refused) as error:
                 refused[group] = error
         refused |= checks.membership(self.name, own, instances)

@@ -5,20 +5,24 @@ from collections.abc import Callable, Mapping
 
 from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, ProviderError, Unsupported
-from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from manager.autoscaler.pricing.model import Machine, NotOffered, PricingModel, Unpriced
 from shared.quantity import Amounts
 
 _Key = tuple[frozenset[tuple[str, object]], ...]
 
 
 class GuardedPrices:
-    """Another model behind a deadline; see `PricingModel`. What goes wrong leaves a machine or pod unpriced."""
+    """Another model behind a deadline; see `PricingModel`. What goes wrong leaves a machine or pod unpriced.
+
+    Until all are forgotten, prices of machines are offered or not offered at all; so are those of pods.
+    """
 
     def __init__(self, model: PricingModel, caller: Caller) -> None:
         self._model = model
         self._caller = caller
         self._known: dict[_Key, float] = {}
         self._unpriced: dict[_Key, str] = {}
+        self._offered: set[str] = set()
         self._not_offered: dict[str, str] = {}
         self._silent = ""  # why nothing more is asked: every question would wait as long again
 
@@ -33,23 +37,29 @@ class GuardedPrices:
         """Prices may have changed."""
         self._known.clear()
         self._unpriced.clear()
+        self._offered.clear()
         self._not_offered.clear()
         self._silent = ""
 
     def _price(self, what: str, key: _Key, ask: Callable[[], float]) -> float:
         if key in self._known:
             return self._known[key]
-        if why := self._unpriced.get(key) or self._not_offered.get(what) or self._silent:
+        if what in self._not_offered:
+            raise NotOffered(self._not_offered[what])
+        if why := self._unpriced.get(key) or self._silent:
             raise Unpriced(why)
         try:
             price = self._caller.call(what, ask)
         except ProviderError as error:
-            why = self._unpriced[key] = str(error)
-            if isinstance(error, Unsupported):
+            why = str(error)
+            if isinstance(error, Unsupported) and what not in self._offered:
                 self._not_offered[what] = why
-            elif isinstance(error, NoAnswer | Later):
+                raise NotOffered(why) from error
+            self._unpriced[key] = why
+            if isinstance(error, NoAnswer | Later):
                 self._silent = why
             raise Unpriced(why) from error
+        self._offered.add(what)
         if not math.isfinite(price) or price < 0:
             why = self._unpriced[key] = f"{what}: {price!r} is no price"
             raise Unpriced(why)

@@ -95,9 +95,16 @@ def ranked(options: Sequence[Option], model: PricingModel, preset: Preset, prefe
 
 
 def best(ranks: Sequence[Ranked]) -> list[Option]:
-    """The options of the lowest rank, those that tie exactly included; none when nothing could be priced."""
-    lowest = min((each.rank.rank for each in ranks if each.rank), default=None)
-    return [each.option for each in ranks if each.rank and each.rank.rank == lowest]
+    """The options of the lowest rank, those that tie exactly included; none when nothing could be priced.
+
+    Of infinite ranks the cheapest nodes are the lowest.
+    """
+
+    def height(rank: Rank) -> tuple[float, float]:
+        return rank.rank, rank.nodes_price if math.isinf(rank.rank) else 0.0
+
+    lowest = min((height(each.rank) for each in ranks if each.rank), default=None)
+    return [each.option for each in ranks if each.rank and height(each.rank) == lowest]
 
 
 def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int:

@@ -16,6 +16,10 @@ class Unpriced(HeadroomError):
     """The model knows no price of this machine or pod."""
 
 
+class NotOffered(Unpriced):
+    """The model has no prices of machines, or of pods, at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What of a Node decides its price."""
@@ -60,8 +64,10 @@ class UnitPrices:
 SEED_PRICES = UnitPrices(cpu=0.033174, memory_gib=0.004446, gpu=0.7, disk_gib=0.0)
 
 
-class FirstPriced:
-    """Several models, of which the first that knows a price says it; see `PricingModel`."""
+class FirstOffered:
+    """Several models, of which the first that has prices of machines says all of them, and likewise of pods; see
+    `PricingModel`. What it cannot price no other does, for prices out of two lists do not compare.
+    """
 
     def __init__(self, models: Sequence[PricingModel]) -> None:
         self._models = models
@@ -77,6 +83,6 @@ class FirstPriced:
         for model in self._models:
             try:
                 return ask(model)
-            except Unpriced as problem:
+            except NotOffered as problem:
                 problems.append(str(problem))
-        raise Unpriced("; ".join(problems))
+        raise NotOffered("; ".join(problems))

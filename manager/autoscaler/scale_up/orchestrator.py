@@ -174,10 +174,11 @@ class _Round:
     def decision(self) -> Decision:
         situation, settings = self.situation, self.settings
         validity = groups.judged(situation.groups, self.room, settings.usage, settings.ownership)
-        states = [each for each in validity.valid if each.exists or situation.new_groups > 0]
+        creates = situation.new_groups > 0
+        states = [each for each in validity.valid if each.exists or creates]
         skipped = [
             *validity.skipped,
-            *(Skipped(each.id, groups.AT_MOST_GROUPS) for each in validity.valid if each not in states),
+            *(Skipped(each.id, groups.AT_MOST_GROUPS) for each in validity.valid if not (each.exists or creates)),
         ]
         templates = [each.template for each in states if each.template is not None]
         asked, left, demands = self._demands(templates)

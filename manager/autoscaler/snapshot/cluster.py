@@ -28,8 +28,9 @@ ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
 
 # What controllers take off only after the node has said that it is ready; until then no pod comes there.
 _NOT_READY_TAINTS = frozenset(
-    f"node.kubernetes.io/{condition}" for condition in ("not-ready", "disk-pressure", "network-unavailable")
-)
+    f"node.kubernetes.io/{condition}"
+    for condition in ("not-ready", "unreachable", "disk-pressure", "network-unavailable")
+) | {"node.cloudprovider.kubernetes.io/uninitialized"}
 _NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
 
 

@@ -235,6 +235,7 @@ def test_pods_too_large_for_a_machine_or_bound_to_another_do_not_label_it() -> N
 
 
 ONE_TYPE = {"n1-standard-1": MACHINES["n1-standard-1"]}
+SIZES = (("large", 4 << 30), ("small", 1 << 30))
 
 
 def spread_over(key: str, **more: Any) -> dict[str, Any]:
@@ -283,11 +284,34 @@ def test_what_is_of_no_use_is_followed_by_the_next_popular_labels() -> None:
 def test_pods_are_told_apart_by_the_zones_that_they_name() -> None:
     classes = pending({"nodeSelector": {ZONE: "b"}}, affine(ZONE, "a", "b"), {}, affine(ZONE, "a", operator="NotIn"))
     found = {zone: [each.pods[0] for each in members] for zone, members in candidates.by_zone(classes).items()}
-    assert found == {"": ["ns/p2", "ns/p3"], "a": ["ns/p1"], "b": ["ns/p0", "ns/p1"]}
+    free = ["ns/p2", "ns/p3"]
+    assert found == {"": free, "a": ["ns/p1", *free], "b": ["ns/p0", "ns/p1", *free]}
     where = {ZONE: "b"}
     there = {"m": bare("m", gke.MACHINE_TYPES["n1-standard-1"], where)}
     (spec,) = (next(each) for each in candidates.alternatives(classes[:1], there, RULES, where))
     assert spec.labels == where
+
+
+def test_a_zone_has_candidates_for_whoever_names_it_and_for_the_others_only_beside_them() -> None:
+    where = {ZONE: "b"}
+    there = {
+        name: bare(name, {**gke.MACHINE_TYPES["n1-standard-1"], "memory": memory}, where) for name, memory in SIZES
+    }
+    named, free = pending({"nodeSelector": where, "more": {"memory": "2Gi"}}, {"nodeSelector": {"x": "a"}})
+    found = [next(each) for each in candidates.alternatives([named, free], there, RULES, where)]
+    assert [(each.machine_type, each.labels) for each in found] == [("large", {**where, "x": "a"})]
+    assert not candidates.alternatives([free], there, RULES, where)
+
+
+def test_of_many_taints_those_of_the_most_pods_have_candidates() -> None:
+    def own(team: str) -> dict[str, Any]:
+        return {"nodeSelector": {"team": team}, **tolerating("team", team)}
+
+    most = candidates.MOST_TAINT_SETS
+    popular, too_large = [own(f"z{number}") for number in range(most) for _ in "12"], own("z-large")
+    classes = pending({}, own("a"), *popular, *({**too_large, "more": {"memory": "9Ti"}} for _ in "123"))
+    found = {taint.value for each in first_specs(classes, ONE_TYPE, RULES) for taint in each.taints}
+    assert found == {f"z{number}" for number in range(most)}
 
 
 def test_labels_satisfy_what_affinity_requires() -> None:

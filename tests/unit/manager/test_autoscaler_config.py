@@ -18,7 +18,7 @@ from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import Policy, PredictedPeaks
 from manager.autoscaler.pricing.gce import GcePricing
-from manager.autoscaler.pricing.model import FirstPriced, Machine, PricingModel, Unpriced
+from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down.rules import (
     Actuation,
@@ -214,20 +214,22 @@ def test_flags_that_no_cluster_could_live_with_are_refused(flag: str, value: str
 
 
 class Own:
-    """A cloud that knows the price of machines alone."""
+    """A cloud that knows the price of some machines, and has none of pods."""
 
     def node_price(self, machine: Machine) -> float:
+        if not machine.labels:
+            raise Unpriced("which machine?")
         return 7.0
 
     def pod_price(self, requests: Amounts) -> float:
-        raise Unpriced("not of pods")
+        raise NotOffered("not of pods")
 
 
 @pytest.mark.parametrize(
     ("prices", "own", "kind"),
     [
         ("auto", None, GcePricing),
-        ("auto", Own(), FirstPriced),
+        ("auto", Own(), FirstOffered),
         ("provider", Own(), Own),
         ("provider", None, type(None)),
         ("gce", Own(), GcePricing),
@@ -238,10 +240,12 @@ def test_prices_are_the_clouds_or_googles_as_is_wanted(prices: str, own: Pricing
     assert type(loaded(prices=prices, expander="least-waste").pricing(lambda: own)) is kind
 
 
-def test_what_the_cloud_has_no_price_for_has_googles() -> None:
+def test_what_the_cloud_has_no_prices_of_at_all_has_googles() -> None:
     model = loaded().pricing(Own)
     assert model is not None
-    assert model.node_price(Machine({"cpu": 1000})) == 7.0
+    assert model.node_price(Machine({"cpu": 1000}, {"type": "m"})) == 7.0
+    with pytest.raises(Unpriced, match="which machine"):
+        model.node_price(Machine({"cpu": 1000}))
     assert model.pod_price({"cpu": 1000}) == GcePricing().pod_price({"cpu": 1000})
 
 

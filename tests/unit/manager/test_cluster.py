@@ -203,6 +203,7 @@ def unready(seconds_after_creation: float) -> dict[str, Any]:
 
 
 OLD = {"creationTimestamp": durations.timestamp(NOW - 9000)}
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -222,6 +223,8 @@ READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
         (node(status=READY, taints=[{"key": "warming-up"}]), NodeState.READY),
         (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}]), NodeState.NOT_STARTED),
         (node(status=READY, taints=[{"key": "node.kubernetes.io/not-ready"}], meta=OLD), NodeState.UNREADY),
+        (node(status=READY, taints=[{"key": "node.kubernetes.io/unreachable"}], meta=OLD), NodeState.UNREADY),
+        (node(status=READY, taints=[{"key": UNINITIALIZED}]), NodeState.NOT_STARTED),
         (node(status=READY, meta={"labels": {"accelerator": "t4"}}), NodeState.NOT_STARTED),
         (node(status=READY, meta={"labels": {"accelerator": "t4"}, **OLD}), NodeState.UNREADY),
     ],

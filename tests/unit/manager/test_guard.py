@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manager.autoscaler.cloudprovider.checks import MOST_NODES
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     Group,
@@ -19,10 +20,18 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, NoAnswer, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import (
+    InvalidAnswer,
+    Later,
+    NoAnswer,
+    ProviderError,
+    Refused,
+    Unavailable,
+    Unsupported,
+)
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
-from manager.autoscaler.pricing.model import Machine, Unpriced
+from manager.autoscaler.pricing.model import Machine, NotOffered, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node, NodeStatus
 from shared.errors import InvalidInput
@@ -135,6 +144,25 @@ def test_options_that_cannot_be_cost_the_group(options: GroupOptions) -> None:
     cloud = MemoryCloud(WEB)
     cloud.given_options = options
     assert "options." in str(observed_by(cloud).observed.refused["web"])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "most", "is_refused"),
+    [
+        (None, MOST_NODES, False),
+        (None, MOST_NODES + 1, True),
+        (SizeBounds(0, MOST_NODES), MOST_NODES + 1, False),
+        (SizeBounds(0, MOST_NODES + 1), 9, True),
+    ],
+)
+def test_a_group_of_more_nodes_than_any_cloud_has_does_not_get_all_of_them_at_once(
+    bounds: SizeBounds | None, most: int, is_refused: bool
+) -> None:
+    for atomic in (True, False):
+        cloud = MemoryCloud(replace(WEB, max_size=most))
+        cloud.given_options = GroupOptions(zero_or_max_node_scaling=atomic)
+        refused = observed_by(cloud, Ownership({"web": bounds})).observed.refused
+        assert ("max_size" in str(refused.get("web"))) == (atomic and is_refused)
 
 
 @pytest.mark.parametrize(
@@ -326,8 +354,12 @@ class Countable(FilePricing):
     """Asked for a price it does what a test wants."""
 
     def __init__(self, *errors: ProviderError) -> None:
+        super().__init__()
         self.asked = 0
         self._errors = list(errors)
+
+    def fails_with(self, error: ProviderError) -> None:
+        self._errors.append(error)
 
     def node_price(self, machine: Machine) -> float:
         self.asked += 1
@@ -353,6 +385,24 @@ def test_a_price_that_fails_is_asked_for_once_a_round(error: ProviderError, othe
     assert model.asked == others
     guard.observe()
     assert prices.node_price(Machine({"cpu": 1})) == 1.0
+
+
+def test_a_cloud_has_prices_of_machines_or_none_until_it_is_asked_again() -> None:
+    cloud, error = MemoryCloud(WEB), Unsupported("memory", "", "no prices")
+    cloud.model = model = Countable(error)
+    guard = observed_by(cloud)
+    prices = guard.pricing()
+    assert prices is not None
+    for cores in (1, 1, 2):
+        with pytest.raises(NotOffered, match="no prices"):
+            prices.node_price(Machine({"cpu": cores}))
+    assert (model.asked, prices.pod_price({"cpu": 1000})) == (1, FilePricing().pod_price({"cpu": 1000}))
+    guard.observe()
+    assert prices.node_price(Machine({"cpu": 1})) == 1.0
+    model.fails_with(error)
+    with pytest.raises(Unpriced) as raised:
+        prices.node_price(Machine({"cpu": 2}))
+    assert not isinstance(raised.value, NotOffered)
 
 
 @pytest.mark.parametrize("error", [NoAnswer("memory", "", "nobody there"), Later("memory", "", "too often")])

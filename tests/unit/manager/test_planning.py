@@ -20,19 +20,19 @@ from manager.autoscaler.cloudprovider.contract import (
     NodeRef,
     Theoretical,
 )
-from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state import books
 from manager.autoscaler.cluster_state.books import Books
-from manager.autoscaler.config import PROVIDER, Config
+from manager.autoscaler.config import AUTO, PROVIDER, Config
 from manager.autoscaler.expander import priority
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, Policy
 from manager.autoscaler.outlook import Memory
 from manager.autoscaler.planning import Planned
-from manager.autoscaler.pricing.model import Machine
+from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_up import groups, orchestrator
@@ -346,6 +346,36 @@ def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> No
     assert (acts(found), found.round.unread) == ([(What.INCREASE, "a", 1)], {})
 
 
+class Priced(FilePricing):
+    """Prices in a currency of its own, and none of large machines."""
+
+    def __init__(self, error: ProviderError) -> None:
+        super().__init__(units=UnitPrices(cpu=100.0, memory_gib=10.0, gpu=0.0, disk_gib=0.0))
+        self._error = error
+
+    def node_price(self, machine: Machine) -> float:
+        if machine.capacity["cpu"] > 4000:
+            raise self._error
+        return super().node_price(machine)
+
+
+@pytest.mark.parametrize("error", [Refused("memory", "", "which machine?"), Unavailable("memory", "", "not now")])
+def test_a_machine_that_the_cloud_cannot_price_is_not_bought_beside_those_it_can(error: ProviderError) -> None:
+    cloud = Cloud(Group("priced", 0, 5, 1), Group("unpriced", 0, 5, 1))
+    cloud.model = Priced(error)
+    nodes = (node("one"), node("two", more={"cpu": "5"}))
+    for group, each in zip(("priced", "unpriced"), nodes, strict=True):
+        cloud.has(group, each)
+    chosen = replace(config("priced", "unpriced", decides={"expanders": ("price",)}), prices=AUTO)
+    found = planned(cloud, chosen, nodes=nodes, pods=(pod("p"), pod("q"), pod("r")))
+    assert acts(found) == [(What.INCREASE, "priced", 2)]
+    assert {each.group: each.ranked.problem for each in found.decisions[0].considered} == {
+        "priced": "",
+        "unpriced": str(error),
+    }
+    assert found.round.cost.unpriced == ("two",)
+
+
 def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
     cloud = Cloud(Group("a", 0, 1, 0), Group("b", 0, 1, 0))
     pending = tuple(pod(f"p{number}") for number in range(3))
@@ -425,6 +455,9 @@ def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
     found = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
     ((creation,),) = (each.creations for each in found.decisions)
     assert creation.spec.labels == {ZONE: "b"}
+    beside = pod("q", {"cpu": "1"}, nodeSelector={"team": "t"})
+    both = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}), beside))
+    assert acts(both) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-2-b-t", 1)]
     nowhere = planned(Picky(refuses="b"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
     assert (acts(nowhere), reasons(nowhere)) == ([], {"nodeautoprovisioning-m": "no b"})
 

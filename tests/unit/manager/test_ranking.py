@@ -13,11 +13,12 @@ from manager.autoscaler.expander.option import Option, PodClass, has_gpu
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, SEED, Preset
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
-from manager.autoscaler.pricing.model import NVIDIA_GPU, SEED_PRICES, Machine
+from manager.autoscaler.pricing.model import NVIDIA_GPU, SEED_PRICES, Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from shared.errors import InvalidInput
 
 PODS = (PodClass({"cpu": 100}, 1),)
+TYPE = "node.kubernetes.io/instance-type"
 
 
 def option(group: str, cores: int, *, gpus: int = 0, exists: bool = True, nodes: int = 1) -> Option:
@@ -64,6 +65,15 @@ def test_a_machine_without_cpu_has_no_rank_and_says_why() -> None:
 
 def test_pods_that_cost_nothing_are_worth_no_node_and_nothing_divides_by_zero() -> None:
     assert ranking.stabilized(1.0, 0.0, 0.0) == math.inf
+
+
+def test_where_pods_cost_nothing_the_cheapest_nodes_win() -> None:
+    units = UnitPrices(cpu=0.0, memory_gib=1.0, gpu=0.0, disk_gib=0.0)
+    prices = FilePricing({"cheap": 0.01, "dear": 9.0}, units)
+    worth = Option("worth", 1, Machine({"cpu": 4000}, {TYPE: "dear"}), (PodClass({"memory": 1 << 20}, 1),))
+    cheap, dear = (Option(each, 1, Machine({"cpu": 4000}, {TYPE: each}), PODS) for each in ("cheap", "dear"))
+    for options, best in (([dear, cheap], [cheap]), ([dear, dear], [dear, dear]), ([cheap, worth], [worth])):
+        assert ranking.best(ranking.ranked(options, prices, SEED, 4000)) == best
 
 
 @given(st.floats(1, 64), st.integers(1, 10_000))

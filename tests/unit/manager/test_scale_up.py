@@ -19,7 +19,7 @@ from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, reclaim
 from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
-from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.groups import GroupState, Usage
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
 from manager.autoscaler.scale_up.orchestrator import Settings, Situation
 from manager.autoscaler.snapshot import cluster
@@ -146,6 +146,12 @@ def test_gpus_count_against_their_quota_by_type_while_drivers_are_not_ready_too(
     for most, nodes_left in ((6, 2), (5, 1), (3, 0)):
         found = decided(states, classes, there, seen, estimates=estimates, bounds={"t4": Bounds(0, most)})
         assert sum(each.nodes for each in found.increases) == nodes_left
+
+
+@pytest.mark.parametrize("kind", ["cpu", "memory", "nodes"])
+def test_no_type_of_gpu_takes_the_place_of_another_resource(kind: str) -> None:
+    node = machine(4, 4, gpus=2, labels={"gpu": kind})
+    assert Usage("gpu").of(node) == {"cpu": 4, "memory": 4 << 30, "nodes": 1}
 
 
 def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
