@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> str:
 def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
     """The round that the manager would come to, and what was taken for granted."""
     seen = _seen(settings)
-    notes = [f"{file} has nothing to plan with, no pod and no node" for file in seen.unused]
+    notes = list(seen.notes)
     if settings.cloud_config or settings.cloud_provider:
         build.check(settings.cloud_provider or simulated.NAME, settings.cloud_config)
         settings = _listing_all(settings, _described(settings))

@@ -37,6 +37,7 @@ from shared.api.core import (
 )
 from shared.api.nodemetric import NodeMetric
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
+from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
@@ -78,24 +79,26 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 @dataclass
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
-    `client` is that of a live cluster, `unused` are files that say nothing of one.
+    `client` is that of a live cluster, `notes` say what was passed by. The `books` are None where there are none.
     """
 
     source: str
     world: World
-    books: Books = field(default_factory=Books)
+    books: Books | None = None
     node_side: NodeSide | None = None
     client: Client | None = None
-    unused: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
 
 
 def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
     """What the files hold; `namespace` is the manager's. Raises InvalidInput."""
-    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, config_key.name})
-    priorities = dump.config_map(namespace, priority.CONFIG_MAP)
+    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, bookkeeper.CONFIG_MAP, config_key.name})
+    priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, bookkeeper.CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
     nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
+    notes = [f"{file} has nothing to plan with, no pod and no node" for file in dump.unused]
+    text = None if kept is None else (kept.data or {}).get(bookkeeper.KEY)
     return Seen(
         dump.source,
         World(
@@ -119,8 +122,9 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
             ),
             budgets=tuple(dump.of(PodDisruptionBudget)),
         ),
+        books=_books(text, f"ConfigMap {namespace}/{bookkeeper.CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
-        unused=dump.unused,
+        notes=notes,
     )
 
 
@@ -133,7 +137,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen
     now = time.time()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items
     daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
-    metrics, config_map = list[NodeMetric](), None
+    metrics, config_map, notes = list[NodeMetric](), None, list[str]()
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
         config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
@@ -159,10 +163,20 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen
             ),
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
         ),
-        books=Books() if text is None else books.decode(text, kept.source, now),
+        books=_books(text, kept.source, now, notes),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
         client=client,
+        notes=notes,
     )
+
+
+def _books(text: str | None, source: str, now: float, notes: list[str]) -> Books | None:
+    """As the manager reads them: it passes by what cannot be read."""
+    try:
+        return None if text is None else books.decode(text, source, now)
+    except InvalidInput as error:
+        notes.append(f"the books are passed by: {error}")
+        return None
 
 
 def _node_side(

@@ -6,7 +6,7 @@ twice.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
@@ -21,6 +21,7 @@ from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
 from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident, Request
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from shared import durations
@@ -105,6 +106,16 @@ def assess(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules
     return Assessment(state, books, tuple(corrections), tuple(incidents), looks.states, looks.readiness, held)
 
 
+def taken_over(observed: Observed, nodes: Sequence[Node], rules: Rules, now: float) -> Books:
+    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
+    books = Books()
+    for look in _look(observed, nodes, books, rules, now).groups.values():
+        if look.up < look.target:
+            missing = Increase(look.id, look.up, look.target, look.seen.group.max_size)
+            books = bookkeeping.requested(books, missing, now, look.provision_seconds)
+    return books
+
+
 @dataclass(frozen=True)
 class _Look:
     """One group as it is seen. `unregistered` instances have no Node since then; `overdue` are those of them for too
@@ -141,10 +152,13 @@ class _Look:
         return self.readiness.unregistered + self.readiness.not_started
 
     @property
+    def up(self) -> int:
+        return self.readiness.ready + self.readiness.unready + self.readiness.suspended
+
+    @property
     def outstanding(self) -> int:
         """Nodes of the target that may come and are not up."""
-        up = self.readiness.ready + self.readiness.unready + self.readiness.suspended
-        return max(0, self.target - up - len(self.broken))
+        return max(0, self.target - self.up - len(self.broken))
 
     @property
     def returnable(self) -> int:
@@ -180,7 +194,7 @@ def _look(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules,
         states[node.metadata.name] = cluster.state_of(node, state_rules)
         readiness[node.metadata.name] = found = cluster.readiness_of(node, state_rules)
         counts[_COUNTED_AS[found]] += 1
-    return _Looks(looks, states, readiness, tuple(node.metadata.name for node in others), _readiness(counts))
+    return _Looks(looks, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
 
 
 def _look_at(
@@ -226,7 +240,7 @@ def _look_at(
         mode=rules.modes(seen.group.id),
         provision_seconds=provision_seconds,
         nodes=tuple(node.metadata.name for node in nodes),
-        readiness=_readiness(counts),
+        readiness=Readiness(**counts),
         unregistered=dict(sorted(unregistered.items())),
         overdue=overdue,
         broken=broken,
@@ -235,20 +249,11 @@ def _look_at(
     )
 
 
-def _readiness(counts: Mapping[str, int]) -> Readiness:
-    return Readiness(**counts)
-
-
 def _sum(counted: Sequence[Readiness]) -> Readiness:
-    return Readiness(
-        ready=sum(each.ready for each in counted),
-        unready=sum(each.unready for each in counted),
-        not_started=sum(each.not_started for each in counted),
-        being_deleted=sum(each.being_deleted for each in counted),
-        suspended=sum(each.suspended for each in counted),
-        unregistered=sum(each.unregistered for each in counted),
-        long_unregistered=sum(each.long_unregistered for each in counted),
-    )
+    total: Counter[str] = Counter()
+    for each in counted:
+        total.update(asdict(each))
+    return Readiness(**total)
 
 
 def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rules: Rules, now: float) -> Books:

@@ -3,12 +3,9 @@
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.cluster_state import books as bookkeeping
 from manager.autoscaler.cluster_state.books import Books
-from manager.autoscaler.config import Config
 from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -67,17 +64,3 @@ class Bookkeeper:
             raise Deposed(NOT_LEADING)
         self._version = self._kept.write(bookkeeping.encode(books))
         self._written = books
-
-
-def taken_over(observed: Observed, config: Config, now: float) -> Books:
-    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
-    there: dict[str, int] = {}
-    for name in observed.group_of_node.values():
-        there[name] = there.get(name, 0) + 1
-    books = Books()
-    for name, seen in observed.groups.items():
-        group = seen.group
-        if there.get(name, 0) < group.target_size:
-            missing = Increase(name, there.get(name, 0), group.target_size, group.max_size)
-            books = bookkeeping.requested(books, missing, now, config.start.provision_seconds)
-    return books

@@ -17,7 +17,7 @@ from manager.autoscaler import assessment, bookkeeper, planning, scanning
 from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.asking import SharedCloud
-from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper, taken_over
+from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
@@ -285,9 +285,9 @@ class Autoscaler:
         return Round(self._number, now, state=state, held=why, cost=cost, dry_run=self._place.dry_run)
 
     def _planned(self, now: float) -> Planned:
-        remembered = self._books.read(now)
-        if remembered is not None:
-            remembered = self._removals.put_right(remembered)
+        known = self._books.read(now)
+        if known is not None:
+            known = self._removals.put_right(known)
         world = self._watching.world(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
@@ -295,7 +295,6 @@ class Autoscaler:
             self._removals.observed(observed)
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
-        known = remembered if remembered is not None else taken_over(observed, self._config, now)
         with self._cloud_lock:
             planned = planning.plan(
                 world,

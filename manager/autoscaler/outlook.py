@@ -151,7 +151,7 @@ class Outlook:
                 self.problems[group] = str(refused)
                 continue
             if template is not None:
-                self.problems.pop(group, None)  # what its provider does not say, its nodes do
+                self.problems.pop(group, None)  # what its provider does not say, its nodes do, or it has said before
                 lends = self._lends(live[group])
                 found[group] = self.offering(template) if lends else reclaim.without_reclaimed(template)
         return found
@@ -187,6 +187,14 @@ class Outlook:
     def upcoming(self) -> dict[str, int]:
         """How many nodes of each group are on their way."""
         return {group: each.upcoming for group, each in self.assessed.state.groups.items() if each.upcoming}
+
+    @property
+    def obscure(self) -> dict[str, str]:
+        """Groups with nodes on their way of which nobody can say now what they are, each with the reason."""
+        state, requests = self.assessed.state, self.assessed.books.requests
+        awaited = {group for group, each in requests.items() if each.deadline >= self.world.now}
+        unjudged = {group: why for group, why in state.refused.items() if group in awaited}
+        return unjudged | {group: self.problems[group] for group in self.upcoming if group not in self.templates}
 
     @property
     def pending_uids(self) -> dict[str, str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from manager.autoscaler import assessment, cost, removal_planning, waiting
-from manager.autoscaler.assessment import Assessment
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_state.books import Books
@@ -32,6 +31,7 @@ from manager.autoscaler.waiting import Waiting
 from manager.autoscaler.world import World
 from shared.errors import InvalidInput
 
+OBSCURE = "nobody can tell now what is on its way"
 NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
 RECOMMENDED = "its mode is recommend"
@@ -62,7 +62,7 @@ class Planned:
 def plan(
     world: World,
     cloud: Cloud,
-    known: Books,
+    known: Books | None,
     config: Config,
     *,
     number: int = 1,
@@ -73,7 +73,8 @@ def plan(
     begins: bool = False,
     dry_run: bool = False,
 ) -> Planned:
-    """`offered_by` is asked what Mid and Batch a new, empty Node will offer. It `begins` with who leads from now on.
+    """Where nothing is `known`, what groups lack is taken to be on its way. `offered_by` is asked what Mid and Batch a
+    new, empty Node will offer. It `begins` with who leads from now on.
 
     Raises ProviderError.
     """
@@ -95,6 +96,8 @@ def plan(
         max_node_provision_seconds=config.start.provision_seconds,
         force_delete_unregistered=config.deletes_below_min,
     )
+    if known is None:
+        known = assessment.taken_over(cloud.observed, world.nodes, rules, world.now)
     assessed = assessment.assess(cloud.observed, world.nodes, known, rules, world.now)
     priorities, unread = _priorities(world, config, memory)
     pricing = config.pricing(lambda: or_none(cloud.pricing))
@@ -105,7 +108,7 @@ def plan(
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
     outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing, underway.draining)
-    held = _held(assessed, world, config)
+    held = _held(outlook)
     waits = waiting.sort_out(world.pods, config.pending, world.now, {node.metadata.name for node in world.nodes})
     again = None
     if not held and waits.settled_at is not None:
@@ -303,11 +306,15 @@ def _deletions(outlook: Outlook, busy: set[str]) -> list[Act]:
     ]
 
 
-def _held(assessed: Assessment, world: World, config: Config) -> str:
+def _held(outlook: Outlook) -> str:
+    assessed = outlook.assessed
     if assessed.held:
         return assessed.held
     ready = any(state is NodeState.READY for state in assessed.node_states.values())
-    return "" if ready or config.scales_from_zero else NO_READY_NODE
+    if not ready and not outlook.config.scales_from_zero:
+        return NO_READY_NODE
+    obscure = outlook.obscure
+    return f"{OBSCURE}: {'; '.join(obscure.values())}" if obscure else ""
 
 
 def _priorities(world: World, config: Config, memory: Memory) -> tuple[Priorities, dict[str, InvalidInput]]:

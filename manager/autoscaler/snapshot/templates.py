@@ -1,4 +1,4 @@
-"""What a new node of a group will be: like one of its live nodes, or as remembered, or as its provider says.
+"""What a new node of a group will be: like one of its live nodes, or as its provider says, or as remembered of either.
 
 Whatever belongs to one node alone is taken off: its name, its hostname, taints that tell of its condition, and all
 pods but those that start on every node of the kind.
@@ -113,7 +113,7 @@ def read_daemons(
 
 
 class Templates:
-    """The template of every group, remembered while it has no node to learn from."""
+    """The template of every group, remembered while there is no node to learn from and no answer."""
 
     def __init__(
         self, taints: TaintRules | None = None, *, force_daemons: bool = False, ttl_seconds: float = TTL
@@ -122,6 +122,7 @@ class Templates:
         self._force_daemons = force_daemons
         self._ttl_seconds = ttl_seconds
         self._remembered: dict[str, tuple[float, NodeFacts, tuple[Pod, ...]]] = {}
+        self._told: dict[str, tuple[float, NodeFacts]] = {}  # by their providers
 
     def of_group(
         self,
@@ -131,7 +132,8 @@ class Templates:
         daemons: Sequence[Daemon],
         now: float,
     ) -> NodeTemplate | None:
-        """From a good node of the group, else as last seen, else from its provider, else from any node of it.
+        """From a good node of the group, else as last seen, else from its provider, now or as it said last, else from
+        any node of it.
 
         Raises InvalidInput when it would be a node that cannot be read.
         """
@@ -147,7 +149,14 @@ class Templates:
             del self._remembered[group]
         given = provided()
         if given is not None:
-            return from_provider(group, cluster.node_facts(given, NodeState.READY), daemons, self._taints)
+            facts = cluster.node_facts(given, NodeState.READY)
+            self._told[group] = (now, facts)
+            return from_provider(group, facts, daemons, self._taints)
+        if group in self._told:
+            said, facts = self._told[group]
+            if now - said < self._ttl_seconds:
+                return from_provider(group, facts, daemons, self._taints)
+            del self._told[group]
         for live in sorted(nodes, key=lambda each: each.node.metadata.name):
             return self._of_node(group, cluster.node_facts(live.node, live.state), live.pods, daemons)
         return None
@@ -155,12 +164,13 @@ class Templates:
     @property
     def groups(self) -> frozenset[str]:
         """Those whose template is remembered."""
-        return frozenset(self._remembered)
+        return frozenset(self._remembered.keys() | self._told.keys())
 
     def forget(self, groups: Iterable[str]) -> None:
         """Groups that are gone."""
         for group in groups:
             self._remembered.pop(group, None)
+            self._told.pop(group, None)
 
     def _of_node(self, group: str, facts: NodeFacts, on_node: Iterable[Pod], daemons: Sequence[Daemon]) -> NodeTemplate:
         node = sanitised(group, facts, self._taints)

@@ -11,6 +11,7 @@ import yaml
 
 from deploy import plan
 from deploy.local import kubeconfig
+from manager.autoscaler.bookkeeper import CONFIG_MAP, KEY
 from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.main import Manager
 from shared.api.core import Node
@@ -114,6 +115,21 @@ def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     assert state(cluster.client) == before
     names = {each["metadata"]["name"] for each in cluster.client.list(CONFIGMAPS, cluster.namespace).items}
     assert ledger.CONFIG_MAP not in names
+
+
+def test_books_that_the_manager_would_pass_by_are_passed_by(
+    cluster: Cluster,
+    planned: Planner,
+    cloud: Path,
+    pending: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pending("a", "b")
+    cluster.client.create(
+        CONFIGMAPS, {"metadata": {"name": CONFIG_MAP}, "data": {KEY: '{"version": 99}'}}, cluster.namespace
+    )
+    assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
+    assert "the books are passed by" in capsys.readouterr().err
 
 
 def test_the_manager_answers_as_the_command_does_and_plans_for_what_is_not_there(

@@ -14,6 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy import cli, dumped_cloud, plan
+from manager.autoscaler import bookkeeper
+from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.scale_up.decisions import Increase
+from shared import durations, names
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
@@ -273,6 +278,58 @@ def test_a_pod_written_by_hand_is_in_the_default_namespace_and_replaces_the_one_
     assert [(each["pods"], each["requests"]) for each in answer["pending"]] == [(["default/web"], {"cpu": 1000})]
 
 
+NOW = 1_700_000_000.0
+
+
+def booting(name: str, pool: str, *, seconds: float) -> dict[str, Any]:
+    """A Node that came so long ago and reports since; it has never been ready."""
+    made, reported = durations.timestamp(NOW - seconds), durations.timestamp(NOW)
+    found = node(name, pool, creationTimestamp=made)
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": made, "lastHeartbeatTime": reported}
+    found["status"]["conditions"] = [ready]
+    return found
+
+
+def kept_books(text: str, namespace: str = names.INSTALL_NAMESPACE) -> dict[str, Any]:
+    metadata = {"name": bookkeeper.CONFIG_MAP, "namespace": namespace}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {bookkeeper.KEY: text}}
+
+
+@pytest.mark.parametrize(("seconds", "bought"), [(60, {}), (3600, {"a": (2, 3)})])
+def test_without_books_a_node_that_has_not_started_is_on_its_way_while_it_is_young(
+    seconds: float, bought: dict[str, tuple[int, int]], tmp_path: Path
+) -> None:
+    assert changes(planned(dumped(tmp_path, *BOTH, booting("a2", "a", seconds=seconds), pod("web")))) == bought
+
+
+@pytest.mark.parametrize(
+    ("namespace", "bought"), [(names.INSTALL_NAMESPACE, {"a": (2, 3)}), ("", {"a": (2, 3)}), ("elsewhere", {})]
+)
+def test_files_may_have_the_books_of_the_manager(
+    namespace: str, bought: dict[str, tuple[int, int]], tmp_path: Path
+) -> None:
+    """Those by which nothing is on its way: whoever starts then was not asked for."""
+    there = kept_books(books.encode(Books()), namespace)
+    assert changes(planned(dumped(tmp_path, *BOTH, booting("a2", "a", seconds=60), pod("web"), there))) == bought
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{broken",
+        '{"version": 99}',
+        books.encode(books.requested(Books(), Increase("a", 1, 2, 9), NOW + 9e4, 900)),
+    ],
+)
+def test_books_that_cannot_be_read_are_passed_by_and_told_of(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = (*BOTH, booting("a2", "a", seconds=60), pod("web"), kept_books(text))
+    assert changes(planned(dumped(tmp_path, *objects))) == {}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"books are passed by: ConfigMap {names.INSTALL_NAMESPACE}/{bookkeeper.CONFIG_MAP}" in line
+
+
 def test_a_file_that_has_nothing_to_plan_with_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "web.yaml"
     other.write_text(yaml.safe_dump({"kind": "Deployment", "metadata": {"name": "web"}}))
@@ -412,6 +469,7 @@ EVERY_KIND = [
     {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": {"spec": pod("d")["spec"]}}},
     {"kind": "NodeMetric", "metadata": {"name": "a1"}, "status": {"updateTime": "2026-01-01T00:00:00Z"}},
     {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": "{}"}},
+    {"kind": "ConfigMap", "metadata": {"name": bookkeeper.CONFIG_MAP}, "data": {bookkeeper.KEY: "{}"}},
     {
         "kind": "ConfigMap",
         "metadata": {"name": "cluster-autoscaler-priority-expander"},

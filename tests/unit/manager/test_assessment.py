@@ -15,6 +15,7 @@ from manager.autoscaler.assessment import (
     Assessment,
     Rules,
     assess,
+    taken_over,
 )
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -127,6 +128,19 @@ def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
     assert status.request == asked(3, 4).requests["pool"]
     assert (status.acceptable.low, status.acceptable.high, status.healthy) == (1, 4, True)
     assert found.incidents == ()
+
+
+def test_without_books_what_is_not_up_of_a_target_is_on_its_way_and_no_more() -> None:
+    observed = seen("a", "b", "c", "d", target=6, leaving=("e",), broken={"x": STOCKOUT})
+    nodes = [machine("a"), starting("b"), machine("c", ready=False), machine("e", tainted=True)]
+    books = taken_over(observed, nodes, Rules(), NOW)
+    assert books == asked(4, 6, ago=0)
+    found = judged(observed, nodes, books)
+    assert found.books.requests == asked(3, 5, ago=0).requests
+    assert found.state.groups["pool"].upcoming == 2  # b and d
+    assert taken_over(seen("a", "c"), nodes, Rules(), NOW) == Books()
+    slow = seen("b", options=GroupOptions(max_node_provision_seconds=1800.0))
+    assert taken_over(slow, nodes, Rules(), NOW).requests["pool"].deadline == NOW + 1800
 
 
 def test_an_increase_ends_when_all_of_its_nodes_are_up_and_so_does_an_earlier_backoff() -> None:

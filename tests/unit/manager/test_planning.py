@@ -196,6 +196,42 @@ def test_after_no_answer_the_target_says_whether_another_group_is_to_help(target
     assert acts(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
 
 
+class Quiet(Cloud):
+    """It does not describe the nodes of group a while it is `quiet`."""
+
+    quiet = True
+
+    def template(self, group: str) -> Node:
+        if self.quiet and group == "a":
+            raise Unavailable(self.name, group, "lost")
+        return super().template(group)
+
+
+def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
+    cloud = Quiet(Group("a", 0, 5, 1), Group("b", 0, 5, 0))
+    cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
+    chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
+    under_way = books.requested(Books(), increase, NOW - 900, 900)
+    found = planned(cloud, chosen, under_way, pods=(pod("p"),))
+    assert (acts(found), found.round.held) == ([], f"{planning.OBSCURE}: memory: group a: lost")
+    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 901, 900), pods=(pod("p"),))
+    assert (acts(found), found.round.held) == ([(What.INCREASE, "b", 1)], "")
+    memory = Memory(chosen)
+    for cloud.quiet in (False, True):  # it is as it was described last
+        found = planned(cloud, chosen, under_way, memory=memory, pods=(pod("p"),))
+        assert (acts(found), found.round.held) == ([], "")
+
+
+def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
+    cloud = Cloud(Group("a", 0, 5, -1), Group("b", 0, 5, 0))
+    chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
+    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 900, 900), pods=(pod("p"),))
+    assert acts(found) == []
+    assert found.round.held.startswith(f"{planning.OBSCURE}: memory: group a: target_size: -1")
+    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 901, 900), pods=(pod("p"),))
+    assert (acts(found), found.round.held) == ([(What.INCREASE, "b", 1)], "")
+
+
 def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))

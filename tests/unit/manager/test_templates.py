@@ -105,6 +105,27 @@ def test_a_daemon_that_does_not_run_counts_only_when_it_is_node_critical_or_forc
     assert of_group(live, known=known, keeper=Templates(force_daemons=True)).overhead == {"cpu": 300, PODS: 3}
 
 
+def test_what_a_provider_has_said_holds_while_it_says_nothing_and_there_is_no_good_node() -> None:
+    keeper = Templates(ttl_seconds=60)
+    starting = LiveNode(node("n", "8"), NodeState.NOT_STARTED)
+    known = daemons(daemon_set("everywhere"))
+
+    def cpu_at(seconds: float, provided: Node | None, *live: LiveNode) -> int | None:
+        found = keeper.of_group("g", live, lambda: provided, known, NOW + seconds)
+        assert found is None or live or found.overhead == {"cpu": 100, PODS: 1}
+        return None if found is None else found.node.allocatable["cpu"]
+
+    assert cpu_at(0, node("given", "2")) == 2000
+    assert (cpu_at(1, None), cpu_at(59, None, starting)) == (2000, 2000)
+    assert cpu_at(2, node("given", "3")) == 3000
+    assert keeper.groups == {"g"}
+    assert (cpu_at(61, None), cpu_at(62, None), cpu_at(62, None, starting)) == (3000, None, 8000)
+    assert cpu_at(63, node("given", "2")) == 2000
+    assert cpu_at(64, None, LiveNode(node("n", "16"), NodeState.READY)) == 16000
+    keeper.forget(["g"])
+    assert (keeper.groups, cpu_at(65, None)) == (frozenset(), None)
+
+
 def test_a_group_without_nodes_is_as_remembered_and_else_as_its_provider_says() -> None:
     keeper = Templates()
     known = daemons(daemon_set("everywhere"), daemon_set("elsewhere", nodeSelector={"zone": "b"}))
