@@ -165,7 +165,8 @@ def samples(rooms: Rooms, chosen: Chosen, tier: Tier, span: queries.Span) -> Ser
 
 def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: int) -> Aggregate:
     store = rooms.cache
-    until = store.second()
+    now, last = store.second(), store.last_second
+    until = last if now - last == 1 else now  # the present second is sampled at its middle only
     kind, metric, keys = chosen
     if len(keys) == 1:
         found = {keys[0]: store.aggregate_one(keys[0], how, window_seconds, until)}

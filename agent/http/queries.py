@@ -1,6 +1,7 @@
 """What a query's parameters mean. Pure; InvalidInput names the one that means nothing."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from shared.errors import InvalidInput
 
 SOURCE = "query"
 LATEST = 253402300799.0  # the last second that RFC 3339 can say
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 DEFAULT_RANGE_SECONDS = {Tier.SECONDS: 300, Tier.MEANS: 86400, Tier.MAXIMA: 86400}
 
 
@@ -20,10 +22,7 @@ def refused(field: str, value: object, problem: str) -> InvalidInput:
 
 def instant(field: str, text: str) -> float:
     """Unix seconds of an RFC 3339 instant or of a number of Unix seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = _rfc3339(field, text)
+    seconds = float(text) if _NUMBER.fullmatch(text) else _rfc3339(field, text)
     if not 0 <= seconds <= LATEST:
         raise refused(field, text, "must lie between 1970 and 9999")
     return seconds
@@ -57,10 +56,7 @@ def span(start: str | None, end: str | None, now: float, tier: Tier) -> Span:
 
 def window(text: str) -> int:
     """Seconds of a Go duration, or of a plain number of them."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = _duration(text)
+    seconds = float(text) if _NUMBER.fullmatch(text) else _duration(text)
     if not 1 <= seconds <= WEEK_SECONDS:
         raise refused("window", text, f"must be from 1s to {durations.render(WEEK_SECONDS)}")
     return math.floor(seconds)

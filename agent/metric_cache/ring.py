@@ -176,12 +176,12 @@ class Ring:
         if record is None:
             return
         name = "\0".join(key).encode("utf-8", "surrogatepass")
+        if _RECORD.size + len(name) > len(record):
+            record[:] = 0
+            return
         content = bytearray(_RECORD.pack(0, self._since[column], len(name)) + name)
         content[:_CHECKED_FROM] = zlib.crc32(content[_CHECKED_FROM:]).to_bytes(_CHECKED_FROM, "little")
-        if len(content) <= len(record):
-            record[: len(content)] = content
-        else:
-            record[:] = 0
+        record[: len(content)] = content
 
     def _unname(self, column: int) -> None:
         record = self._record(column)

@@ -1,5 +1,6 @@
 """Pods' and containers' usage out of their cgroups."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,13 +19,14 @@ from agent.metrics_advisor.usages import Names
 from shared.api import pods
 from shared.api.core import ContainerStatus, Pod
 
-# The API's copy of a static pod has a uid of its own; the kubelet names the cgroup by this annotation.
+# The API's copy of a static pod, its mirror, has a uid of its own; the kubelet names the cgroup by the hash.
+ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 ANNOTATION_STATIC_POD_UID = "kubernetes.io/config.hash"
 
 # Of a memory.numa_stat, what is neither free nor page cache; v1 counts pages, and alone the cgroups below apart.
 _V2_NUMA = (b"inactive_anon", b"active_anon", b"unevictable")
 _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
-_V1_NUMA_UNIT_BYTES = 4096
+_V1_NUMA_UNIT_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Measured(NamedTuple):
@@ -35,11 +37,13 @@ class Measured(NamedTuple):
 
 
 def name_of(pod: Pod) -> PodName:
-    """What its cgroup may be named by; its own uid first, and another only for a pod that the node itself made, as
+    """What its cgroup may be named by; its own uid first, and another only for a mirror that the node itself made, as
     anyone can write an annotation.
     """
-    of_node = any(owner.controller and owner.kind == "Node" for owner in pod.metadata.owner_references or ())
-    static = pod.metadata.annotation(ANNOTATION_STATIC_POD_UID) if of_node else None
+    meta = pod.metadata
+    of_node = any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ())
+    is_mirror = of_node and meta.annotation(ANNOTATION_MIRROR) is not None
+    static = meta.annotation(ANNOTATION_STATIC_POD_UID) if is_mirror else None
     return PodName(pods.kube_qos(pod), (pod.metadata.uid, *([static] if static else [])))
 
 

@@ -90,11 +90,12 @@ class PodProcesses:
 
     def sample(self, wanted: Sequence[Pod], cpu_count: int) -> Measured:
         """Usage of the pods and containers that have a process seen for a whole tick."""
-        uids: dict[str, str] = {}
+        uids = {_plain(pod.metadata.uid): pod.metadata.uid for pod in wanted}
         containers: dict[tuple[str, str], str] = {}
         for pod in wanted:
             uid = pod.metadata.uid
-            uids |= {_plain(name): uid for name in name_of(pod).uids}
+            for name in name_of(pod).uids:
+                uids.setdefault(_plain(name), uid)  # an annotation takes no pod's own processes from it
             for one in containers_of(pod):
                 containers[uid, one.container_id.rpartition("://")[2]] = container_key(uid, one.name)
         self._discover(uids.keys())

@@ -3,8 +3,9 @@
 Every file holds what happened since the one before it (training steps and what else changed the models) and a few
 models in full, those that were longest not written so. Thus the writing is spread over time, and yet a crash costs
 nothing that was trained and written: who reads the files in their order does what was done, and sets the models
-that are there in full. A file is dropped when all models stand twice in full, or were born, in later ones:
-one of these that is lost takes with it what happened then, and no more.
+that are there in full. After a long time without a file one begins anew, with all models in full. A file is dropped
+when all models stand twice in full, or were born, in later ones: one of these that is lost takes with it what happened
+then, and no more.
 
 A file is a magic word, a version, the length and the SHA-256 of what follows, and a msgpack document. It is written
 beside its place, synced and renamed there. One that is torn, foreign or of another version is renamed, never trusted
@@ -104,7 +105,7 @@ class Models(msgspec.Struct, frozen=True):
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    `states` are the plug-ins' own, each complete.
+    `states` are the plug-ins' own, each complete. `anew` says that nothing of the files before counts.
     """
 
     node: str
@@ -114,6 +115,7 @@ class Content(msgspec.Struct, frozen=True):
     events: list[Event]
     models: Models
     states: dict[str, bytes]
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,11 @@ class CheckpointLog:
         self._directory = directory
         self._node = node
         self._files: list[int] = []  # their numbers, ascending
-        # By model: the file it last was in in full, or was born in, and the one before that; 0 when it is in none.
+        # By model: the file it last was in in full, or was born in, and the one before that.
         self._last: dict[str, int] = {}
         self._previous: dict[str, int] = {}
         self._events: list[Event] = []
+        self._anew = False  # whether those events are not all that happened since the last file
         self._half_lives = (math.inf, math.inf)  # before those events
         self._next = 1
 
@@ -166,8 +169,7 @@ class CheckpointLog:
         if len(self._events) > 2 * CYCLE:
             # Nothing could be written for long: every model in full says the same in less room.
             self._events.clear()
-            self._last = dict.fromkeys(table.rows, 0)
-            self._previous = {}
+            self._anew = True
             self.begin(table)
         for key in self._last.keys() - table.rows.keys():
             del self._last[key]
@@ -176,7 +178,7 @@ class CheckpointLog:
             self._last.setdefault(key, self._next)  # born in this file's events
         steps = sum(isinstance(event, Trained) for event in self._events)
         numbers = np.fromiter(self._last.values(), np.int64, len(self._last))
-        share, lost = -(-len(numbers) * steps // CYCLE), int(np.count_nonzero(numbers == 0))
+        limit = len(numbers) if self._anew else -(-len(numbers) * steps // CYCLE)
         keys = list(self._last)
         return Content(
             node=self._node,
@@ -184,8 +186,9 @@ class CheckpointLog:
             memory_half_life_seconds=self._half_lives[1],
             trained_until=trained_until,
             events=list(self._events),
-            models=_models([keys[place] for place in due(numbers, max(share, lost))], table),
+            models=_models([keys[place] for place in due(numbers, limit)], table),
             states=dict(states),
+            anew=self._anew,
         )
 
     def write(self, content: Content) -> None:
@@ -195,8 +198,9 @@ class CheckpointLog:
         self._next += 1
         self._files.append(number)
         for key in content.models.keys:
-            self._previous[key], self._last[key] = self._last[key] or number, number
+            self._previous[key], self._last[key] = self._last[key], number
         del self._events[: len(content.events)]
+        self._anew = False
         for event in content.events:
             if isinstance(event, HalfLives):
                 self._half_lives = (event.cpu_seconds, event.memory_seconds)
@@ -285,7 +289,10 @@ def _set_aside(path: Path, error: UnusableCheckpoint, now: float) -> None:
 
 
 def _replayed(content: Content, table: ModelTable | None) -> Restored:
-    """Does to the table of the files before what this one says. Raises UnusableCheckpoint, with nothing done."""
+    """Does to the table of the files before, or to a new one, what this one says.
+
+    Raises UnusableCheckpoint, with nothing done.
+    """
     half_lives = (content.cpu_half_life_seconds, content.memory_half_life_seconds)
     changes = [event for event in content.events if isinstance(event, HalfLives)]
     for seconds in (*half_lives, *(each for one in changes for each in (one.cpu_seconds, one.memory_seconds))):
@@ -295,7 +302,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         raise UnusableCheckpoint("a clock was set to no time")
     steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
     models = _Rows.of(content.models)
-    if table is None:
+    if table is None or content.anew:
         table = ModelTable(cpu_half_life_seconds=half_lives[0], memory_half_life_seconds=half_lives[1])
     elif math.isfinite(table.time):  # differs only where a file is missing
         table.change_half_lives(cpu_seconds=half_lives[0], memory_seconds=half_lives[1], time=table.time)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PATH = "/pods"
 TIMEOUT_SECONDS = 3.0
-LOST_SECONDS = 300.0  # without a good list, after which the last one is believed no more
+LOST_SECONDS = 300.0  # without a good answer, after which the last one is believed no more
 EMPTY_ANSWERS = 3  # in a row until one is believed: a kubelet that has just started knows of no pods yet
 
 

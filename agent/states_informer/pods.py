@@ -9,6 +9,7 @@ from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
 
 LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
+MOST_OWNER_BYTES = 512  # of kind and name; the API server takes any, and those of real owners have 316 at most
 _JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
 
 
@@ -16,7 +17,8 @@ _JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name 
 class NodePod:
     """`holds_request`: neither finished nor on its way out. `lends`: its unused request may be lent to Mid.
 
-    `workload` is "namespace/Kind/name" of what makes the pod anew when it goes, empty where nothing does.
+    `workload` is "namespace/Kind/name" of what makes the pod anew when it goes, empty where nothing does or its
+    name is too long.
     """
 
     pod: Pod
@@ -56,6 +58,8 @@ def workload(pod: Pod) -> str:
     if owner is None or owner.kind == "Node":  # a static pod's mirror is the node's own
         return ""
     kind, name = owner.kind, owner.name
+    if len(f"{kind}{name}".encode()) > MOST_OWNER_BYTES:
+        return ""
     suffix = f"-{pod.metadata.label(LABEL_POD_TEMPLATE_HASH)}"
     if kind == "ReplicaSet" and name.endswith(suffix):
         kind, name = "Deployment", name.removesuffix(suffix)

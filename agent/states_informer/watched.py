@@ -2,6 +2,7 @@
 
 import threading
 
+from agent.states_informer.kubelet import LOST_SECONDS
 from agent.states_informer.pods import NodePod, describe
 from agent.states_informer.refusals import Refusals
 from shared.api.core import Pod
@@ -12,7 +13,10 @@ from shared.telemetry import Loops
 
 
 class WatchedPods:
-    """Follows them by list and watch; a version that means nothing leaves the one before it in force."""
+    """Follows them by list and watch; a version that means nothing leaves the one before it in force.
+
+    While neither succeeds the last state stands, and in the end is not `synced`.
+    """
 
     def __init__(self, client: Client, node_name: str, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -27,7 +31,7 @@ class WatchedPods:
 
     @property
     def synced(self) -> bool:
-        return self._informer.synced.is_set()
+        return self._informer.age_seconds <= LOST_SECONDS
 
     def pods(self) -> list[NodePod]:
         with self._lock:

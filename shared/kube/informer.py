@@ -8,6 +8,7 @@ by listing again where the server does not know it any more.
 import contextlib
 import enum
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,6 +108,12 @@ class Informer(Generic[RecordT]):
         self._cache: dict[str, _Entry[RecordT]] = {}
         self._refused: dict[str, str] = {}  # key -> resourceVersion
         self._position: str | None = None  # resourceVersion to resume at; None: list first
+        self._complete_at = -math.inf  # monotonic time of the last complete list or of the end of `current` after it
+
+    @property
+    def age_seconds(self) -> float:
+        """How old the state in the cache may be: 0 while it is `current`, infinite before the first complete list."""
+        return 0.0 if self.current.is_set() else self._client.clock.monotonic() - self._complete_at
 
     def get(self, key: str) -> RecordT | None:
         """The object's last known state."""
@@ -139,11 +146,16 @@ class Informer(Generic[RecordT]):
                 self._watch(self._position or "", stop)
             except (ApiError, Unreachable, InvalidResponse) as caught:
                 error = caught
-                self.current.clear()
+                self._end_current()
                 if not _may_resume(error):
                     self._position = None
             if not stop.is_set():
                 self._rest(error, stop)
+
+    def _end_current(self) -> None:
+        if self.current.is_set():
+            self._complete_at = self._client.clock.monotonic()
+            self.current.clear()
 
     def _rest(self, error: ApiError | Unreachable | InvalidResponse | None, stop: threading.Event) -> None:
         delay = self._backoff.delay_seconds(error)
@@ -178,6 +190,7 @@ class Informer(Generic[RecordT]):
         for entry in entries:
             self._store(entry)
         self._position = listing.resource_version
+        self._complete_at = self._client.clock.monotonic()
         self.synced.set()
         self._announce(Change(Kind.SYNCED))
 

@@ -38,6 +38,7 @@ class NodeServer(ScriptedServer):
         self._objects = objects
         self._events = events or {}
         self.refusal: Answer | None = None  # what every write is answered, for as long as it is set
+        self.unreadable: dict[str, Answer] = {}  # what lists and watches of a kind are answered, while it is in there
 
     @property
     def writes(self) -> list[Request]:
@@ -51,6 +52,8 @@ class NodeServer(ScriptedServer):
                     return self._script.pop(0)
             return self.refusal or answer(named(NODE, 9))
         kind = request.path.rsplit("/", 1)[-1]
+        if kind in self.unreadable:
+            return self.unreadable[kind]
         if "watch" in request.query:
             return stream(*self._events.get(kind, []))
         return page(*self._objects.get(kind, []), version=1)
@@ -74,7 +77,7 @@ class Reporting:
         given = AgentSettings(node_name=NODE, state_dir=str(directory), cold_start_seconds=0, **settings)
         self.cache = MetricCache(clock=self.clock)
         self.predict_server = predict_server(directory, self.cache, self.clock, cold_start_seconds=0)
-        client = Client(Connection(server.url), "test", retry=ONCE)
+        client = Client(Connection(server.url), "test", retry=ONCE, clock=self.clock)
         self.states = StatesInformer(
             client,
             NODE,

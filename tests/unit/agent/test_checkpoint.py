@@ -187,6 +187,33 @@ def test_a_torn_file_is_set_aside_and_costs_no_more_than_it_held(tmp_path: Path)
     assert last.with_name(f"{last.name}.bad-{int(NOW)}").read_bytes() == torn
 
 
+def test_a_torn_file_after_a_long_silence_costs_no_more_than_the_silence(tmp_path: Path) -> None:
+    learner = learnt(tmp_path)
+    for step in range(2 * CYCLE + 1):
+        learner.train({"a": Usage(step, 1e9)}, NOW + 300 + 30 * step)
+    learner.write()
+    last = files(tmp_path)[-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    found = restored(tmp_path).table
+    assert found.rows.keys() == {"a", "c"}
+    assert found.samples_of("a") == 5
+
+
+def test_what_was_forgotten_in_a_long_silence_stays_forgotten(tmp_path: Path) -> None:
+    learner = learnt(tmp_path)
+    learner.forget("c")
+    for step in range(2 * CYCLE + 1):
+        learner.train({"a": Usage(step, 1e9), "d": Usage(1.0, step)}, NOW + 300 + 30 * step)
+    assert learner.log.next(learner.table, trained_until=0, states={}) is not None  # and it is not written
+    learner.forget("d")
+    learner.train({"e": Usage(1.0, 1e9)}, NOW + 10_000)
+    learner.write()
+    assert contents(restored(tmp_path).table) == contents(learner.table)
+    learner.train({"a": Usage(1.0, 1e9)}, NOW + 10_030)
+    learner.write()
+    assert contents(restored(tmp_path).table) == contents(learner.table)
+
+
 def test_after_a_file_was_lost_learning_goes_on_under_a_new_number(tmp_path: Path) -> None:
     learnt(tmp_path)
     first, *_, last = files(tmp_path)

@@ -17,12 +17,12 @@ from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS
 from agent.metrics_advisor.local import DETECT_SECONDS, PROCESS_TREES, LocalSource
 from agent.metrics_advisor.pace import Pace, Turns
-from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
+from agent.metrics_advisor.pod_cgroups import ANNOTATION_MIRROR, ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
 from agent.metrics_advisor.source import Sample
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
-from tests.unit.agent.trees import ID, UID, Counters, Tree, procfs, sysfs
+from tests.unit.agent.trees import ID, PAGE_BYTES, UID, Counters, Tree, procfs, sysfs
 
 MIB = 2**20
 CPUS = 4
@@ -37,13 +37,18 @@ def pod(
     qos: str = "Burstable",
     owners: tuple[OwnerReference, ...] = (),
     static_uid: str = "",
+    is_mirror: bool = True,
 ) -> Pod:
-    """`containers` are (name, id as in a pod's status); `static_uid` is what an annotation says."""
-    annotations = {ANNOTATION_STATIC_POD_UID: static_uid} if static_uid else None
+    """`containers` are (name, id as in a pod's status); `static_uid` and `is_mirror` are what annotations say."""
+    annotations = {ANNOTATION_STATIC_POD_UID: static_uid} | ({ANNOTATION_MIRROR: static_uid} if is_mirror else {})
     statuses = tuple(ContainerStatus(name, container_id) for name, container_id in containers)
     return Pod(
         metadata=ObjectMeta(
-            name=uid, namespace="default", uid=uid, annotations=annotations, owner_references=owners or None
+            name=uid,
+            namespace="default",
+            uid=uid,
+            annotations=annotations if static_uid else None,
+            owner_references=owners or None,
         ),
         status=PodStatus(phase="Running", qos_class=qos, container_statuses=statuses),
     )
@@ -164,8 +169,8 @@ def test_every_layout_tells_the_same(
         SeriesKey(Kind.NUMA, "1", Metric.CPU): pytest.approx(1.0),
         SeriesKey(Kind.NUMA, "0", Metric.MEMORY): used,
         SeriesKey(Kind.NUMA, "1", Metric.MEMORY): used,
-        SeriesKey(Kind.NUMA, "0/system", Metric.MEMORY): used - 10 * 4096,
-        SeriesKey(Kind.NUMA, "1/system", Metric.MEMORY): used - 20 * 4096,
+        SeriesKey(Kind.NUMA, "0/system", Metric.MEMORY): used - 10 * PAGE_BYTES,
+        SeriesKey(Kind.NUMA, "1/system", Metric.MEMORY): used - 20 * PAGE_BYTES,
     }
 
 
@@ -307,10 +312,12 @@ def test_a_static_pod_is_found_by_the_name_its_kubelet_gave_it(v2: Machine) -> N
     assert set(v2.ticks(pods, 2)[-1].pods) == {UID}
 
 
-def test_an_annotation_does_not_give_a_pod_the_usage_of_another(v2: Machine) -> None:
+@pytest.mark.parametrize(("owner", "is_mirror"), [("Job", True), ("Node", False)])
+def test_an_annotation_does_not_give_a_pod_the_usage_of_another(v2: Machine, owner: str, is_mirror: bool) -> None:
     victim = "99999999-0000-1111-2222-333344445555"
     v2.tree.write(v2.tree.pod_path(victim), Counters(anon_bytes=5 * MIB))
-    pods = [pod(UID, static_uid=victim)]
+    owners = (OwnerReference(kind=owner, name="its", controller=True),)
+    pods = [pod(UID, owners=owners, static_uid=victim, is_mirror=is_mirror)]
     assert v2.ticks(pods, 2)[-1].pods == {}, "while it has no cgroup of its own"
     v2.tree.write(v2.tree.pod_path(), Counters(anon_bytes=MIB))
     assert v2.ticks(pods, 2)[-1].pods[UID].memory_bytes == MIB

@@ -172,6 +172,20 @@ def test_a_process_killed_between_any_two_lines_leaves_a_ring_that_is_right(tmp_
     assert interrupted(work, look) > 300
 
 
+@pytest.mark.parametrize("length", [1_000, 70_000])
+def test_a_name_too_long_for_its_record_costs_nothing_but_to_be_forgotten_at_a_restart(
+    tmp_path: Path, length: int
+) -> None:
+    long = SeriesKey(Kind.WORKLOAD, f"d/Deployment/{'x' * length}", Metric.CPU)
+    cache = opened(tmp_path)
+    cache.append_values(NOW, (NODE_CPU, long), np.array([1.0, 2.0]))
+    assert cache.range(long, NOW, NOW).values.tolist() == [2.0]
+    cache.close()
+    again = opened(tmp_path)
+    assert again.series_keys() == [NODE_CPU]
+    again.close()
+
+
 def test_a_file_cut_off_at_any_byte_is_not_believed(tmp_path: Path) -> None:
     of = tiny(tmp_path)
     put(of, 0, range(3))

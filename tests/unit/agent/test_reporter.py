@@ -14,8 +14,9 @@ from agent.reporter.schedule import Reason
 from agent.states_informer.kubelet import LOST_SECONDS, KubeletAccess
 from shared import durations
 from shared.kube.config import Connection
+from tests.support import eventually
 from tests.unit.agent.cluster import NodeServer, Reporting, objects
-from tests.unit.kube.scripted import Request, ScriptedServer, answer, reset, status
+from tests.unit.kube.scripted import Request, ScriptedServer, answer, error_event, reset, status
 
 Start = Callable[..., tuple[NodeServer, Reporting]]
 
@@ -207,3 +208,32 @@ def test_when_the_kubelet_is_gone_for_long_nothing_is_claimed_any_more(tmp_path:
         reporting.close()
         server.close()
         kubelet.close()
+
+
+def test_when_the_api_server_tells_no_pods_for_long_nothing_is_claimed_until_it_does(tmp_path: Path) -> None:
+    listing = objects()
+    server = NodeServer(listing, {"pods": [error_event(403, "Forbidden")]})
+    reporting = Reporting(tmp_path, server)
+
+    def claimed() -> dict[str, str]:
+        return dict(sent(server.writes[-1])["prodReclaimableMetric"]["resource"]["resources"])
+
+    try:
+        server.unreadable["pods"] = status(403, "Forbidden")
+        reporting.pass_seconds(int(LOST_SECONDS))
+        assert claimed()["cpu"] != "0"
+        reporting.pass_seconds(30)
+        assert claimed() == {"cpu": "0", "memory": "0"}
+        assert told(server.writes[-1])[conditions.MODEL_READY] == ("False", "PodsUnknown")
+        listing["pods"].clear()
+        del server.unreadable["pods"]
+
+        def synced_again() -> bool:
+            reporting.clock.advance(1)
+            return reporting.states.synced
+
+        eventually(synced_again)
+        assert reporting.states.pods() == []
+    finally:
+        reporting.close()
+        server.close()

@@ -1,5 +1,6 @@
 """Cgroup trees as kubelets and container runtimes leave them, made of plain files."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from agent.metrics_advisor.cgroups import Driver, Version
 
 UID = "1a2b3c4d-0000-1111-2222-333344445555"
 ID = "0123456789abcdef" * 4
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # What a pod directory and a container's are called below "kubepods", by driver; {qos} is "burstable" or "".
 _SCOPES = {"containerd": "cri-containerd-{}.scope", "cri-o": "crio-{}.scope", "docker": "docker-{}.scope"}
@@ -89,7 +91,7 @@ class Tree:
                 self.cpu, path, "cpu.stat", f"usage_usec {usec}\nuser_usec {usec}\n{throttling}throttled_usec 0\n"
             )
             self._put(self.memory, path, "memory.stat", f"anon {now.anon_bytes}\nfile 7\n{lines}slab 9\n")
-            pages = "".join(f" N{node}={count * 4096}" for node, count in enumerate(now.numa_pages))
+            pages = "".join(f" N{node}={count * PAGE_BYTES}" for node, count in enumerate(now.numa_pages))
             nothing = "".join(f" N{node}=0" for node in range(len(now.numa_pages)))
             numa = f"anon{pages}\nfile N0=4096\ninactive_anon{nothing}\nactive_anon{pages}\nunevictable{nothing}\n"
         else:

@@ -1,3 +1,4 @@
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shared.api.core import Node
+from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.informer import Change, Informer, Kept, Kind
@@ -132,6 +134,42 @@ def test_it_is_current_as_long_as_a_watch_is_open(server: ScriptedServer, follow
     # A watch that ended well is asked for again at once, and only then it turns out that there is none.
     assert seen == [False, False, False, True, False]
     eventually(followed.informer.current.is_set)
+
+
+def test_its_age_counts_from_the_end_of_the_watch_or_the_last_list(server: ScriptedServer, start: Start) -> None:
+    clock, registry = ManualClock(), CollectorRegistry()
+
+    def follow(change: Change[Node]) -> None:
+        if change.kind is Kind.MODIFIED:
+            clock.advance(1000)
+
+    client = Client(Connection(server.url), "test", registry=registry, clock=clock)
+    informer = Informer(client, NODES, Node, on_change=follow, jitter=QUICK)
+
+    def refused(times: int) -> bool:
+        labels = {"resource": "nodes", "reason": "refused"}
+        return registry.get_sample_value("headroom_kube_watch_restarts_total", labels) == times
+
+    assert informer.age_seconds == math.inf
+    refusal = status(403, "Forbidden")
+    server.then(page(node("a", 1), version=5), stream(event("MODIFIED", node("a", 6)), error_event(403, "Forbidden")))
+    start(informer.run)
+    eventually(lambda: refused(1))
+    assert informer.age_seconds == 0
+    for round in (1, 2):
+        server.then(refusal)
+        clock.advance(10)
+        eventually(partial(refused, 1 + round))
+        assert informer.age_seconds == 10 * round
+    server.then(page(node("a", 7), version=8), refusal)
+    clock.advance(10)
+    eventually(lambda: refused(4))
+    assert informer.age_seconds == 0
+    server.then(page(node("a", 7), version=8), stream())
+    clock.advance(10)
+    eventually(informer.current.is_set)
+    clock.advance(1000)
+    assert informer.age_seconds == 0
 
 
 @pytest.mark.parametrize("torn", [20, -1], ids=["inside", "before the newline"])

@@ -61,7 +61,29 @@ def test_instants_survive_the_round_trip(now: int) -> None:
     assert durations.instant(durations.timestamp(now)) == now
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2026-01-01T00:00:00", ""])
-def test_an_instant_without_a_zone_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-01T00:00:01Z",
+        "2026-01-01T00:00:01.000000Z",
+        "2026-01-01T00:00:01.000000000Z",
+        "2026-01-01T02:30:01.0+02:30",
+        "2025-12-31T23:00:01-01:00",
+    ],
+)
+def test_an_instant_is_read_with_any_fraction_and_zone(text: str) -> None:
+    assert durations.instant(text) == 1767225601
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yesterday", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00Z", "2026-01-01T00:00:00.Z"),
+        *("2026-01-01 00:00:00Z", "2026-01-01T00:00:00,5Z", "2026-01-01T00:00:00+0100", "2026-01-01T00:00:00+24:00"),
+        *("2026-W01-4T00:00:00Z", "20260101T000000Z", "2026-01-01T00:00:00Z\n", "\u0662026-01-01T00:00:00Z"),
+        *("2026-02-30T00:00:00Z", "2026-01-01T25:00:00Z"),
+    ],
+)
+def test_an_instant_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         durations.instant(text)
