@@ -75,7 +75,7 @@ class Caches:
 
     def names(self) -> set[str]:
         """Every name a Node or a NodeMetric has."""
-        return {*self._nodes.keys(), *self._metrics.keys()}
+        return {*self._nodes.keys(), *self._metrics.keys(), *self._metrics.unread()} - {""}
 
     def nodes(self) -> list[Node]:
         return self._nodes.values()
@@ -86,6 +86,10 @@ class Caches:
     def report(self, name: str) -> Report | None:
         """What the node's NodeMetric says."""
         return self._metrics.get(name)
+
+    def has_unread_metric(self, name: str) -> bool:
+        """Whether the node's NodeMetric is there, and cannot be read."""
+        return bool(name) and name in self._metrics.unread()
 
     def pods(self, name: str) -> Collection[PodRecord]:
         """The pods on the node."""

@@ -298,7 +298,7 @@ class Controller:
             self._decisions.forget(name)
             self._tracker.forget(name)
             self._unkept.pop(name, None)
-            return _Plan(None if report is None else lifecycle.Delete(name, report.uid))
+            return _Plan(self._removal(name, report))
         look = self._looked(node)
         return _Plan(self._step(name, report, look.strategy), look, self._notice(look))
 
@@ -316,12 +316,18 @@ class Controller:
             logger.exception("it could not be told what pods hold beyond what there is", extra={"node": name})
             return None
 
+    def _removal(self, name: str, report: Report | None) -> lifecycle.Delete | None:
+        if report is not None:
+            return lifecycle.Delete(name, report.uid)
+        return lifecycle.Delete(name) if self._caches.has_unread_metric(name) else None
+
     def _step(self, name: str, report: Report | None, strategy: NodeStrategy | None) -> lifecycle.Step | None:
-        if strategy is None:
+        if strategy is None or (report is None and self._caches.has_unread_metric(name)):
             return None
         old = None if report is None else report.spec
         wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old)
-        step = lifecycle.plan(name, old, wanted, version="" if report is None else report.resource_version)
+        version, unread = ("", None) if report is None else (report.resource_version, report.unread_spec)
+        step = lifecycle.plan(name, old, wanted, version=version, unread=unread)
         return None if isinstance(step, lifecycle.Update) and step.asked == self._unkept.get(name) else step
 
     def _take(self, step: lifecycle.Step) -> None:

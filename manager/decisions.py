@@ -115,6 +115,7 @@ class Memory:
         "look",
         "look_again_at",
         "standing",
+        "was_ahead",
     )
 
     def __init__(self) -> None:
@@ -128,6 +129,7 @@ class Memory:
         self.learner = Learner()
         self.learned_from: str | None = None
         self.damping: dict[Tier, Damping] = {}
+        self.was_ahead: float | None = None  # the time of a report that was in the future when looked at
 
 
 class Decisions:
@@ -205,7 +207,9 @@ class Decisions:
         try:
             standing = self._standing(node, memory)
             strategy, report = standing.strategy, self._caches.report(name)
-            known = Known(self._caches.requested(name), self._above_batch(name, memory))
+            if report is not None and report.update_time is not None and explain.is_ahead(report.update_time, now):
+                memory.was_ahead = report.update_time
+            known = Known(self._caches.requested(name), self._above_batch(name, memory), memory.was_ahead)
             learned, facts = memory.learner.learned, standing.facts
             decision = explain.decide(
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts

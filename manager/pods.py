@@ -21,6 +21,7 @@ from shared.quantity import QuantityError, Resources
 logger = logging.getLogger(__name__)
 
 NOTHING = Resources()
+MAX_FACTOR_PERCENT = 1000  # of what a pod asks for, as for all pods alike
 
 _TIER_OF = {PriorityClass.MID: Tier.MID, PriorityClass.BATCH: Tier.BATCH}
 
@@ -240,7 +241,7 @@ def _estimation(pod: Pod) -> Estimation | None:
     try:
         factors = msgspec.json.decode(
             annotations.get(names.ANNOTATION_ESTIMATED_SCALING_FACTORS, "{}"),
-            type=dict[str, Annotated[int, msgspec.Meta(ge=0)]],
+            type=dict[str, Annotated[int, msgspec.Meta(ge=0, le=MAX_FACTOR_PERCENT)]],
         )
     except (msgspec.MsgspecError, RecursionError):
         factors = {}

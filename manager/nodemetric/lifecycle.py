@@ -4,6 +4,7 @@ NodeMetrics have no owner, so that those of another manager can be adopted; all 
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -45,24 +46,35 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """Only that very object: a NodeMetric created anew meanwhile belongs to a Node created anew."""
+    """Only that very object: a NodeMetric created anew meanwhile belongs to a Node created anew.
+
+    Of one that cannot be read no `uid` is known. Should it take one created anew, that is created once more.
+    """
 
     name: str
-    uid: str
+    uid: str | None = None
 
 
 Step: TypeAlias = Create | Update | Delete
 
 
-def plan(name: str, old: NodeMetricSpec | None, wanted: NodeMetricSpec, *, version: str = "") -> Create | Update | None:
+def plan(
+    name: str,
+    old: NodeMetricSpec | None,
+    wanted: NodeMetricSpec,
+    *,
+    version: str = "",
+    unread: Mapping[str, object] | None = None,
+) -> Create | Update | None:
     """What to do about the NodeMetric of a Node that exists, if anything; `old` is the spec of one that is there, and
-    `version` which of its resourceVersions said so: only that one is updated.
+    `version` which of its resourceVersions said so: only that one is updated. Where what stands there cannot be
+    read, `unread` is that, and goes.
     """
     if old is None:
         return Create(name, wanted)
     if old == wanted:
         return None
-    patch = spec.merge_patch(old, wanted)
+    patch = spec.merge_patch(old if unread is None else unread, wanted)
     return Update(name, patch, version) if patch else None
 
 

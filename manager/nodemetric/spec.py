@@ -1,5 +1,7 @@
 """What a NodeMetric's spec should say: how to collect, how to predict, and the Mid policy for people to read."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
@@ -22,8 +24,8 @@ def desired(strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None
     )
 
 
-def merge_patch(old: NodeMetricSpec, new: NodeMetricSpec) -> dict[str, object]:
-    """The merge patch from one spec to the other; empty when they agree."""
+def merge_patch(old: NodeMetricSpec | Mapping[str, object], new: NodeMetricSpec) -> dict[str, object]:
+    """The merge patch from one spec, read or as it stands there, to the other; empty when they agree."""
     return difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 

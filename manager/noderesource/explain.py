@@ -96,10 +96,11 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """All that is known of one node's pods."""
+    """All that is known of one node's pods, and of its reports the time that once was in the future."""
 
     requested: Requested = NOBODY
     above_batch: Above = Above.of(())
+    was_ahead: float | None = None
 
     @classmethod
     def of(cls, requested: Requested, pods: Collection[PodRecord]) -> "Known":
@@ -134,6 +135,8 @@ def decide(
     update_time = None if report is None else report.update_time
     degrade_seconds = (strategy.strategy if strategy else DEFAULTS).degrade_seconds
     stale = why_stale(update_time, degrade_seconds=degrade_seconds, now=now) or _why_foreign(observed, update_time)
+    if stale is None and update_time is not None and update_time == known.was_ahead:
+        stale = "the NodeMetric was dated into the future when it came"
     if stale is not None:
         return _degraded(STALE, stale, tiers, now, observed)
     expires_at = None if update_time is None else update_time + degrade_seconds
@@ -177,9 +180,14 @@ def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) ->
     age = now - update_time
     if age > degrade_seconds:
         return f"the NodeMetric is {age:.0f} s old, the limit is {degrade_seconds} s"
-    if -age > CLOCK_SKEW_SECONDS:
+    if is_ahead(update_time, now):
         return f"the NodeMetric is dated {-age:.0f} s into the future"
     return None
+
+
+def is_ahead(update_time: float, now: float) -> bool:
+    """Whether that is further ahead than clocks differ. What was once does not come true by waiting."""
+    return update_time - now > CLOCK_SKEW_SECONDS
 
 
 def _why_foreign(observed: Situation, update_time: float | None) -> str | None:

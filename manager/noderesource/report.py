@@ -3,6 +3,7 @@
 Here text becomes numbers, once per report, so here a NodeMetric that only looks right is refused.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -23,6 +24,8 @@ from shared.api.nodemetric import (
 from shared.errors import InvalidInput
 from shared.names import PriorityClass
 from shared.quantity import Resources
+
+logger = logging.getLogger(__name__)
 
 NOTHING = Resources()
 
@@ -46,6 +49,9 @@ class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
         return Resources(self.cpu_milli, self.memory_bytes)
 
 
+_SPEC = msgspec.json.Decoder(NodeMetricSpec | None)
+_MALFORMED = (ValueError, RecursionError)  # what decoding raises
+
 _NONE: Mapping[str, ReportedUsage] = {}
 _UNUSED = CpuAndMemory()
 
@@ -56,7 +62,7 @@ class Report(msgspec.Struct, frozen=True):
     `pods` are by "namespace/name"; several `host_applications` may bear one name. `peak` is of prod, `node_peak` of
     all that runs, and `confidence_percent` what their model has learned of what it has to. `aggregated` are the node's
     aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds, and the
-    rest is as if never said.
+    rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands there.
     """
 
     name: str
@@ -75,27 +81,29 @@ class Report(msgspec.Struct, frozen=True):
     confidence_percent: int = 0
     aggregated: bytes = b""
     problem: InvalidInput | None = None
+    unread_spec: Mapping[str, object] | None = None
 
 
 def read(metric: NodeMetric) -> Report:
     """The report; what is wrong with a status that means nothing is its `problem`."""
+    spec, unread = _spec(metric)
     try:
-        return _read(metric)
+        return _read(metric, spec, unread)
     except InvalidInput as problem:
         # It would hold on to the frames it came through, and by them to the whole object.
         problem.__traceback__ = problem.__cause__ = problem.__context__ = None
         meta = metric.metadata
-        return Report(meta.name, meta.uid, meta.resource_version, _one_of(metric.spec), problem=problem)
+        return Report(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
 
 
-def _read(metric: NodeMetric) -> Report:
+def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> Report:
     meta, status = metric.metadata, metric.status
     source, info = f"NodeMetric {meta.name}", metric.status.node_metric
     return Report(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        spec=_one_of(metric.spec),
+        spec=spec,
         update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
         usage=_complete(info.node_usage if info else None, source),
@@ -107,7 +115,21 @@ def _read(metric: NodeMetric) -> Report:
         node_peak=_node_peak(status.prediction, source),
         confidence_percent=status.prediction.confidence_percent if status.prediction else 0,
         aggregated=_aggregated(info),
+        unread_spec=unread,
     )
+
+
+def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:
+    """The spec; one that cannot be read is empty, and then there is what stands there."""
+    text = bytes(metric.spec)
+    try:
+        return _decoded(text), None
+    except _MALFORMED as error:
+        logger.error("the NodeMetric's spec counts as empty: %s", error, extra={"node": metric.metadata.name})
+    try:
+        return NodeMetricSpec(), msgspec.json.decode(text, type=dict[str, object])
+    except _MALFORMED:
+        return NodeMetricSpec(), {}
 
 
 def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
@@ -215,6 +237,6 @@ def _instant(text: str | None, *, source: str, field: str) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _one_of(spec: NodeMetricSpec) -> NodeMetricSpec:
-    """The first of all equal specs: most nodes have the same one, and need not keep it each."""
-    return spec
+def _decoded(text: bytes) -> NodeMetricSpec:
+    """One spec for all that say the same: most nodes do, and need not keep it each."""
+    return (_SPEC.decode(text) if text else None) or NodeMetricSpec()

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from manager.noderesource import amplification
-from manager.noderesource.report import Report
+from manager.noderesource.report import NEGATIVE, Report
 from manager.pods import PodRecord
 from manager.scheduling import args as arguments
 from manager.scheduling import estimate
@@ -22,7 +22,7 @@ from manager.scheduling.args import AggregationType, LoadAwareArgs, Percents
 from shared import names
 from shared.api.core import Node
 from shared.api.meta import Wire, prepared
-from shared.api.nodemetric import AggregatedUsage
+from shared.api.nodemetric import AggregatedUsage, ResourceMap
 from shared.errors import InvalidInput
 from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import Resources
@@ -203,7 +203,8 @@ def _left_over(used: Resources, more: Resources, allocatable: Resources, args: L
 
 
 def _free_share(used: int, allocatable: int) -> int:
-    return (allocatable - used) * MAX_SCORE // allocatable if 0 < allocatable >= used else 0
+    free = (allocatable - used) * MAX_SCORE // allocatable if allocatable > 0 else 0
+    return min(max(free, 0), MAX_SCORE)
 
 
 def _used(
@@ -234,13 +235,21 @@ def _aggregated(report: Report, aggregation: AggregationType, seconds: float) ->
         for one in (_AGGREGATED.decode(report.aggregated) or ()) if report.aggregated else ():
             listed = (one.usage or {}).get(aggregation)
             if listed is not None and listed.resources:
-                found[arguments.seconds(one.duration)] = listed.amount
+                found[arguments.seconds(one.duration)] = _of_usage(listed)
     except ValueError as error:
         logger.warning("aggregated usages cannot be read: %s", error, extra={"node": report.name})
         return None
     if seconds == 0:
         return found[max(found)] if found else None
     return found.get(seconds)
+
+
+def _of_usage(listed: ResourceMap) -> Resources:
+    """Raises ValueError, also for less than nothing."""
+    amount = listed.amount
+    if min(amount) < 0:
+        raise ValueError(f"{amount}: {NEGATIVE}")
+    return amount
 
 
 class _Measured(NamedTuple):

@@ -193,5 +193,5 @@ class NodeMetricReport(_Status, frozen=True):
 @prepared
 class NodeMetric(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodeMetricSpec = NodeMetricSpec()
+    spec: msgspec.Raw = msgspec.Raw()  # as it came, so that it cannot spoil the status; see NodeMetricSpec
     status: NodeMetricStatus = NodeMetricStatus()

@@ -22,6 +22,17 @@ def test_the_product_gives_the_expected_answer(row: rows.Row) -> None:
         pytest.skip(str(why))
 
 
+def test_what_a_row_says_of_a_node_is_heard() -> None:
+    own = {"node.koordinator.sh/colocation-strategy": '{"metricReportIntervalSeconds": 20}'}
+    answer = ADAPTERS["nodemetric_spec"]({"colocation-config": '{"enable": true}', "nodeAnnotations": own})
+    assert not list(matching.differences({"spec": {"reportIntervalSeconds": 20}}, answer))
+
+
+def test_of_two_resource_lists_only_common_keys_stay() -> None:
+    lists = {"a": {"cpu": "10"}, "b": {"memory": "1Gi", "cpu": "6"}}
+    assert ADAPTERS["resource_util"](lists) == {"cpu": "6"}
+
+
 @pytest.mark.parametrize(
     ("expected", "got", "agrees"),
     [

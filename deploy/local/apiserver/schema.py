@@ -308,7 +308,7 @@ def _plain_shape(schema: JsonObject) -> Any:
     text = _constrained(str, pattern=schema.get("pattern") or FORMATS.get(schema.get("format", "")),
                         min_length=schema.get("minLength"), max_length=schema.get("maxLength"))  # fmt: skip
     if schema.get("x-kubernetes-int-or-string"):
-        return int | text
+        return _constrained(int, **_bounds(schema)) | text
     if "pattern" in schema and schema.get("format") in FORMATS:
         raise _NoShapeError
     if "enum" in schema:

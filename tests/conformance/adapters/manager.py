@@ -51,10 +51,10 @@ def nodemetric_spec(row: Input) -> object:
     text = row.get("colocation-config")
     config_map = None if text is None else ConfigMap(data={names.CONFIG_KEY_COLOCATION: text})
     known = configuration.after(Configuration(), config_map, source=ROW)
-    node = Node(metadata=ObjectMeta(name="node", labels=row.get("nodeLabels")))
+    meta = ObjectMeta(name="node", labels=row.get("nodeLabels"), annotations=row.get("nodeAnnotations"))
     old = row.get("oldSpec")
     wanted = spec.desired(
-        known.strategy(node) or NodeStrategy(DEFAULTS, enabled=False),
+        known.strategy(Node(metadata=meta)) or NodeStrategy(DEFAULTS, enabled=False),
         settled=known.settled,
         old=None if old is None else msgspec.convert({"metricCollectPolicy": old}, NodeMetricSpec),
     )
@@ -133,7 +133,8 @@ def resource_diff(row: Input) -> object:
 
 
 def resource_util(row: Input) -> object:
-    return Resources.parse(row["a"]).least(Resources.parse(row["b"])).quantities()
+    least = Resources.parse(row["a"]).least(Resources.parse(row["b"])).quantities()
+    return {name: amount for name, amount in least.items() if name in row["a"] and name in row["b"]}
 
 
 def _rule(row: Input, *, last_write: float | None) -> Rule:

@@ -149,7 +149,7 @@ SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "a": {"type": "integer", "minimum": 0, "maximum": 50},
-        "b": {"x-kubernetes-int-or-string": True, "pattern": "^[a-c]$"},
+        "b": {"x-kubernetes-int-or-string": True, "pattern": "^[a-c]$", "minimum": 0},
         "c": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}},
         "aa": {
             "type": "array",

@@ -1,9 +1,10 @@
 """The manager does its job on a real API server, and bad input or another writer costs nothing but itself."""
 
+import contextlib
 import copy
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -181,9 +182,11 @@ def test_a_static_share_beyond_the_whole_node_is_delivered(cluster: Cluster, sta
     eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
 
 
-@pytest.fixture
-def upstreams_schema(cluster: Cluster) -> Iterator[None]:
-    """NodeMetrics as Koordinator's own schema has them, which keeps nothing of what is added to the spec."""
+@contextlib.contextmanager
+def schema(cluster: Cluster, change: Callable[[dict[str, Any]], None], probe: dict[str, object]) -> Iterator[None]:
+    """NodeMetrics with their schema's properties changed, by which the spec `probe` is kept where it was not before, or
+    the other way round.
+    """
     name = f"{NODEMETRICS.plural}.{NODEMETRICS.group}"
     ours = cluster.client.get(CRDS, name)
 
@@ -191,23 +194,88 @@ def upstreams_schema(cluster: Cluster) -> Iterator[None]:
         current = cluster.client.get(CRDS, name)
         cluster.client.replace(CRDS, name, {**current, "spec": {**current["spec"], "versions": versions}})
 
-    pruned = copy.deepcopy(ours["spec"]["versions"])
-    for version in pruned:
-        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-        del spec["midPolicy"], spec["predictPolicy"]
-    probe = {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": {"name": "probe"}}
-
     def keeps() -> bool:
-        cluster.client.create(NODEMETRICS, {**probe, "spec": {"midPolicy": {"midBuffer": "off"}}})
-        kept = "midPolicy" in cluster.client.get(NODEMETRICS, "probe").get("spec", {})
+        metric = {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": {"name": "probe"}}
+        try:
+            cluster.client.create(NODEMETRICS, {**metric, "spec": probe})
+        except Invalid:
+            return False
+        kept = cluster.client.get(NODEMETRICS, "probe").get("spec") == probe
         cluster.client.delete(NODEMETRICS, "probe")
         return kept
 
-    install(pruned)
-    eventually(lambda: not keeps())
+    before = keeps()
+    changed = copy.deepcopy(ours["spec"]["versions"])
+    for version in changed:
+        change(version["schema"]["openAPIV3Schema"]["properties"])
+    install(changed)
+    eventually(lambda: keeps() is not before)
     yield
     install(ours["spec"]["versions"])
-    eventually(keeps)
+    eventually(lambda: keeps() is before)
+
+
+@pytest.fixture
+def upstreams_schema(cluster: Cluster) -> Iterator[None]:
+    """NodeMetrics as Koordinator's own schema has them, which keeps nothing of what is added to the spec."""
+
+    def prune(properties: dict[str, Any]) -> None:
+        del properties["spec"]["properties"]["midPolicy"], properties["spec"]["properties"]["predictPolicy"]
+
+    with schema(cluster, prune, {"midPolicy": {"midBuffer": "off"}}):
+        yield
+
+
+@pytest.fixture
+def no_schema(cluster: Cluster) -> Iterator[None]:
+    """NodeMetrics of which nothing is checked."""
+
+    def loosen(properties: dict[str, Any]) -> None:
+        for part in ("spec", "status"):
+            properties[part] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+    with schema(cluster, loosen, {"predictPolicy": {"sigmaCPU": -3}}):
+        yield
+
+
+@pytest.mark.usefixtures("no_schema")
+def test_a_spec_that_means_nothing_is_written_anew_and_reports_count_beside_it(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure(nodePredictPolicy={"predictor": "n-sigma-v1"})
+    manager = start_manager()
+    cluster.add_reporting_node("n1", at=time.time())
+    cluster.client.patch(NODEMETRICS, "n1", {"spec": {"predictPolicy": {"sigmaCPU": -3}}})
+    eventually(lambda: cluster.client.get(NODEMETRICS, "n1")["spec"]["predictPolicy"] == {"predictor": "n-sigma-v1"})
+    manager.close()
+    cluster.configure("{")
+    cluster.client.patch(NODEMETRICS, "n1", {"spec": {"predictPolicy": {"sigmaCPU": -3}}})
+    cluster.report("n1", at=time.time(), cpu="100m")
+    again = start_manager()
+    eventually(lambda: fetch(again, "/api/v1/nodes/n1").status_code == 200)
+    assert cluster.client.get(NODEMETRICS, "n1")["spec"]["predictPolicy"]["sigmaCPU"] == -3
+    cluster.configure()
+    eventually(lambda: cluster.mid("n1") == Resources(100, GIB))
+    eventually(lambda: "predictPolicy" not in cluster.client.get(NODEMETRICS, "n1")["spec"])
+
+
+@pytest.mark.usefixtures("no_schema")
+def test_a_node_metric_that_cannot_be_read_is_not_created_again_and_goes_with_its_node(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    for name in ("gone", "n1"):
+        meta = {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": {"name": name}}
+        cluster.client.create(NODEMETRICS, meta)
+        cluster.client.patch(NODEMETRICS, name, {"status": {"updateTime": 5}}, subresource="status")
+    cluster.add_node("n1")
+    manager = start_manager()
+    eventually(lambda: not cluster.has_metric("gone"))
+    cluster.add_reporting_node("n2", at=time.time())
+    eventually(lambda: cluster.mid("n2") == OFFERED)
+    assert counted(manager, 'node_metric_writes_total{verb="create"}') == 1
+    cluster.client.delete(NODES, "n1")
+    eventually(lambda: not cluster.has_metric("n1"))
 
 
 @pytest.mark.usefixtures("upstreams_schema")
@@ -254,6 +322,8 @@ def test_a_node_metric_that_means_nothing_costs_its_own_node_alone(
     eventually(lambda: (cluster.mid("n1"), cluster.mid("n2")) == (OFFERED, OFFERED))
     with pytest.raises(Invalid):
         cluster.client.patch(NODEMETRICS, "n1", {"status": {"updateTime": 5}}, subresource="status")
+    with pytest.raises(Invalid, match="sigmaCPU"):
+        cluster.client.patch(NODEMETRICS, "n1", {"spec": {"predictPolicy": {"sigmaCPU": -3}}})
     cluster.report("n1", at=time.time() + 7 * 86_400)
     eventually(lambda: cluster.mid("n1") is None)
     cluster.report("n1", at=time.time())

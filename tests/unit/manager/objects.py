@@ -9,7 +9,6 @@ from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import (
     NodeMetric,
     NodeMetricInfo,
-    NodeMetricSpec,
     NodeMetricStatus,
     ReclaimableMetric,
     ResourceMap,
@@ -54,11 +53,9 @@ def metric(
     age_seconds: float | None = 0,
     reclaimable: Quantities | None = None,
     usage: Quantities | None = None,
-    spec: NodeMetricSpec | None = None,
 ) -> NodeMetric:
     return NodeMetric(
         metadata=ObjectMeta(name=name, uid=f"metric-{name}"),
-        spec=spec or NodeMetricSpec(),
         status=NodeMetricStatus(
             update_time=None if age_seconds is None else durations.timestamp(NOW - age_seconds),
             node_metric=None if usage is None else NodeMetricInfo(node_usage=ResourceMap(resources=usage)),

@@ -184,6 +184,21 @@ def test_a_node_metric_that_turns_stale_takes_every_tier_away_by_time_alone() ->
     assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
 
 
+def test_a_report_dated_ahead_is_not_believed_later_either() -> None:
+    world = World()
+    world.clock.jump(840)
+    world.report("2")
+    world.clock.jump(-840)
+    for seconds in (0, 600, 240):
+        world.clock.advance(seconds)
+        world.look()
+        assert world.mid() is None
+    world.clock.advance(60)
+    world.report("2")
+    world.look()
+    assert world.mid() == Resources(2000, GIB)
+
+
 @pytest.mark.parametrize("tier", Tier)
 def test_a_report_no_formula_foresaw_costs_its_tier_and_no_other(tier: Tier) -> None:
     world = World()

@@ -245,6 +245,7 @@ def test_an_aggregate_stands_in_for_the_usage() -> None:
         aggregated(**{"5m0s": {}}),
         b"[{]",
         b'[{"duration": "nonsense", "usage": {"p95": {"resources": {"cpu": "1"}}}}]',
+        aggregated(**{"5m0s": {"p95": Resources(-1, GIB)}}),
     ],
 )
 def test_without_an_aggregate_of_any_time_it_is_the_plain_usage(usages: bytes) -> None:
@@ -357,10 +358,11 @@ def test_of_nodes_in_equal_use_the_one_that_will_be_idle_for_long_is_better() ->
 
 
 amounts = st.builds(Resources, st.integers(0, 20_000), st.integers(0, 200 * GIB))
+negatives_too = amounts.map(Resources(5000, 50 * GIB).minus)
 weights = st.fixed_dictionaries({"cpu": st.integers(0, 100), "memory": st.integers(0, 100)})
 
 
-@given(amounts, amounts, st.none() | amounts, weights, st.integers(0, 100), st.integers(0, 100))
+@given(negatives_too, amounts, st.none() | amounts, weights, st.integers(0, 100), st.integers(0, 100))
 def test_more_usage_never_scores_higher_and_is_never_let_in_where_less_is_not(
     used: Resources, more: Resources, peak: Resources | None, weighed: dict[str, int], dominant: int, peak_weight: int
 ) -> None:

@@ -68,6 +68,17 @@ def test_the_steps_of_a_node_metrics_life() -> None:
     }  # a leader of yesterday cannot undo what has been said since
 
 
+@pytest.mark.parametrize(
+    "there", [{}, {"predictPolicy": {"sigmaCPU": -3}}, {"predictPolicy": 5, "midPolicy": {"midBuffer": []}, "x": 1}]
+)
+def test_a_spec_that_cannot_be_read_is_made_the_wanted_one(there: dict[str, Any]) -> None:
+    policy = NodePredictPolicy(predictor="n-sigma-v1")
+    wanted = spec.desired(enabled(node_predict_policy=policy), settled=True, old=NodeMetricSpec())
+    step = lifecycle.plan("n1", NodeMetricSpec(), wanted, version="7", unread=there)
+    assert isinstance(step, lifecycle.Update)
+    assert merge(there, step.spec) == msgspec.to_builtins(wanted)
+
+
 JSON = st.recursive(
     st.sampled_from([0, 1, "x", [], [1]]),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from manager.noderesource import report
 from manager.noderesource.report import Report
-from shared.api.nodemetric import NodeMetric
+from shared.api.nodemetric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
 from shared.quantity import Resources
 
 
@@ -80,9 +80,28 @@ def test_a_refused_report_does_not_hold_on_to_the_object() -> None:
 
 
 def test_equal_specs_are_kept_once() -> None:
-    wire = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}}
-    first, second = (report.read(msgspec.convert(wire, NodeMetric)) for _ in range(2))
+    wire = msgspec.json.encode({"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}})
+    first, second = (report.read(msgspec.json.decode(wire, type=NodeMetric)) for _ in range(2))
+    assert first.spec.metric_collect_policy == MetricCollectPolicy(report_interval_seconds=7)
     assert first.spec is second.spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "unread"),
+    [
+        ({"predictPolicy": {"sigmaCPU": -3}}, {"predictPolicy": {"sigmaCPU": -3}}),
+        ({"midPolicy": 5}, {"midPolicy": 5}),
+        ("words", {}),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_a_spec_that_means_nothing_counts_as_empty_and_spoils_nothing(spec: object, unread: object) -> None:
+    status = {"updateTime": "2023-11-14T22:13:20Z"}
+    wire = msgspec.json.encode({"metadata": {"name": "n1"}, "spec": spec, "status": status})
+    found = report.read(msgspec.json.decode(wire, type=NodeMetric))
+    assert (found.spec, found.unread_spec) == (NodeMetricSpec(), unread)
+    assert (found.problem, found.update_time) == (None, 1_700_000_000)
 
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["1", "-1", "100m", "1e3", "9" * 70, "12E", "0001-01-01T00:00:00+23:59"])
