@@ -109,7 +109,8 @@ def plan(
     )
     outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing, underway.draining)
     held = _held(outlook)
-    waits = waiting.sort_out(world.pods, config.pending, world.now, {node.metadata.name for node in world.nodes})
+    there = {node.metadata.name for node in world.nodes}
+    waits = waiting.sort_out(world.pods, config.pending, world.now, there, world.surroundings.claims)
     again = None
     if not held and waits.settled_at is not None:
         held, again = SETTLING, waits.settled_at - world.now

@@ -1,23 +1,26 @@
 """Which pending pods a round is about, and which it leaves aside, each with the reason."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.snapshot import podclasses
+from manager.autoscaler.snapshot import podclasses, podfacts
 from shared import durations
 from shared.api import pods
-from shared.api.core import Condition, Pod
+from shared.api.core import Condition, PersistentVolumeClaim, Pod
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULED = "PodScheduled"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 EXPENDABLE = "its priority is below the cut-off"
 DAEMON = "a DaemonSet's pod: it comes with its node"
 TOO_YOUNG = "it waits until it is old enough"
 NOT_JUDGED = "the scheduler has not yet found it unschedulable"
-UNBOUND = "pod has unbound immediate PersistentVolumeClaims"  # in the words of the scheduler: a node is no help
+# In the words of the scheduler: a node is no help.
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 OTHER_SCHEDULER = "another scheduler's"
 
 
@@ -45,14 +48,24 @@ class Waiting:
     settled_at: float | None = None
 
 
-def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float, nodes: Container[str]) -> Waiting:
+def sort_out(
+    pending: Iterable[Pod],
+    rules: PendingRules,
+    now: float,
+    nodes: Container[str],
+    claims: Mapping[str, PersistentVolumeClaim] | None = None,
+) -> Waiting:
     """Of pods without a node. Those that are finished, being deleted, or nominated for one of `nodes`, which are all
-    there are, are not looked at.
+    there are, are not looked at, except for which of `claims`, by "namespace/name", they have for themselves.
     """
     counted: list[Pod] = []
     aside: dict[str, str] = {}
+    exclusive = {key for key, claim in (claims or {}).items() if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ())}
+    in_use: set[str] = set()
     for pod in pending:
         if pod.spec.node_name or pod.status.nominated_node_name in nodes:
+            if exclusive and pods.is_active(pod):
+                in_use |= _claimed(pod, exclusive)
             continue
         if pods.is_terminating(pod) or not pods.is_active(pod):
             continue
@@ -61,6 +74,10 @@ def sort_out(pending: Iterable[Pod], rules: PendingRules, now: float, nodes: Con
             aside[pod.metadata.key] = reason
         else:
             counted.append(pod)
+    if exclusive:
+        late = _late(counted, exclusive, in_use)
+        aside |= dict.fromkeys(late, CLAIM_IN_USE)
+        counted = [pod for pod in counted if pod.metadata.key not in late]
     return Waiting(tuple(counted), dict(sorted(aside.items())), _settled_at(counted, rules, now))
 
 
@@ -79,6 +96,24 @@ def uprooted(placed: Iterable[Pod], draining: Container[str], rules: PendingRule
         and not podclasses.is_mirror(pod)
         and not podclasses.is_expendable(pod, rules.expendable_below)
     )
+
+
+def _claimed(pod: Pod, exclusive: Set[str]) -> set[str]:
+    return {key for name, _ in podfacts.claimed(pod) if (key := f"{pod.metadata.namespace}/{name}") in exclusive}
+
+
+def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[str]:
+    """The keys of those that another has a claim of, be it one that the scheduler takes up before them."""
+    taken, late = set(in_use), set()
+    for pod in sorted(
+        waiting, key=lambda each: (-(each.spec.priority or 0), each.metadata.created_at, each.metadata.key)
+    ):
+        wanted = _claimed(pod, exclusive)
+        if wanted & taken:
+            late.add(pod.metadata.key)
+        else:
+            taken |= wanted
+    return late
 
 
 def _aside(pod: Pod, rules: PendingRules, now: float) -> str:

@@ -13,6 +13,7 @@ from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
+from shared.api import pods
 from shared.api.core import (
     ConfigMap,
     DaemonSet,
@@ -70,7 +71,7 @@ class Watching:
         self._peaks = peaks
         self._pending = pending
         self._nodes = Informer(client, NODES, Node)
-        self._pods = Informer(client, PODS, Kept(Pod, _slim), on_change=self._pod)
+        self._pods = Informer(client, PODS, Kept(Pod, slim), on_change=self._pod)
         self._daemon_sets = Informer(client, DAEMONSETS, DaemonSet)
         self._namespaces = Informer(client, NAMESPACES, Namespace)
         self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
@@ -185,9 +186,16 @@ def _waits(pod: Pod) -> bool:
     return not pod.spec.node_name and waiting.found_unschedulable(pod)
 
 
-def _slim(pod: Pod) -> Pod:
+def slim(pod: Pod) -> Pod:
     """The pod without what of its status nobody reads here."""
     status = pod.status
-    scheduled = tuple(each for each in status.conditions or () if each.type == waiting.SCHEDULED)
-    kept = PodStatus(phase=status.phase, nominated_node_name=status.nominated_node_name, conditions=scheduled or None)
+    resizing = pods.resizing(pod)
+    read = {waiting.SCHEDULED, pods.RESIZE_PENDING} if resizing else {waiting.SCHEDULED}
+    kept = PodStatus(
+        phase=status.phase,
+        nominated_node_name=status.nominated_node_name,
+        conditions=tuple(each for each in status.conditions or () if each.type in read) or None,
+        container_statuses=status.container_statuses if resizing else None,
+        init_container_statuses=status.init_container_statuses if resizing else None,
+    )
     return replace(pod, status=kept)

@@ -197,9 +197,24 @@ class PodSpec(Wire, frozen=True):
     host_network: bool = False
 
 
+class Resizable(Wire, frozen=True):
+    """What of a container's requests can change while it runs."""
+
+    cpu: str | int | float | None = None
+    memory: str | int | float | None = None
+
+
+class ReportedResources(Wire, frozen=True):
+    requests: Resizable = Resizable()
+
+
 class ContainerStatus(Wire, frozen=True):
+    """`resources` are in force; `allocated_resources` what the node has set aside for the container."""
+
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
+    resources: ReportedResources | None = None
+    allocated_resources: Resizable | None = None
 
 
 class PodStatus(Wire, frozen=True):
@@ -232,6 +247,7 @@ class Namespace(Wire, frozen=True):
 
 class PersistentVolumeClaimSpec(Wire, frozen=True):
     volume_name: str = ""
+    access_modes: tuple[str, ...] | None = None
 
 
 @prepared

@@ -1,11 +1,12 @@
 """What a pod asks for and where it stands: requests, quality of service, priority class."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
 from shared import names, quantity
-from shared.api.core import Container, Pod
+from shared.api.core import Container, ContainerStatus, Pod, Quantities, Resizable, ResourceRequirements
 from shared.api.meta import Wire, prepared
 from shared.errors import InvalidInput
 from shared.names import KubeQoS, PriorityClass, QoS
@@ -21,6 +22,8 @@ _BANDS = (
     (3000, 3999, PriorityClass.FREE),
 )
 _HUGE_PAGES = "hugepages-"
+RESIZE_PENDING = "PodResizePending"
+_INFEASIBLE = "Infeasible"
 _DEFAULT_QOS = {
     KubeQoS.GUARANTEED: QoS.LSR,
     KubeQoS.BURSTABLE: QoS.LS,
@@ -44,14 +47,32 @@ def requests(pod: Pod) -> dict[str, int]:
 
     Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
     started before it if that is more; what is requested of cpu, memory and huge pages for the pod as a whole goes
-    before that; plus overhead. Raises QuantityError.
+    before that; plus overhead. A container being resized counts as `resizing` says. Raises QuantityError.
     """
-    asked = _at_most_at_once(pod, _asked)
+    held = resizing(pod)
+    asked = _at_most_at_once(pod, partial(_resized, held) if held else _asked)
     if pod.spec.resources is not None:
-        whole = amounts(pod.spec.resources.requests or {})
-        asked |= {name: value for name, value in whole.items() if _is_of_whole_pods(name)}
-    _add(asked, amounts(pod.spec.overhead or {}))
+        asked |= _asked_as_a_whole(pod.spec.resources, asked)
+    if pod.spec.overhead:
+        _add(asked, amounts(pod.spec.overhead))
     return asked
+
+
+def resizing(pod: Pod) -> dict[str, tuple[Resizable, ...]]:
+    """Of containers and sidecars whose status differs from what they request, by name: the amounts of which the most
+    counts.
+
+    kube-scheduler's rule: what is requested, what is in force and what is allocated; what is requested does not count
+    where the node can never grant it.
+    """
+    spec, status = pod.spec, pod.status
+    found = _differing(spec.containers, status.container_statuses) if status.container_statuses else {}
+    if status.init_container_statuses:
+        sidecars = [each for each in spec.init_containers or () if _is_sidecar(each)]
+        found |= _differing(sidecars, status.init_container_statuses)
+    if found and _is_infeasible(pod):
+        return {name: given[1:] for name, given in found.items()}
+    return found
 
 
 def limits(pod: Pod) -> dict[str, int]:
@@ -162,17 +183,39 @@ def _at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> 
     running: dict[str, int] = {}
     for container in pod.spec.containers:
         _add(running, of(container))
+    if not pod.spec.init_containers:
+        return running
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
-    for container in pod.spec.init_containers or ():
+    for container in pod.spec.init_containers:
         needed = dict(sidecars)
         _add(needed, of(container))
-        if container.restart_policy == "Always":
+        if _is_sidecar(container):
             sidecars = needed
         _raise_to(starting, needed)
     _add(running, sidecars)
     _raise_to(running, starting)
     return running
+
+
+def _is_sidecar(init_container: Container) -> bool:
+    return init_container.restart_policy == "Always"
+
+
+def _is_infeasible(pod: Pod) -> bool:
+    """Whether the pod waits to be resized, and its node can never do so."""
+    pending = [each for each in pod.status.conditions or () if each.type == RESIZE_PENDING]
+    return bool(pending) and pending[0].reason == _INFEASIBLE
+
+
+def _asked_as_a_whole(resources: ResourceRequirements, of_containers: Mapping[str, int]) -> dict[str, int]:
+    """What is requested for the pod as a whole. A limit stands in for what neither it nor its containers request, and
+    for huge pages whatever these request, as API defaulting does.
+    """
+    limited = amounts(resources.limits or {})
+    standing_in = {n: v for n, v in limited.items() if n not in of_containers or n.startswith(_HUGE_PAGES)}
+    whole = standing_in | amounts(resources.requests or {})
+    return {name: value for name, value in whole.items() if _is_of_whole_pods(name)}
 
 
 def _is_of_whole_pods(resource: str) -> bool:
@@ -186,7 +229,44 @@ def _limited(container: Container) -> dict[str, int]:
 
 def _asked(container: Container) -> dict[str, int]:
     """Requests of one container; a limit stands in for an absent request, as API defaulting does."""
-    return amounts((container.resources.limits or {}) | (container.resources.requests or {}))
+    return amounts(_requested(container))
+
+
+def _requested(container: Container) -> Quantities:
+    requests, limits = container.resources.requests, container.resources.limits
+    return limits | requests if limits and requests else requests or limits or {}
+
+
+def _resized(held: Mapping[str, Iterable[Resizable]], container: Container) -> dict[str, int]:
+    """What the container asks; the most of what is `held` by its name counts of what can be resized."""
+    if container.name not in held:
+        return _asked(container)
+    asked = {name: value for name, value in _asked(container).items() if name not in (names.CPU, names.MEMORY)}
+    for each in held[container.name]:
+        known = ((names.CPU, each.cpu), (names.MEMORY, each.memory))
+        _raise_to(asked, amounts({name: value for name, value in known if value is not None}))
+    return asked
+
+
+def _differing(
+    containers: Iterable[Container], statuses: Iterable[ContainerStatus]
+) -> dict[str, tuple[Resizable, ...]]:
+    """By name: what is requested, and what is in force and allocated, where these are not all the same."""
+    reported = {each.name: each for each in statuses}
+    found: dict[str, tuple[Resizable, ...]] = {}
+    for container in containers:
+        status = reported.get(container.name)
+        if status is None or status.resources is None:
+            continue
+        in_force = status.resources.requests
+        allocated = status.allocated_resources or in_force
+        if not _resizable(container.resources.requests or {}) == in_force == allocated:
+            found[container.name] = _resizable(_requested(container)), in_force, allocated
+    return found
+
+
+def _resizable(quantities: Quantities) -> Resizable:
+    return Resizable(quantities.get(names.CPU), quantities.get(names.MEMORY))
 
 
 def _positive(quantities: Mapping[str, str | int | float]) -> set[str]:

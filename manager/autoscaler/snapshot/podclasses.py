@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from manager.autoscaler.snapshot import podfacts
 from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from shared.api import pods as podrules
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import OwnerReference
 from shared.errors import InvalidInput
@@ -144,7 +145,7 @@ def _of_pending(pod: Pod) -> object:
         volumes = tuple([volume for volume in volumes if volume.projected is None])
         if any(volume.ephemeral is not None for volume in volumes):
             return pod.metadata.name
-    return _compared(spec), pod.metadata.labels, volumes or None
+    return _compared(spec), pod.metadata.labels, volumes or None, podrules.resizing(pod)
 
 
 def _of_placed(pod: Pod) -> object:
@@ -152,7 +153,7 @@ def _of_placed(pod: Pod) -> object:
     keeps_away = spec.affinity.pod_anti_affinity if spec.affinity else None
     terminating = pod.metadata.deletion_timestamp is not None
     asking = spec.containers, spec.init_containers, spec.resources, spec.overhead
-    return asking, keeps_away, pod.metadata.labels, terminating
+    return asking, podrules.resizing(pod), keeps_away, pod.metadata.labels, terminating
 
 
 def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:

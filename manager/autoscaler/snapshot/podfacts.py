@@ -1,6 +1,6 @@
 """What of a pod decides where it can run, read once from its wire form into integers and plain terms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from shared.api.core import (
     PodAffinityTerm,
     Toleration,
     TopologySpreadConstraint,
+    Volume,
 )
 from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput
@@ -200,6 +201,15 @@ def requests_of(pod: Pod, *, of_node: bool = False) -> PodFacts | None:
     )
 
 
+def claimed(pod: Pod) -> Iterator[tuple[str, Volume]]:
+    """The names of the claims that volumes of the pod are behind, each with its volume."""
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name, volume
+        elif volume.ephemeral is not None:
+            yield f"{pod.metadata.name}-{volume.name}", volume
+
+
 def _zones(volume: PersistentVolume) -> Iterable[tuple[str, tuple[str, ...]]]:
     for key, value in (volume.metadata.labels or {}).items():
         if key in ZONE_LABELS:
@@ -237,21 +247,17 @@ class _Reader:
     def volumes(self) -> tuple[PersistentVolume, ...]:
         """Those behind bound claims. A claim not yet bound demands nothing."""
         claims, known = self.surroundings.claims, self.surroundings.volumes
-        if claims is None or not self.pod.spec.volumes:
+        if claims is None:
             return ()
         found = []
-        for volume in self.pod.spec.volumes:
-            if volume.persistent_volume_claim is not None:
-                name = volume.persistent_volume_claim.claim_name
-            elif volume.ephemeral is not None:
-                name = f"{self.pod.metadata.name}-{volume.name}"
-            else:
-                continue
+        for name, volume in claimed(self.pod):
             claim = claims.get(f"{self.pod.metadata.namespace}/{name}")
             if claim is None:
                 if volume.ephemeral is None:
                     raise self.refused("spec.volumes", name, f'persistentvolumeclaim "{name}" not found')
                 continue
+            if claim.metadata.deletion_timestamp is not None:
+                raise self.refused("spec.volumes", name, f'persistentvolumeclaim "{name}" is being deleted')
             bound_to = claim.spec.volume_name
             if bound_to and known is not None:
                 if bound_to not in known:

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from manager.autoscaler.snapshot import cluster, podclasses, podfacts
 from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState, NodeTemplate, StateRules
 from manager.autoscaler.snapshot.podfacts import HostPort, PodFacts, Surroundings
 from shared import durations
-from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
+from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus
 from shared.errors import InvalidInput
 
 NOW = 1_700_000_000.0
@@ -52,6 +53,16 @@ def test_projected_volumes_make_no_difference_and_others_do() -> None:
         ("a",),
         ("b",),
     ]
+
+
+def test_a_pod_being_resized_is_of_another_class_than_those_its_controller_made_with_it() -> None:
+    status = {"name": "c", "resources": {"requests": {"cpu": "4"}}}
+    small = pod("a", containers=asking("1"))
+    grown = replace(
+        pod("b", containers=asking("1")), status=msgspec.convert({"containerStatuses": [status]}, PodStatus)
+    )
+    assert groups(small, grown) == [("a",), ("b",)]
+    assert podclasses.placed_kinds([small, grown]) == [[small], [grown]]
 
 
 def test_pods_without_a_controller_and_those_of_daemon_sets_stand_alone() -> None:
@@ -174,6 +185,10 @@ def test_a_bound_volume_demands_its_nodes_and_a_claim_that_is_not_there_refuses_
     assert (demands.volumes, demands.zones) == ((), (("topology.kubernetes.io/zone", ("a", "b")),))
     with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" not found'):
         podfacts.read(asked, Surroundings({}, {}, {}))
+    leaving = {"metadata": {"name": "c", "deletionTimestamp": durations.timestamp(NOW)}, "spec": {"volumeName": "v"}}
+    going = msgspec.convert(leaving, PersistentVolumeClaim)
+    with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" is being deleted'):
+        podfacts.read(asked, Surroundings({}, {"default/c": going}, {"v": volume}))
     with pytest.raises(InvalidInput, match='persistentvolume "v" does not exist'):
         podfacts.read(asked, Surroundings({}, {"default/c": claim}, {}))
     assert podfacts.read(asked, Surroundings({}, {"default/c": claim})).demands.volumes == (), (

@@ -8,7 +8,7 @@ import pytest
 from manager.autoscaler import waiting
 from manager.autoscaler.waiting import PendingRules
 from shared import durations
-from shared.api.core import Pod
+from shared.api.core import PersistentVolumeClaim, Pod
 
 NOW = 1_700_000_000.0
 NODES = frozenset({"n"})
@@ -86,6 +86,55 @@ def test_a_pod_that_needs_no_node_is_not_spoken_of(given: Pod) -> None:
 def test_a_pod_that_was_nominated_for_a_node_that_is_gone_waits_for_another() -> None:
     given = pod(status={"nominatedNodeName": "gone"})
     assert waiting.sort_out([given], PendingRules(), NOW, NODES).pods == (given,)
+
+
+def claim(mode: str) -> PersistentVolumeClaim:
+    return msgspec.convert(
+        {"metadata": {"name": "c", "namespace": "ns"}, "spec": {"accessModes": [mode]}}, PersistentVolumeClaim
+    )
+
+
+def mounting(name: str, **more: Any) -> Pod:
+    return pod(name, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}], **more)
+
+
+@pytest.mark.parametrize(
+    ("user", "waits"),
+    [
+        (mounting("user", nodeName="n", status={"phase": "Running"}), False),
+        (mounting("user", nodeName="n", metadata={"deletionTimestamp": durations.timestamp(NOW)}), False),
+        (mounting("user", status={"nominatedNodeName": "n"}), False),
+        (mounting("user", nodeName="n", status={"phase": "Succeeded"}), True),
+        (mounting("user", nodeName="n", metadata={"namespace": "elsewhere"}), True),
+        (mounting("user", reason="SchedulerError", priority=5), True),
+        (pod("user", nodeName="n"), True),
+    ],
+)
+def test_no_node_helps_a_pod_whose_claim_another_has_for_itself(user: Pod, waits: bool) -> None:
+    given = mounting("p")
+    for order in ([user, given], [given, user]):
+        found = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
+        assert found.pods == ((given,) if waits else ())
+        assert found.aside.get("ns/p") == (None if waits else waiting.CLAIM_IN_USE)
+        shared = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOnce")})
+        assert shared.pods == (given,)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (mounting("z", age=90), mounting("a", age=80)),
+        (mounting("z", age=80, priority=1), mounting("a", age=90)),
+        (mounting("a"), mounting("z")),
+    ],
+)
+def test_of_pods_that_want_one_claim_for_themselves_the_one_the_scheduler_takes_up_first_counts(
+    first: Pod, second: Pod
+) -> None:
+    for order in ([first, second], [second, first]):
+        found = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
+        assert found.pods == (first,)
+        assert found.aside == {second.metadata.key: waiting.CLAIM_IN_USE}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Requests, quality of service and priority class of a pod."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,6 +52,29 @@ def container(cpu: str | None = None, memory: str | None = None, **more: object)
             },
             Resources(2050, 1 << 20),
         ),
+        (
+            {"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "6", "memory": "1Gi"}}},
+            Resources(6000, 1 << 30),
+        ),
+        (
+            {
+                "containers": [container("1")],
+                "initContainers": [container("2", "1Mi")],
+                "resources": {"limits": {"cpu": "6", "memory": "1Gi"}},
+            },
+            Resources(2000, 1 << 20),
+        ),
+        (
+            {
+                "containers": [container("1")],
+                "resources": {
+                    "requests": {"cpu": "3"},
+                    "limits": {"cpu": "6", "memory": "1Gi", "example.com/gpu": "9"},
+                },
+                "overhead": {"cpu": "50m"},
+            },
+            Resources(3050, 1 << 30),
+        ),
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, Resources(2000, 0)),
         ({}, Resources()),
     ],
@@ -62,6 +86,70 @@ def test_a_pod_requests_what_kubernetes_says_it_does(spec: dict[str, object], ex
 def test_extended_resources_are_whole_units() -> None:
     spec = {"containers": [{"name": "c", "resources": {"requests": {"kubernetes.io/mid-cpu": "1500"}}}]}
     assert pods.requests(pod(spec)) == {"kubernetes.io/mid-cpu": 1500}
+
+
+def test_huge_pages_a_pod_is_limited_to_are_requested_whatever_its_containers_request() -> None:
+    asking = {"name": "c", "resources": {"requests": {"hugepages-2Mi": "2Mi"}}}
+    spec = {"containers": [asking], "resources": {"limits": {"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"}}}
+    assert pods.requests(pod(spec)) == {"hugepages-2Mi": 4 << 20, "hugepages-1Gi": 1 << 30}
+
+
+def reported(in_force: str, allocated: str | None = None, name: str = "c") -> dict[str, object]:
+    granted = {} if allocated is None else {"allocatedResources": {"cpu": allocated, "memory": "1Mi"}}
+    return {"name": name, "resources": {"requests": {"cpu": in_force, "memory": "1Mi"}}, **granted}
+
+
+PENDING = {"type": "PodResizePending", "status": "True"}
+INFEASIBLE = PENDING | {"reason": "Infeasible"}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu_milli"),
+    [
+        (reported("2", "2"), 2000),
+        (reported("2000m"), 2000),
+        (reported("4", "4"), 4000),
+        (reported("2", "3"), 3000),
+        (reported("3", "2"), 3000),
+        (reported("1", "1"), 2000),
+        (reported("9", "9", name="other"), 2000),
+        ({"name": "c", "allocatedResources": {"cpu": "4"}}, 2000),
+    ],
+)
+@pytest.mark.parametrize(
+    ("sidecars", "field"), [(False, "containerStatuses"), (True, "initContainerStatuses")], ids=["container", "sidecar"]
+)
+def test_a_container_being_resized_asks_for_the_most_of_what_it_has_and_is_to_have(
+    status: dict[str, object], cpu_milli: int, sidecars: bool, field: str
+) -> None:
+    asking = container("2", "1Mi", restartPolicy="Always" if sidecars else None)
+    asking["resources"] = {"requests": {"cpu": "2", "memory": "1Mi", "example.com/gpu": "1"}}
+    spec = {"initContainers": [asking]} if sidecars else {"containers": [asking]}
+    statuses: dict[str, Any] = {field: [status]}
+    given = pod(spec, conditions=[PENDING], **statuses)
+    assert pods.requests(given) == {"cpu": cpu_milli, "memory": 1 << 20, "example.com/gpu": 1}
+
+
+@pytest.mark.parametrize("wanted", ["1", "8"])
+def test_a_resize_that_the_node_can_never_grant_does_not_count(wanted: str) -> None:
+    spec = {"containers": [container(wanted, "1Mi")]}
+    given = pod(spec, conditions=[INFEASIBLE], containerStatuses=[reported("2", "3")])
+    assert pods.native_request(given) == Resources(3000, 1 << 20)
+
+
+def test_what_is_reported_of_an_init_container_that_ends_does_not_count() -> None:
+    given = pod({"initContainers": [container("1")]}, initContainerStatuses=[reported("4", "4")])
+    assert pods.native_request(given) == Resources(1000, 0)
+
+
+def test_a_limit_stands_in_for_a_request_of_a_container_being_resized() -> None:
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"cpu": "5", "memory": "1Mi"}}}]}
+    assert pods.native_request(pod(spec, containerStatuses=[reported("4", "4")])) == Resources(5000, 1 << 20)
+
+
+def test_a_reported_amount_that_is_no_quantity_is_refused() -> None:
+    with pytest.raises(QuantityError, match="lots"):
+        pods.requests(pod({"containers": [container("1")]}, containerStatuses=[reported("lots")]))
 
 
 def test_a_request_that_is_no_quantity_is_refused() -> None:
