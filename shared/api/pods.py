@@ -22,6 +22,7 @@ _BANDS = (
     (3000, 3999, PriorityClass.FREE),
 )
 _HUGE_PAGES = "hugepages-"
+_DECISIVE = frozenset((names.CPU, names.MEMORY))  # of the quality of service
 RESIZE_PENDING = "PodResizePending"
 _INFEASIBLE = "Infeasible"
 _DEFAULT_QOS = {
@@ -101,16 +102,21 @@ def native_request(pod: Pod) -> Resources:
 
 
 def kube_qos(pod: Pod) -> KubeQoS:
-    """Kubernetes' class, computed as the API server does when status does not say it yet."""
+    """Kubernetes' class, computed as the API server does when status does not say it yet: by what is asked for the pod
+    as a whole, if anything is, else by all of its containers.
+    """
     if pod.status.qos_class in tuple(KubeQoS):
         return KubeQoS(pod.status.qos_class)
-    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
-    asked = [(c.resources.requests or {}, c.resources.limits or {}) for c in containers]
-    if not any(_positive(values) for pair in asked for values in pair):
+    if pod.spec.resources is not None:
+        resources = [pod.spec.resources]
+    else:
+        resources = [each.resources for each in (*pod.spec.containers, *(pod.spec.init_containers or ()))]
+    asked = [(_decisive(each.requests), _decisive(each.limits)) for each in resources]
+    if not any(amount > 0 for pair in asked for part in pair for amount in part.values()):
         return KubeQoS.BEST_EFFORT
     guaranteed = all(
-        _positive(limits) >= {names.CPU, names.MEMORY} and amounts(limits) == amounts(limits | dict(requested))
-        for requested, limits in asked
+        limited.keys() == _DECISIVE and min(limited.values()) > 0 and limited | requested == limited
+        for requested, limited in asked
     )
     return KubeQoS.GUARANTEED if guaranteed else KubeQoS.BURSTABLE
 
@@ -269,8 +275,9 @@ def _resizable(quantities: Quantities) -> Resizable:
     return Resizable(quantities.get(names.CPU), quantities.get(names.MEMORY))
 
 
-def _positive(quantities: Mapping[str, str | int | float]) -> set[str]:
-    return {name for name in (names.CPU, names.MEMORY) if quantity.milli(quantities.get(name, 0)) > 0}
+def _decisive(given: Quantities | None) -> dict[str, int]:
+    """Of a resource list what decides the quality of service."""
+    return amounts({name: value for name, value in (given or {}).items() if name in _DECISIVE})
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

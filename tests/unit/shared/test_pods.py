@@ -166,7 +166,9 @@ def test_a_request_that_is_no_quantity_is_refused() -> None:
         ({}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.GUARANTEED),
         ({"cpu": "500m"}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.BURSTABLE),
         ({"cpu": "1"}, {"cpu": "1"}, KubeQoS.BURSTABLE),
+        ({"cpu": "0"}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.BURSTABLE),
         ({"kubernetes.io/mid-cpu": "1"}, {"kubernetes.io/mid-cpu": "1"}, KubeQoS.BEST_EFFORT),
+        ({"ephemeral-storage": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, KubeQoS.GUARANTEED),
     ],
 )
 def test_quality_of_service_follows_requests_and_limits(
@@ -174,6 +176,8 @@ def test_quality_of_service_follows_requests_and_limits(
 ) -> None:
     spec = {"containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}]}
     assert pods.kube_qos(pod(spec)) is expected
+    whole = {"containers": [container("100m")], "resources": spec["containers"][0]["resources"]}
+    assert pods.kube_qos(pod(whole)) is expected
 
 
 def test_the_status_settles_the_quality_of_service() -> None:
