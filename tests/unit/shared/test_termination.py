@@ -14,10 +14,22 @@ while not stop.wait(0): pass
 print("ended", flush=True)
 """
 
+# A signal that the main thread does not take is taken by another one, and interrupts no wait of the main thread's.
+WAITING = """
+import signal
+from shared import termination
+stop = termination.event()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+print("ready", flush=True)
+stop.wait()
+print("ended", flush=True)
+"""
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_heard_by_a_main_thread_that_always_asks(number: signal.Signals) -> None:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("program", [PROGRAM, WAITING])
+def test_a_signal_is_heard_wherever_the_main_thread_is(number: signal.Signals, program: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
