@@ -3,7 +3,6 @@
 import enum
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -14,11 +13,12 @@ from typing import Protocol
 from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
-from deploy.local.control_plane import LOOPBACK, ControlPlane
+from deploy.local.control_plane import ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.home import VARIABLE_CLUSTER, Home
 from deploy.local.kubelet import node
 from deploy.local.notices import Notices
+from deploy.local.ports import LOOPBACK
 from deploy.local.profile import Profile
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program, Supervisor
@@ -103,19 +103,6 @@ class Plan:
     speed: float
     trace: Path | None
     cloud: LocalCloud | None = None
-
-
-def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there, else (or for 0) a port the kernel picks."""
-    for port in (preferred, 0):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise StartFailed("no free port on 127.0.0.1")
 
 
 class LocalCluster:

@@ -7,18 +7,17 @@ loopback; TLS, RBAC, service-account tokens and the default admission plugins ar
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.local import kubeconfig
+from deploy.local import kubeconfig, ports
+from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program
 from shared.errors import HeadroomError
 
-LOOPBACK = "127.0.0.1"
 ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 VARIABLE_ASSETS = "KUBEBUILDER_ASSETS"
 
@@ -39,18 +38,6 @@ def binary(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     return Path(found)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 @dataclass(frozen=True)
 class ControlPlane:
     """One control plane in `directory`. `durable`: etcd waits for the disk, as it has to where state is kept;
@@ -63,7 +50,7 @@ class ControlPlane:
     durable: bool = True
     scheduler: bool = False
     manager_url: str = ""
-    etcd_port: int = field(default_factory=lambda: free_ports(1)[0])
+    etcd_port: int = field(default_factory=ports.free)
 
     @property
     def server(self) -> str:
@@ -115,7 +102,7 @@ class ControlPlane:
 
     def controllers(self) -> list[Program]:
         """What works on the API; to be started once it serves. Raises MissingBinary."""
-        controller_manager_port, scheduler_port = free_ports(2)
+        controller_manager_port, scheduler_port = ports.free(), ports.free()
         controller_manager = (
             *self._component(CONTROLLER_MANAGER, controller_manager_port),
             f"--service-account-private-key-file={self._signing_key}",

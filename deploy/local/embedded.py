@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.control_plane import LOOPBACK
+from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
 
 CRD_DIR = Path(__file__).parent.parent / "helm" / "headroom" / "files" / "crds"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.local import cloud, cluster, home
+from deploy.local import cloud, home, ports
 from deploy.local import profile as profiles
 from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
 from deploy.local.home import Home
@@ -185,10 +185,10 @@ def _containment(found: Home) -> str:
 
 def _ports(wanted: Ports) -> Ports:
     return Ports(
-        api=cluster.free_port(wanted.api),
-        manager=cluster.free_port(wanted.manager),
-        agent=cluster.free_port(wanted.agent),
-        webhook=cluster.free_port(wanted.webhook),
+        api=ports.free(wanted.api),
+        manager=ports.free(wanted.manager),
+        agent=ports.free(wanted.agent),
+        webhook=ports.free(wanted.webhook),
     )
 
 

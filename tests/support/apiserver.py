@@ -14,9 +14,10 @@ from typing import Any
 
 import httpx
 
-from deploy.local import identities, kubeconfig
-from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, LOOPBACK, ControlPlane, free_ports
+from deploy.local import identities, kubeconfig, ports
+from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane
 from deploy.local.embedded import EmbeddedServer
+from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
@@ -162,7 +163,7 @@ class EmbeddedApiServer(ApiServer):
         super().__init__(directory)
         token_file = directory / "token"
         token_file.write_text(TOKEN)
-        self._server = EmbeddedServer(directory / "data", free_ports(1)[0], token_file)
+        self._server = EmbeddedServer(directory / "data", ports.free(), token_file)
         self.start()
 
     @property
@@ -214,10 +215,10 @@ class RealApiServer(ApiServer):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._plane = ControlPlane(directory / "control-plane", free_ports(1)[0], TOKEN, durable=False)
+        self._plane = ControlPlane(directory / "control-plane", ports.free(), TOKEN, durable=False)
         self._programs = self._plane.programs()
         self._proxy: FaultProxy | None = None
-        self._port = free_ports(1)[0]
+        self._port = ports.free()
         try:
             self.start()
             identities.install_chart(self.kubeconfig)

@@ -14,7 +14,7 @@ import uvicorn
 from deploy.local.apiserver.app import Disconnect, Message, Protocol, Receive, Send, disconnected, read_body
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.responses import failure
-from deploy.local.control_plane import LOOPBACK
+from deploy.local.ports import LOOPBACK
 from tests.support import eventually
 
 Headers = list[tuple[bytes, bytes]]

@@ -17,9 +17,9 @@ import msgspec
 import psutil
 import pytest
 
-from deploy.local import cluster, home
+from deploy.local import home, ports
 from deploy.local.home import VARIABLE_CLUSTER, Claim
-from deploy.local.kubelet.logs import LogServer, tail
+from deploy.local.kubelet.logs import LogServer
 from deploy.local.supervisor import Program, Supervisor, restart_delay_seconds
 from shared.errors import InvalidInput
 from tests.support import eventually
@@ -141,15 +141,9 @@ def test_a_port_in_use_is_replaced_by_a_free_one() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert cluster.free_port(port) not in (0, port)
-    assert cluster.free_port(0) > 0
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"), [(None, b"a\nb\nc"), (0, b""), (1, b"c"), (2, b"b\nc"), (9, b"a\nb\nc")]
-)
-def test_the_tail_of_a_log(lines: int | None, expected: bytes) -> None:
-    assert tail(b"a\nb\nc", lines) == expected
+        assert ports.free(port) not in (0, port)
+    assert ports.free(0) in ports.OURS
+    assert len({ports.free() for _ in range(50)}) == 50
 
 
 def test_logs_are_served_by_pod_and_container(tmp_path: Path) -> None:

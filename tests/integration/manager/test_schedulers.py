@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local.control_plane import LOOPBACK, SCHEDULER, binary, free_ports
+from deploy.local import ports
+from deploy.local.control_plane import SCHEDULER, binary
+from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import configuration, scheduler
 from deploy.local.scheduler.extender import Extenders
 from deploy.local.scheduler.scheduler import Scheduler
@@ -123,7 +125,7 @@ def _embedded(server: ApiServer, config: Path) -> Iterator[None]:
 def _kube_scheduler(request: pytest.FixtureRequest, config: Path, directory: Path) -> Iterator[None]:
     if request.config.getoption("--cluster") != REAL:
         pytest.skip("kube-scheduler needs more of an API server than the embedded one has")
-    arguments = (f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={free_ports(1)[0]}")
+    arguments = (f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports.free()}")
     leash = (sys.executable, "-m", "deploy.local.leash", str(os.getpid()))
     with (directory / "kube-scheduler.log").open("wb") as log:
         process = subprocess.Popen([*leash, str(binary(SCHEDULER)), *arguments], cwd=ROOT, stdout=log, stderr=log)
