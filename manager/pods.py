@@ -27,7 +27,6 @@ _TIER_OF = {PriorityClass.MID: Tier.MID, PriorityClass.BATCH: Tier.BATCH}
 
 # Whose pods run on one node, whatever becomes of it, and how those that the kubelet runs by itself are known.
 _BOUND_TO_NODE = frozenset({"DaemonSet", "Node"})
-_ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
@@ -260,7 +259,7 @@ def _dispensability(pod: Pod) -> Dispensability:
     label can only forbid it. Pods that belong to the node itself would come back at once, so they never go.
     """
     meta = pod.metadata
-    of_node = meta.annotation(_ANNOTATION_MIRROR) is not None or any(
+    of_node = meta.annotation(names.ANNOTATION_MIRROR) is not None or any(
         owner.controller and owner.kind in _BOUND_TO_NODE for owner in meta.owner_references or ()
     )
     try:

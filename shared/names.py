@@ -30,6 +30,7 @@ ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 ANNOTATION_ESTIMATED_SCALING_FACTORS = "scheduling.koordinator.sh/load-estimated-scaling-factors"
 ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
+ANNOTATION_MIRROR = "kubernetes.io/config.mirror"  # the API's copy of a static pod
 ANNOTATION_PROFILES_DRAWN_BY = "headroom.io/profiles-drawn-by"  # the pod's identity before it has a name
 
 # Labels and annotations on nodes

@@ -16,11 +16,11 @@ from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.sweep import Sweep
 from agent.metrics_advisor.usages import Names
+from shared import names
 from shared.api import pods
 from shared.api.core import ContainerStatus, Pod
 
 # The API's copy of a static pod, its mirror, has a uid of its own; the kubelet names the cgroup by the hash.
-ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 ANNOTATION_STATIC_POD_UID = "kubernetes.io/config.hash"
 
 # Of a memory.numa_stat, what is neither free nor page cache; v1 counts pages, and alone the cgroups below apart.
@@ -42,7 +42,7 @@ def name_of(pod: Pod) -> PodName:
     """
     meta = pod.metadata
     of_node = any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ())
-    is_mirror = of_node and meta.annotation(ANNOTATION_MIRROR) is not None
+    is_mirror = of_node and meta.annotation(names.ANNOTATION_MIRROR) is not None
     static = meta.annotation(ANNOTATION_STATIC_POD_UID) if is_mirror else None
     return PodName(pods.kube_qos(pod), (pod.metadata.uid, *([static] if static else [])))
 

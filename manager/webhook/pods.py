@@ -16,7 +16,6 @@ from shared.kube.resources import PODS
 from shared.names import PriorityClass
 from shared.quantity import QuantityError
 
-_MIRROR = "kubernetes.io/config.mirror"
 _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
@@ -58,7 +57,7 @@ class PodAdmission:
             pod = _read(original)
         except _MALFORMED as error:
             return Answer(warnings=(f"the pod stays as it is, since it cannot be read: {error}",))
-        if pod.metadata.annotation(_MIRROR) is not None:
+        if pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None:
             return Answer()  # the kubelet runs it already, by a file of its own, and only shows it
         warnings = [f"{what} have not been read yet" for what in self._sources.unread()]
         try:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from manager.autoscaler.snapshot import podfacts
 from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from shared import names
 from shared.api import pods as podrules
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import OwnerReference
@@ -21,7 +22,6 @@ from shared.errors import InvalidInput
 MOST_CLASSES_PER_CONTROLLER = 10
 EXPENDABLE_BELOW = -10
 ANNOTATION_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
-ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
 DAEMON_SET = "DaemonSet"
 
 _compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not in ("volumes", "node_name")))
@@ -90,7 +90,7 @@ def is_daemon(pod: Pod) -> bool:
 
 def is_mirror(pod: Pod) -> bool:
     """Whether the pod stands for one that its kubelet runs from a file."""
-    return pod.metadata.annotation(ANNOTATION_MIRROR) is not None
+    return pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None
 
 
 def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:

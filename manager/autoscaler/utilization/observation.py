@@ -9,14 +9,13 @@ import msgspec
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.utilization import taints
 from manager.autoscaler.utilization.rules import DEFAULT_GROUP, Rules
-from shared import quantity
+from shared import names, quantity
 from shared.api import pods
 from shared.api.core import Affinity, Container, Node, Pod, Quantities, Taint
 from shared.errors import InvalidInput
 from shared.quantity import QuantityError, Resources
 
 ANNOTATION_CONFIG_SOURCE = "kubernetes.io/config.source"
-ANNOTATION_CONFIG_MIRROR = "kubernetes.io/config.mirror"
 LABEL_ZONE = "topology.kubernetes.io/zone"
 DAEMON_SET = "DaemonSet"
 _STATIC = "file"
@@ -278,7 +277,7 @@ def read_pod(rules: Rules, pod: Pod) -> GroupPod:
         where = "spec.containers[].resources"
         raise InvalidInput(source=source, field=where, value=value, problem=str(error)) from error
     conditions = pod.status.conditions or ()
-    is_mirror = pod.metadata.annotation(ANNOTATION_CONFIG_MIRROR) is not None
+    is_mirror = pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None
     return GroupPod(
         pod.metadata.key,
         requests.floored(),

@@ -17,8 +17,9 @@ from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS
 from agent.metrics_advisor.local import DETECT_SECONDS, PROCESS_TREES, LocalSource
 from agent.metrics_advisor.pace import Pace, Turns
-from agent.metrics_advisor.pod_cgroups import ANNOTATION_MIRROR, ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
+from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID, PodCgroups, containers_of
 from agent.metrics_advisor.source import Sample
+from shared import names
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
@@ -40,7 +41,7 @@ def pod(
     is_mirror: bool = True,
 ) -> Pod:
     """`containers` are (name, id as in a pod's status); `static_uid` and `is_mirror` are what annotations say."""
-    annotations = {ANNOTATION_STATIC_POD_UID: static_uid} | ({ANNOTATION_MIRROR: static_uid} if is_mirror else {})
+    annotations = {ANNOTATION_STATIC_POD_UID: static_uid} | ({names.ANNOTATION_MIRROR: static_uid} if is_mirror else {})
     statuses = tuple(ContainerStatus(name, container_id) for name, container_id in containers)
     return Pod(
         metadata=ObjectMeta(

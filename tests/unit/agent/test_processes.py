@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from agent.metrics_advisor.pod_cgroups import ANNOTATION_MIRROR, ANNOTATION_STATIC_POD_UID
+from agent.metrics_advisor.pod_cgroups import ANNOTATION_STATIC_POD_UID
 from agent.metrics_advisor.processes import POD_UID_VARIABLE, Owner, PodProcesses, owner_of
+from shared import names
 from shared.api.core import Pod
 from shared.api.meta import ObjectMeta, OwnerReference
 from tests.support import eventually
@@ -38,7 +39,7 @@ def test_a_process_belongs_to_the_pod_its_cgroup_names(cgroup: str, owner: Owner
 
 def mirror(uid: str, static_uid: str) -> Pod:
     """As the node itself makes it, or somebody who writes what the node does."""
-    annotations = {ANNOTATION_MIRROR: static_uid, ANNOTATION_STATIC_POD_UID: static_uid}
+    annotations = {names.ANNOTATION_MIRROR: static_uid, ANNOTATION_STATIC_POD_UID: static_uid}
     node = OwnerReference(kind="Node", name="node", controller=True)
     return Pod(metadata=ObjectMeta(name=uid, uid=uid, annotations=annotations, owner_references=(node,)))
 

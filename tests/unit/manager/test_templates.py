@@ -7,7 +7,7 @@ import pytest
 
 from manager.autoscaler.scale_up import similar
 from manager.autoscaler.scale_up.similar import Likeness
-from manager.autoscaler.snapshot import podclasses, templates
+from manager.autoscaler.snapshot import templates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
     PODS,
@@ -19,6 +19,7 @@ from manager.autoscaler.snapshot.cluster import (
 from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
 from manager.autoscaler.utilization import taints
+from shared import names
 from shared.api.core import DaemonSet, Node, Pod
 
 NOW = 1_000_000.0
@@ -88,7 +89,7 @@ def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
 def test_only_daemons_and_mirror_pods_stay_and_those_on_their_way_out_go() -> None:
     on_node = (
         pod("ds", "agent"),
-        pod("mirror", annotations={podclasses.ANNOTATION_MIRROR: "x"}, cpu="250m"),
+        pod("mirror", annotations={names.ANNOTATION_MIRROR: "x"}, cpu="250m"),
         pod("web", "rs", "ReplicaSet"),
         pod("old", "gone", deletionTimestamp="2024-01-01T00:00:00Z"),
     )
