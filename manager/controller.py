@@ -16,6 +16,7 @@ from manager.eviction.condition import Notice
 from manager.eviction.tracker import Tracker
 from manager.metrics import Counters
 from manager.nodemetric import lifecycle, spec
+from manager.nodemetric.lifecycle import Outcome
 from manager.noderesource import explain
 from manager.noderesource.explain import Decision
 from manager.noderesource.report import Report
@@ -332,9 +333,10 @@ class Controller:
 
     def _take(self, step: lifecycle.Step) -> None:
         """Takes a step of the NodeMetric's life, and remembers one that came to nothing."""
-        did_something = lifecycle.perform(self._client, step)
-        self._counters.node_metric_writes.labels(type(step).__name__.lower()).inc()
-        if isinstance(step, lifecycle.Update) and not did_something:
+        outcome = lifecycle.perform(self._client, step)
+        if outcome is not Outcome.OVERTAKEN:
+            self._counters.node_metric_writes.labels(type(step).__name__.lower()).inc()
+        if isinstance(step, lifecycle.Update) and outcome is Outcome.UNKEPT:
             logger.info("the schema of NodeMetrics lacks what was asked: %s", step.asked, extra={"node": step.name})
             self._unkept[step.name] = step.asked
 

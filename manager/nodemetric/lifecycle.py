@@ -3,6 +3,7 @@
 NodeMetrics have no owner, so that those of another manager can be adopted; all races end in the wanted state.
 """
 
+import enum
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,14 @@ class Delete:
 Step: TypeAlias = Create | Update | Delete
 
 
+class Outcome(enum.Enum):
+    """What became of a step."""
+
+    DONE = enum.auto()
+    UNKEPT = enum.auto()  # taken by a server whose schema lacks the fields of the update, and which keeps nothing of it
+    OVERTAKEN = enum.auto()  # somebody else changed the object first, and the watch brings the next step
+
+
 def plan(
     name: str,
     old: NodeMetricSpec | None,
@@ -78,22 +87,20 @@ def plan(
     return Update(name, patch, version) if patch else None
 
 
-def perform(client: Client, step: Step) -> bool:
-    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable.
-
-    Whether it did anything: a server whose schema lacks the fields of an update takes it, and keeps nothing of it.
-    """
+def perform(client: Client, step: Step) -> Outcome:
+    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable."""
     try:
         match step:
             case Create():
                 client.create(NODEMETRICS, manifest(step))
             case Update():
-                return client.patch(NODEMETRICS, step.name, step.patch).resource_version != step.version
+                updated = client.patch(NODEMETRICS, step.name, step.patch)
+                return Outcome.UNKEPT if updated.resource_version == step.version else Outcome.DONE
             case Delete():
                 client.delete(NODEMETRICS, step.name, uid=step.uid)
     except (AlreadyExists, NotFound, Conflict):
-        pass  # the watch will bring what is there now, and with it the next step
-    return True
+        return Outcome.OVERTAKEN
+    return Outcome.DONE
 
 
 def manifest(step: Create) -> dict[str, object]:
