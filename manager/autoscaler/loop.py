@@ -138,6 +138,7 @@ class Autoscaler:
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
         self._number = 0
         self._again_seconds: float | None = None
+        self._is_blind = False  # the last round was held, as not all was to be seen
         self._turned_at = clock.monotonic()
         self._seen = Round(0, 0.0)
         self._asking = threading.Lock()  # one plan at a time: each takes a processor for as long as it takes
@@ -241,6 +242,7 @@ class Autoscaler:
         """One round, from beginning to end. What goes wrong with cluster or cloud holds it, and is its reason."""
         self._number += 1
         self._again_seconds = None
+        self._is_blind = False
         now, begun = self._clock.now(), self._clock.monotonic()
         planned: Planned | None = None
         failure: Exception | None = None
@@ -256,8 +258,10 @@ class Autoscaler:
                 self._seen = Round(0, 0.0)
                 made = self._held(now, NOT_LEADING)
             elif missing := self._watching.unsynced():
+                self._is_blind = True
                 made = self._held(now, f"not all has been seen yet: {', '.join(missing)}")
             elif stale := self._watching.stale():
+                self._is_blind = True
                 made = self._held(now, f"what there is may have changed unseen: {', '.join(stale)}")
             else:
                 planned = self._planned(now)
@@ -434,15 +438,21 @@ class Autoscaler:
         return not self._place.dry_run and self._is_leader()
 
     def _rest(self, begun: float, pause: float, stop: threading.Event) -> None:
-        """Until the next round is due, or a pod wants it sooner."""
+        """Until the next round is due, or wanted sooner."""
         due = max(begun + pause, self._clock.monotonic() + PAUSE_SECONDS)
-        frequent = self._settings.frequent_loops_enabled
+        hurries = False
         while not stop.is_set():
             self._turned_at = self._clock.monotonic()
             left = due - self._turned_at
             if left <= 0:
                 return
-            if frequent and self._woken.is_set():
+            if not hurries and self._is_wanted():
                 due = min(due, self._clock.monotonic() + PAUSE_SECONDS)
-                frequent = False
+                hurries = True
             self._clock.wait(stop, min(left, _POLL_SECONDS))
+
+    def _is_wanted(self) -> bool:
+        """Whether a pod wants the next round, or there is now to be seen what the last one lacked."""
+        if self._is_blind and not self._watching.unsynced() and not self._watching.stale():
+            return True
+        return self._settings.frequent_loops_enabled and self._woken.is_set()

@@ -1,5 +1,6 @@
 """Nodes on their way out, step by step, on a real API server: whatever goes wrong, none is lost and none is stuck."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from manager.autoscaler.watching import Watching
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.kube.client import Client
+from shared.kube.errors import Forbidden
 from shared.kube.resources import NODES, PODS, PRIORITYCLASSES, REPLICATIONCONTROLLERS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
@@ -428,7 +430,15 @@ def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
     low = f"low-{yard.namespace}"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": low}, "value": -11}
     yard.client.create(PRIORITYCLASSES, body)
-    yard.put("pause", "a", {}, priorityClassName=low)
+
+    def admitted() -> bool:
+        """A real server hears of new priorities by a watch."""
+        with contextlib.suppress(Forbidden):
+            yard.put("pause", "a", {}, priorityClassName=low)
+            return True
+        return False
+
+    eventually(admitted)
     for name, phase in (("done", "Succeeded"), ("lost", "Unknown")):
         yard.pod(name, "a")
         yard.turn(name, "a", phase)

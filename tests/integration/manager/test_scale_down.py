@@ -1,6 +1,7 @@
 """Nodes that nobody needs leave a real cluster, and nothing is lost on the way."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,19 @@ from manager.main import Manager
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists
+from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager
-from tests.integration.manager.test_autoscaler import NEVER_SECONDS, PATIENCE_SECONDS, WEB, Town, later_rounds, latest
+from tests.integration.manager.test_autoscaler import (
+    NEVER_SECONDS,
+    PATIENCE_SECONDS,
+    WEB,
+    PassingClock,
+    Town,
+    later_rounds,
+    latest,
+)
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
@@ -45,6 +54,7 @@ class Shrinking:
         self.wanted: dict[str, str] = {}  # cpu by name
         self.made_again: list[str] = []
         self._known: set[str] = set()
+        self._lock = threading.Lock()  # what is spared meanwhile would be made again
         self._loops = Loops(CollectorRegistry())
         self._loops.every("replicas", lambda: 0.2, self._replicate)
 
@@ -56,10 +66,12 @@ class Shrinking:
 
     def spare(self, *names: str) -> None:
         """These are not needed any more."""
-        for name in names:
-            del self.wanted[name]
-            self._known.discard(name)
-            self.client.delete(PODS, name, self.town.namespace, grace_period_seconds=0)
+        with self._lock:
+            for name in names:
+                del self.wanted[name]
+                self._known.discard(name)
+                with contextlib.suppress(NotFound):  # it has just been evicted
+                    self.client.delete(PODS, name, self.town.namespace, grace_period_seconds=0)
 
     def protect(self, name: str, at_least: int) -> None:
         spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "web"}}}
@@ -89,7 +101,7 @@ class Shrinking:
         self._loops.close()
 
     def _replicate(self) -> None:
-        with contextlib.suppress(HeadroomError):
+        with self._lock, contextlib.suppress(HeadroomError):
             there = {pod.metadata.name: pod for pod in self.client.list(PODS, self.town.namespace, into=Pod).items}
             for name, cpu in list(self.wanted.items()):
                 if name not in there:
@@ -145,8 +157,8 @@ def test_an_idle_node_goes_once_it_has_been_unneeded_for_long_enough(shrinking: 
     manager = shrinking.manager("0:10:web", scale_down_unneeded_time_seconds=3.0)
     shrinking.want(2)
     shrinking.eventually_bound(2)
-    shrinking.spare("p0", "p1")
     idle_at = time.monotonic()
+    shrinking.spare("p0", "p1")
     eventually(lambda: shrinking.taints(TAINT_DELETION_CANDIDATE), PATIENCE_SECONDS)
     shrinking.eventually_has_nodes(0)
     assert time.monotonic() - idle_at > 3
@@ -174,15 +186,18 @@ def test_a_disruption_budget_that_allows_nothing_keeps_the_node(shrinking: Shrin
 
 
 def test_a_budget_that_closes_on_the_way_keeps_the_node_and_takes_its_mark_back(shrinking: Shrinking) -> None:
+    clock = PassingClock()
     manager = half_empty(
         shrinking,
-        node_delete_delay_after_taint_seconds=2.0,
+        clock=clock,
+        node_delete_delay_after_taint_seconds=3600.0,
         max_pod_eviction_time_seconds=1.0,
         scale_down_delay_after_failure_seconds=NEVER_SECONDS,
     )
     (marked,) = eventually(lambda: shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
     assert shrinking.nodes[marked].spec.unschedulable
     shrinking.protect("all", 100)
+    clock.ahead = 3600.0
     eventually(lambda: not shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
     assert not shrinking.nodes[marked].spec.unschedulable
     later_rounds(manager)

@@ -477,7 +477,8 @@ def test_others_taints_stay_as_they_are(open_shop: Callable[..., Shop]) -> None:
     shop = open_shop(**FEW)
     shop.town.offer(CLOUD | {"size": 4})
     shop.guard.observe()
-    theirs = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    # Of nobody who would take it off again, as the controllers of a real cluster do with their own.
+    theirs = {"key": "example.com/theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
     for node in shop.has(4):
         shop.client.patch(NODES, node, {"spec": {"taints": [theirs]}})
     shop.scan()
