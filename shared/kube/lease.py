@@ -60,10 +60,11 @@ class Lease(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Observed:
-    """A lease's spec, and when this very spec was first seen, on our monotonic clock."""
+    """A lease's spec, and when this very spec was first seen, or first missed, on our monotonic clock."""
 
     spec: LeaseSpec
     since: float
+    missing: bool = False
 
     def held_by_other(self, identity: str, *, monotonic: float, times: LeaseTimes) -> bool:
         """Whether somebody else may still be leading."""
@@ -161,10 +162,13 @@ class LeaderElector:
     def _stand(self) -> bool:
         lease = self._read(self._hasty())
         started = self._clock.monotonic()
-        if lease is not None and (self._observed is None or self._observed.spec != lease.spec):
-            self._observed = Observed(lease.spec, started)
-        # A lease that was deleted counts on: its holder may not know yet.
         seen = self._observed
+        if lease is not None and (seen is None or seen.missing or seen.spec != lease.spec):
+            seen = Observed(lease.spec, started)
+        # A lease that was deleted counts anew: its holder may have written it once more before, and not know yet.
+        elif lease is None and seen is not None and not seen.missing:
+            seen = Observed(seen.spec, started, missing=True)
+        self._observed = seen
         if seen is not None and seen.held_by_other(self._identity, monotonic=started, times=self._times):
             self._leads_until = float("-inf")
             return False

@@ -6,8 +6,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS = 60.0  # how long a busy machine is waited for, whatever it is to do
 
-def eventually(condition: Callable[[], T], timeout_seconds: float = 60.0, interval_seconds: float = 0.02) -> T:
+
+def eventually(
+    condition: Callable[[], T], timeout_seconds: float = PATIENCE_SECONDS, interval_seconds: float = 0.02
+) -> T:
     """The first true value of `condition`, asked again and again until the deadline; AssertionError after it.
 
     What takes long is asked for less often, so that asking does not slow it down.

@@ -24,7 +24,7 @@ from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.proxy import FaultProxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +102,7 @@ class ApiServer(ABC):
         """Plain calls as an administrator."""
         headers = {"Authorization": f"Bearer {self.token}"} | options.pop("headers", {})
         verify = self.ca_file is not None and ssl.create_default_context(cafile=self.ca_file)
+        options = {"timeout": PATIENCE_SECONDS} | options
         return httpx.Client(base_url=self.url, headers=headers, verify=verify, **options)
 
     def add_namespace(self) -> str:
@@ -272,9 +273,10 @@ class RealApiServer(ApiServer):
     def compact(self) -> None:
         """etcd forgets, and so does the API server's cache when it starts anew."""
         etcd = f"http://{LOOPBACK}:{self._plane.etcd_port}/v3"
-        revision = httpx.post(f"{etcd}/maintenance/status", json={}).raise_for_status().json()["header"]["revision"]
-        request = {"revision": revision, "physical": True}
-        httpx.post(f"{etcd}/kv/compaction", json=request).raise_for_status()
+        with httpx.Client(timeout=PATIENCE_SECONDS) as http:
+            status = http.post(f"{etcd}/maintenance/status", json={}).raise_for_status().json()
+            request = {"revision": status["header"]["revision"], "physical": True}
+            http.post(f"{etcd}/kv/compaction", json=request).raise_for_status()
         self.kill()
         self.start()
 

@@ -1,9 +1,9 @@
 """AWS's services, as moto has them, behind real HTTP: `python -m tests.support.aws_cloud FOLDER`.
 
 FOLDER/script.json makes them fail, and is read at every call: `errors` ({action: [status, code, message]}, or a list of
-such, null for none, of which each call takes the next and all further ones the last), `hangs` ({action: seconds}),
-`answers` ({action: XML}) and `loses` ([action]: done, and not answered for). What was asked stands in FOLDER/calls, one
-JSON a line; the port in FOLDER/port.
+such, null for none, of which each call takes the next and all further ones the last), `hangs` ([action]: until the
+script is another one), `answers` ({action: XML}) and `loses` ([action]: done, and not answered for). What was asked
+stands in FOLDER/calls, one JSON a line; the port in FOLDER/port.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Cloud:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._script_file = folder / "script.json"
         self._lock = threading.Lock()
         self._written = ""
         self._counts: Counter[str] = Counter()
@@ -50,13 +51,14 @@ class Cloud:
         asked = dict(parse_qsl(body.decode()))
         action = asked.get("Action", "")
         if action:
-            written = (self._folder / "script.json").read_text()
+            written = self._script_file.read_text()
             if written != self._written:
                 self._written, self._counts = written, Counter()
             script: dict[str, Any] = json.loads(written)
             with self._lock, (self._folder / "calls").open("a") as calls:
                 calls.write(json.dumps(asked) + "\n")
-            time.sleep(script.get("hangs", {}).get(action, 0))
+            while action in script.get("hangs", ()) and self._script_file.read_text() == written:
+                time.sleep(0.02)
             status, text = self._scripted(action, script, is_ec2=asked.get("Version") == _EC2_VERSION)
             if text:
                 start_response(f"{status} scripted", [("Content-Type", "text/xml")])

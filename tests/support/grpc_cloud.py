@@ -1,10 +1,10 @@
 """A cloud behind a real gRPC server: `python -m tests.support.grpc_cloud FOLDER`.
 
 FOLDER/script.json says how it answers, and is read at every call: `answers` by method (and by group id where the
-method names one), `errors` ({method: [code, text]}), `hangs` ({method: seconds}), `raw` ({method: hex}), `echoes`
-(options are the defaults that were asked with, as the servers of Cluster Autoscaler's own wrapper send them). With
-server.crt, server.key and ca.crt there, it speaks TLS and wants a client's certificate. What it was asked stands in
-FOLDER/calls, one JSON a line; its port in FOLDER/port.
+method names one), `errors` ({method: [code, text]}), `hangs` ([method]: until the script is another one), `raw`
+({method: hex}), `echoes` (options are the defaults that were asked with, as the servers of Cluster Autoscaler's own
+wrapper send them). With server.crt, server.key and ca.crt there, it speaks TLS and wants a client's certificate. What
+it was asked stands in FOLDER/calls, one JSON a line; its port in FOLDER/port.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Cloud(grpc.GenericRpcHandler):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._script_file = folder / "script.json"
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         service, _, method = str(details.method).lstrip("/").partition("/")
@@ -41,8 +42,10 @@ class Cloud(grpc.GenericRpcHandler):
         asked = json_format.MessageToDict(CLASSES[takes].FromString(request))
         with (self._folder / "calls").open("a") as calls:
             calls.write(json.dumps({"method": method, "asked": asked}) + "\n")
-        script: dict[str, Any] = json.loads((self._folder / "script.json").read_text())
-        time.sleep(script.get("hangs", {}).get(method, 0))
+        written = self._script_file.read_text()
+        script: dict[str, Any] = json.loads(written)
+        while method in script.get("hangs", ()) and self._script_file.read_text() == written:
+            time.sleep(0.02)
         if method in script.get("errors", {}):
             code, text = script["errors"][method]
             context.abort(grpc.StatusCode[code], text)

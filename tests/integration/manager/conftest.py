@@ -17,7 +17,7 @@ from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.apiserver import ApiServer
 
 StartManager = Callable[..., Manager]
@@ -144,7 +144,7 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
 def fetch(manager: Manager, path: str) -> httpx.Response:
     """GET from a manager."""
     host, port = manager.address
-    return httpx.get(f"http://{host}:{port}{path}")
+    return httpx.get(f"http://{host}:{port}{path}", timeout=PATIENCE_SECONDS)
 
 
 def counted(manager: Manager, sample: str) -> float:

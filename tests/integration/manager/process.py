@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.apiserver import ROOT
 
 START_SECONDS = 120.0
@@ -25,7 +25,10 @@ class ManagerProcess:
         with self._log.open("wb") as output:
             command = [sys.executable, "-m", "manager", *options, "--log-format=json"]
             self._process = subprocess.Popen(command, cwd=ROOT, stderr=output)
-        self._http = httpx.Client(base_url=eventually(self._url, START_SECONDS))
+        # A connection that is kept may be closed over there just as it is used again: after 5 s, on both sides.
+        unkept = httpx.Limits(max_keepalive_connections=0)
+        url = eventually(self._url, START_SECONDS)
+        self._http = httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, limits=unkept)
 
     def signal(self, how: signal.Signals) -> None:
         self._process.send_signal(how)

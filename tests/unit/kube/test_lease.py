@@ -196,6 +196,20 @@ def test_a_lease_that_is_deleted_under_its_leader_gives_no_second_leader(electio
     assert election.a.is_leader()
 
 
+def test_a_lease_that_is_deleted_after_a_renewal_that_nobody_has_seen_gives_no_second_leader(
+    election: Election,
+) -> None:
+    election.step(election.a)
+    election.step(election.b, 9.9)
+    election.step(election.a)
+    election.server.lease = None
+    election.clock.advance(9.9)
+    assert election.a.is_leader()
+    assert not election.step(election.b, 14.9)
+    assert not election.step(election.b, 0.2)
+    assert election.step(election.b)
+
+
 def test_a_lease_handed_to_another_by_hand_ends_leadership_at_the_next_look(election: Election) -> None:
     election.step(election.a)
     assert election.server.lease
@@ -265,7 +279,7 @@ def test_no_history_has_two_leaders(steps: list[tuple[str, float, str | None]]) 
                 case ["release", name]:
                     getattr(election, name).release()
                 case ["delete"]:
-                    # Only a candidate that has seen the lease can know that its holder may still lead.
+                    # Only a candidate that has seen a lease of its holder's can know that that one may still lead.
                     election.server.fault = None
                     election.step(election.a)
                     election.step(election.b)

@@ -24,8 +24,8 @@ NODE = Node(status=NodeStatus(capacity={"cpu": "4", "memory": "8Gi"}, allocatabl
 
 
 class MemoryCloud:
-    """Does as it is told at once. `hang` is waited for in every refresh, `trouble` is called in every write: before it
-    happens or, with `too_late`, after it.
+    """Does as it is told at once. `hang` is waited for in every refresh, which ends in the `outage` if there is one;
+    `trouble` is called in every write: before it happens or, with `too_late`, after it.
     """
 
     name = "memory"
@@ -36,6 +36,7 @@ class MemoryCloud:
         self.trouble: Callable[[], None] = lambda: None
         self.too_late = False
         self.hang: threading.Event | None = None
+        self.outage: ProviderError | None = None
         self.written: list[str] = []  # the groups that were written to
         self.given_options = GroupOptions()
         self.given_template = NODE
@@ -48,6 +49,8 @@ class MemoryCloud:
     def refresh(self) -> None:
         if self.hang is not None:
             self.hang.wait(30)
+        if self.outage is not None:
+            raise self.outage
 
     def groups(self) -> Sequence[Group]:
         return list(self.listed)

@@ -16,6 +16,7 @@ from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock
+from tests.support.observing import observed
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
@@ -50,7 +51,7 @@ def test_groups_that_were_not_asked_are_as_before(hang: threading.Event) -> None
 
     cloud.trouble = trouble
     guard = Guard(cloud, config.ownership, deadline_seconds=0.2)
-    guard.observe()
+    observed(guard)
     growth = Growth(config, guard, threading.Lock(), Bookkeeper(Shelf(), lambda: True), lambda: True, SystemClock())
     errors, kept = growth.ask([Increase(each, 0, 2, 10) for each in "ab"], Books(), NOW)
     (asked,) = [group for group, error in errors.items() if isinstance(error, NoAnswer)]

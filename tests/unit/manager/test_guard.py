@@ -36,7 +36,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node, NodeStatus
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
-from tests.support import eventually
+from tests.support.observing import observed
 from tests.unit.manager.clouds import MemoryCloud
 
 WEB = Group("web", 0, 10, 2)
@@ -270,7 +270,7 @@ def test_sizes_stay_within_the_bounds_and_no_instance_is_dropped() -> None:
 def test_a_cloud_that_hangs_costs_one_deadline_and_is_asked_again_when_it_is_back() -> None:
     cloud = two_nodes()
     guard = Guard(cloud, OURS, deadline_seconds=0.2)
-    guard.observe()
+    observed(guard)
     cloud.hang = threading.Event()
     with pytest.raises(Unavailable, match=r"no answer within 0.2 s"):
         guard.observe()
@@ -279,15 +279,7 @@ def test_a_cloud_that_hangs_costs_one_deadline_and_is_asked_again_when_it_is_bac
     with pytest.raises(Unavailable, match="not observed"):
         guard.increase("web", 1)
     cloud.hang.set()
-
-    def is_back() -> bool:
-        try:
-            guard.observe()
-        except Unavailable:
-            return False
-        return True
-
-    eventually(is_back)
+    observed(guard)
     assert cloud.written == []
 
 
@@ -320,15 +312,14 @@ def test_a_group_is_in_doubt_where_something_may_have_been_done(error: ProviderE
 
 def test_a_second_look_that_fails_leaves_all_as_it_was_known_and_in_doubt() -> None:
     cloud = two_nodes()
-    guard = Guard(cloud, OURS, deadline_seconds=0.2)
-    known = guard.observe()
+    guard = observed_by(cloud)
+    known = guard.observed
     cloud.fail(Unavailable("memory", "web", "lost"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="lost"):
         guard.increase("web", 1)
-    cloud.hang = threading.Event()
-    with pytest.raises(Unavailable, match="no answer"):
+    cloud.outage = NoAnswer("memory", "", "nobody there")
+    with pytest.raises(NoAnswer, match="nobody there"):
         guard.observe_again()
-    cloud.hang.set()
     assert guard.observed is known
     with pytest.raises(Later, match="observed again first"):
         guard.increase("web", 1)
