@@ -139,6 +139,7 @@ class Agent:
         self._reporter.apply(spec)
 
     def _scrape(self) -> Scrape:
+        synced = self._states.synced  # asked first: a list of pods read before it may lack some
         usages, pods, state = self._rooms.usages(), self._states.pods(), self._states.node()
 
         def last(kind: Kind) -> dict[SeriesKey, float]:
@@ -154,7 +155,7 @@ class Agent:
             host_applications=[(one, of_applications[one.name]) for one in applications if one.name in of_applications],
             readings=self._rooms.readings,
             pods=pods,
-            prediction=self._predict_server.predict(pods if self._states.synced else None, state),
+            prediction=self._predict_server.predict(pods if synced else None, state),
             allocatable=state.allocatable if state else None,
             models=self._predict_server.model_count,
             series=self._cache.series_count,

@@ -38,6 +38,7 @@ class ManualClock:
     """Stands still until told to advance; the waits of other threads end as their time comes."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.waiting = 0  # threads that do, each until a time that is settled
         self._now = now
         self._monotonic = 0.0
         self._advanced = threading.Condition()
@@ -60,9 +61,11 @@ class ManualClock:
             self._now += seconds
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        deadline = self._monotonic + seconds
         with self._advanced:
+            deadline = self._monotonic + seconds
+            self.waiting += 1
             while not event.is_set() and self._monotonic < deadline:
                 # An Event cannot notify this condition, so a set event is seen at the next short look.
                 self._advanced.wait(0.01)
+            self.waiting -= 1
         return event.is_set()

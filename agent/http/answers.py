@@ -107,8 +107,8 @@ def pod(rooms: Rooms, uid: str) -> PodDetail | None:
         readings=_readings(rooms, Kind.POD, uid),
         containers=[_container(rooms, uid, one.name) for one in (*(spec.init_containers or ()), *spec.containers)],
         usage=[_summary(rooms, Kind.POD, uid, seconds) for seconds in SUMMARY_SECONDS],
-        history=history(uid),
         workload_history=history(series.of_workload(found.workload)) if found.workload else None,
+        history=history(uid),  # asked last: whoever knows the workload's knows the pod's
     )
 
 
@@ -186,8 +186,9 @@ def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: i
 
 
 def prediction(rooms: Rooms) -> Prediction:
+    synced = rooms.states.synced  # asked first: a list of pods read before it may lack some
     listed = rooms.states.pods()
-    found = rooms.predict_server.predict(listed if rooms.states.synced else None, rooms.states.node())
+    found = rooms.predict_server.predict(listed if synced else None, rooms.states.node())
     answer, prod = found.reclaimable, found.prod
     explained = answer.explanation if answer else None
     return Prediction(

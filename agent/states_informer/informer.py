@@ -77,10 +77,10 @@ class StatesInformer:
         monotonic: Callable[[], float] = time.monotonic,
         on_host_applications: Listener | None = None,
     ) -> None:
-        self._node_name = node_name
         self._on_spec = on_spec
         self._lock = threading.Lock()
         self._node: NodeState | None = None
+        self._has_node_metric = False
         self._refusals = Refusals(registry)
         self._pods: Pods = (
             WatchedPods(client, node_name, self._refusals)
@@ -110,7 +110,8 @@ class StatesInformer:
 
     @property
     def has_node_metric(self) -> bool:
-        return self._metric_informer.get(self._node_name) is not None
+        """Whether there is one, of whose spec `on_spec` has heard."""
+        return self._has_node_metric
 
     def pods(self) -> list[NodePod]:
         return self._pods.pods()
@@ -133,9 +134,11 @@ class StatesInformer:
 
     def _metric_changed(self, change: Change[NodeMetricObject]) -> None:
         if change.kind is Kind.DELETED:
+            self._has_node_metric = False
             self._on_spec(None)
         elif change.new is not None and (change.old is None or change.old.spec != change.new.spec):
             self._on_spec(change.new.spec or {})
+            self._has_node_metric = True
 
 
 def node_state(node: Node) -> NodeState:

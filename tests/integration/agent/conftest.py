@@ -1,6 +1,6 @@
 """Real cgroups with real processes in them."""
 
-import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from agent.settings import AgentSettings
 from shared.clock import SystemClock
 from shared.names import KubeQoS
 from tests.integration.agent.node import Node, Steady
+from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -66,13 +67,18 @@ class PodGroup:
             process.wait(10)
         self._processes.clear()
         for directory in self._directories:
-            for _ in range(100):
-                with contextlib.suppress(FileNotFoundError):
-                    try:
-                        directory.rmdir()
-                    except OSError:
-                        continue  # the kernel takes a moment to let go of the dead
-                break
+            eventually(functools.partial(_is_removed, directory))
+
+
+def _is_removed(directory: Path) -> bool:
+    """The kernel takes a moment to let go of the dead."""
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 class Machine:

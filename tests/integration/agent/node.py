@@ -18,6 +18,7 @@ from shared.kube.errors import AlreadyExists
 from shared.kube.resources import NODEMETRICS, NODES, PODS, Resource
 
 GIB = 2**30
+ANSWERS_SECONDS = 60.0
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 
 
@@ -92,4 +93,4 @@ class Node:
 
 def get(agent: Agent, path: str) -> httpx.Response:
     host, port = agent.address
-    return httpx.get(f"http://{host}:{port}/{path}")
+    return httpx.get(f"http://{host}:{port}/{path}", timeout=ANSWERS_SECONDS)

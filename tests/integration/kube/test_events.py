@@ -52,6 +52,9 @@ def test_an_event_outlasts_faults_of_the_server(
         rule("truncate", "events", method="POST"),  # it is written, and the answer is lost
     )
     start(recorder.run)
-    recorder.event(ObjectRef("v1", "Pod", "p", install_namespace), WARNING, "Late", "m")
-    recorder.event(ObjectRef("v1", "Pod", "p", install_namespace), WARNING, "Late", "m")
-    eventually(lambda: [event["count"] for event in client.list(EVENTS, install_namespace).items] == [2])
+    recorder.event(ObjectRef("v1", "Pod", "late", install_namespace), WARNING, "Late", "m")
+    recorder.event(ObjectRef("v1", "Pod", "late", install_namespace), WARNING, "Late", "m")
+    late = "involvedObject.name=late"
+    eventually(
+        lambda: [event["count"] for event in client.list(EVENTS, install_namespace, field_selector=late).items] == [2]
+    )

@@ -64,7 +64,7 @@ class Follower:
 def follower(server: ApiServer, namespace: str, start: Start) -> Follower:
     follower = Follower(server, namespace)
     start(follower.informer.run)
-    assert follower.informer.synced.wait(10)
+    assert follower.informer.synced.wait(60)
     return follower
 
 
@@ -184,14 +184,12 @@ def test_whatever_happens_cache_and_announcements_agree_with_the_server_in_the_e
     eventually(lambda: follower.agrees(client))
 
 
-def test_many_informers_stop_within_a_second_of_being_told(server: ApiServer, client: Client) -> None:
+def test_many_informers_stop_long_before_the_server_ends_their_watches(server: ApiServer, client: Client) -> None:
     stop = threading.Event()
     informers = [Informer(client, PODS, Pod) for _ in range(8)]
     threads = [threading.Thread(target=informer.run, args=(stop,)) for informer in informers]
     for thread in threads:
         thread.start()
-    assert all(informer.synced.wait(10) for informer in informers)
+    eventually(lambda: all(informer.current.is_set() for informer in informers))
     stop.set()
-    for thread in threads:
-        thread.join(1)
-    assert not any(thread.is_alive() for thread in threads)
+    eventually(lambda: not any(thread.is_alive() for thread in threads))

@@ -22,8 +22,6 @@ from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
-MADE, NOT_READY, OTHERS = "made-by-the-cloud", "not-ready-yet", "somebody-elses"
-
 
 class Watched:
     """Nodes and pods of one test, and what became of them."""
@@ -32,6 +30,10 @@ class Watched:
         self.client: Client = server.client()
         self.namespace = server.add_namespace()
         self.nodes: list[str] = []
+        # A Lease of a name used before may be on its way out, with the Node it belonged to.
+        self.made, self.not_ready, self.others = (
+            f"{name}-{self.namespace}" for name in ("made-by-the-cloud", "not-ready-yet", "somebody-elses")
+        )
 
     def add_node(self, name: str, *, fake: bool = True, ready: bool = True) -> None:
         self.nodes.append(name)
@@ -112,12 +114,12 @@ def begin(server: ApiServer) -> Iterator[Callable[[], CloudNodes]]:
 def test_pods_run_on_nodes_that_were_there_and_on_those_that_come(
     watched: Watched, begin: Callable[[], CloudNodes]
 ) -> None:
-    watched.add_node(MADE)
-    watched.add_pod("early", MADE)
+    watched.add_node(watched.made)
+    watched.add_pod("early", watched.made)
     begin()
     eventually(lambda: watched.phase("early") == "Running")
-    watched.add_node(f"{MADE}-later")
-    watched.add_pod("late", f"{MADE}-later")
+    watched.add_node(f"{watched.made}-later")
+    watched.add_pod("late", f"{watched.made}-later")
     eventually(lambda: watched.phase("late") == "Running")
     late = watched.pod("late") or {}
     assert {"type": "Ready", "status": "True"}.items() <= _condition(late, "Ready").items()
@@ -127,30 +129,30 @@ def test_pods_run_on_nodes_that_were_there_and_on_those_that_come(
 def test_a_pod_that_is_bound_before_its_node_is_known_runs_all_the_same(
     watched: Watched, begin: Callable[[], CloudNodes]
 ) -> None:
-    watched.add_node(MADE, fake=False)
-    watched.add_pod("early", MADE)
+    watched.add_node(watched.made, fake=False)
+    watched.add_pod("early", watched.made)
     nodes = begin()
-    watched.add_node(f"{MADE}-sign")
-    eventually(lambda: nodes.serves(f"{MADE}-sign"))  # the other one was seen before, and is not served
-    watched.client.patch(NODES, MADE, {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}})
+    watched.add_node(f"{watched.made}-sign")
+    eventually(lambda: nodes.serves(f"{watched.made}-sign"))  # the other one was seen before, and is not served
+    watched.client.patch(NODES, watched.made, {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}})
     eventually(lambda: watched.phase("early") == "Running")
 
 
 def test_deleted_pods_end_and_those_on_nodes_of_others_are_left_alone(
     watched: Watched, begin: Callable[[], CloudNodes]
 ) -> None:
-    watched.add_node(MADE)
-    watched.add_node(OTHERS, fake=False)
+    watched.add_node(watched.made)
+    watched.add_node(watched.others, fake=False)
     begin()
-    watched.add_pod("theirs", OTHERS)
-    watched.add_pod("ours", MADE)
+    watched.add_pod("theirs", watched.others)
+    watched.add_pod("ours", watched.made)
     eventually(lambda: watched.phase("ours") == "Running")
     assert watched.phase("theirs") == "Pending"
     watched.client.delete(PODS, "ours", watched.namespace, grace_period_seconds=30)
     eventually(lambda: watched.pod("ours") is None)
-    watched.client.delete(NODES, MADE)
-    watched.add_node(MADE)
-    watched.add_pod("ours", MADE)
+    watched.client.delete(NODES, watched.made)
+    watched.add_node(watched.made)
+    watched.add_pod("ours", watched.made)
     eventually(lambda: watched.phase("ours") == "Running")
     assert watched.phase("theirs") == "Pending"
 
@@ -158,16 +160,16 @@ def test_deleted_pods_end_and_those_on_nodes_of_others_are_left_alone(
 def test_nodes_are_kept_alive_and_found_again_but_not_made_ready_before_their_time(
     watched: Watched, begin: Callable[[], CloudNodes]
 ) -> None:
-    watched.add_node(MADE)
-    watched.add_node(NOT_READY, ready=False)
-    watched.lose_sight_of(MADE)
+    watched.add_node(watched.made)
+    watched.add_node(watched.not_ready, ready=False)
+    watched.lose_sight_of(watched.made)
     nodes = begin()
-    eventually(lambda: nodes.serves(MADE) and nodes.serves(NOT_READY))
+    eventually(lambda: nodes.serves(watched.made) and nodes.serves(watched.not_ready))
     nodes.beat()
-    assert watched.has_lease(MADE)
-    assert watched.has_lease(NOT_READY)
-    assert watched.readiness(MADE) == "True"
-    assert watched.readiness(NOT_READY) == "False"
+    assert watched.has_lease(watched.made)
+    assert watched.has_lease(watched.not_ready)
+    eventually(lambda: watched.readiness(watched.made) == "True")  # the loop's own beat may have been a step ahead
+    assert watched.readiness(watched.not_ready) == "False"
 
 
 def _condition(pod: dict[str, Any], kind: str) -> dict[str, Any]:

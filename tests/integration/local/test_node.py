@@ -22,7 +22,7 @@ from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
 ROOT = Path(__file__).resolve().parents[3]
-SETTLE_SECONDS = 30.0  # for what several controllers have to agree upon
+SETTLE_SECONDS = 120.0  # for what several controllers have to agree upon
 
 
 class NodeProcess:

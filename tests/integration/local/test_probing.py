@@ -1,14 +1,13 @@
 """Probes of real containers, over real sockets, beside a loop that never waits for them."""
 
-import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from deploy.local import ports
 from deploy.local.kubelet.containment import Containment, TreeContainment
 from deploy.local.kubelet.wire import (
     ContainerPort,
@@ -24,6 +23,7 @@ from tests.support import eventually
 
 Run = Callable[..., Harness]
 
+STARTED = Probe(exec=ExecAction(("test", "-e", "started")), period_seconds=1, failure_threshold=1000)
 READY = Probe(exec=ExecAction(("test", "-e", "ready")), period_seconds=1, failure_threshold=1)
 
 
@@ -34,9 +34,7 @@ def held() -> Containment:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return ports.free()
 
 
 def probed(*command: str, port: int = 0, policy: str = "Always", **more: Any) -> RunnablePod:
@@ -97,30 +95,27 @@ def test_one_that_ignores_its_end_is_ended_by_force(run: Run, port: int) -> None
         failure_threshold=1,
         termination_grace_period_seconds=2,
     )
-    stubborn = "trap '' TERM; while :; do sleep 0.1; done"
-    harness = run(pod=probed("/bin/sh", "-c", stubborn, policy="Never", liveness_probe=probe)).let_time_pass()
-    status = harness.until(lambda status: status["phase"] == "Failed")
+    stubborn = "trap '' TERM; touch started; while :; do sleep 0.1; done"
+    command = ("/bin/sh", "-c", stubborn)
+    pod = probed(*command, policy="Never", startup_probe=STARTED, liveness_probe=probe)
+    status = run(pod=pod).let_time_pass().until(lambda status: status["phase"] == "Failed")
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
 
 
 def test_a_slow_start_is_waited_for_before_anything_else_is_asked(run: Run) -> None:
-    startup = Probe(exec=ExecAction(("test", "-e", "started")), period_seconds=1, failure_threshold=1000)
     never = Probe(exec=ExecAction(("false",)), period_seconds=1, failure_threshold=1)
-    script = "sleep 1; touch started; sleep 1000"
-    harness = run(pod=probed("/bin/sh", "-c", script, startup_probe=startup, liveness_probe=never)).let_time_pass()
+    harness = run(pod=probed("sleep", "1000", startup_probe=STARTED, liveness_probe=never)).let_time_pass()
     harness.until(lambda _: "Startup probe failed" in harness.messages())
     assert "Liveness" not in harness.messages()
     assert not harness.container()["started"]
+    (harness.machine.work_dir(harness.pod.metadata.uid) / "started").touch()
     harness.until(lambda status: "Liveness probe failed" in harness.messages())
 
 
 def test_a_command_that_hangs_holds_up_nothing_and_is_ended(run: Run) -> None:
     probe = Probe(exec=ExecAction(("sleep", "999")), period_seconds=1, timeout_seconds=1)
     harness = run(pod=probed("sleep", "1000", readiness_probe=probe)).let_time_pass()
-    begun = time.monotonic()
-    harness.sync()
-    harness.sync()
-    assert time.monotonic() - begun < 1
+    harness.until(lambda _: len(harness.pids()) == 2)  # whoever waited for it would see one that is ended
     harness.until(lambda _: "timed out" in harness.messages())
     eventually(lambda: len(harness.pids()) == 1)
 

@@ -3,16 +3,15 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from agent.metrics_advisor.cgroups import Driver, Version
+from deploy.local import ports
 from tests.support import eventually
 from tests.unit.agent.trees import Counters, Tree
 
@@ -41,33 +40,32 @@ def loaded(daemon: subprocess.Popen[str]) -> set[str]:
     return set(json.loads(daemon.stdout.readline()))
 
 
+def get(url: str) -> httpx.Response:
+    return httpx.get(url, timeout=60)
+
+
 def answers(url: str) -> httpx.Response | None:
     try:
-        return httpx.get(url)
+        return get(url)
     except httpx.TransportError:
         return None
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def test_an_agent_in_a_cluster_loads_what_it_needs_and_the_api_when_it_is_asked(tmp_path: Path, port: int) -> None:
+def test_an_agent_in_a_cluster_loads_what_it_needs_and_the_api_when_it_is_asked(tmp_path: Path) -> None:
+    port = ports.free()
     url = f"http://127.0.0.1:{port}"
     cgroups = Tree(tmp_path / "cgroup", Version.V2, Driver.SYSTEMD)
     cgroups.write(cgroups.pod_path(), Counters())
     command: list[Any] = [sys.executable, "-c", DAEMON, f"127.0.0.1:{port}", tmp_path, cgroups.root]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as daemon:
         try:
-            eventually(lambda: answers(f"{url}/healthz"), 20)
-            eventually(lambda: 'ticks_total{outcome="stored"}' in httpx.get(f"{url}/metrics").text)
-            assert httpx.get(f"{url}/readyz").status_code == 503
+            eventually(lambda: answers(f"{url}/healthz"))
+            eventually(lambda: 'ticks_total{outcome="stored"}' in get(f"{url}/metrics").text)
+            assert get(f"{url}/readyz").status_code == 503
             in_use = loaded(daemon)
             assert not in_use.intersection(HEAVY)
-            assert httpx.get(f"{url}/api/v1/node").json()["name"] == "n"
+            assert get(f"{url}/api/v1/node").json()["name"] == "n"
             assert "fastapi" in loaded(daemon)
         finally:
             os.kill(daemon.pid, signal.SIGTERM)
-        assert daemon.wait(10) == 0
+        assert daemon.wait(60) == 0

@@ -126,7 +126,7 @@ def test_a_cluster_without_the_kind_is_asked_again_seldom_and_quietly(
 ) -> None:
     server = NoSuchKind({"nodeslos": [slo(1, application("nginx"))]})
     found = followed(following, server)
-    eventually(lambda: server.asked == 1)
+    eventually(lambda: server.asked == 1 and found.clock.waiting)
     found.clock.advance(kinds.ABSENT_SECONDS / 2 - 1)
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert server.asked == 1

@@ -220,6 +220,7 @@ def test_when_the_api_server_tells_no_pods_for_long_nothing_is_claimed_until_it_
 
     try:
         server.unreadable["pods"] = status(403, "Forbidden")
+        eventually(lambda: reporting.clock.waiting)  # to try again, and so the watch is over
         reporting.pass_seconds(int(LOST_SECONDS))
         assert claimed()["cpu"] != "0"
         reporting.pass_seconds(30)

@@ -105,6 +105,21 @@ def server() -> Iterator[NodeServer]:
     serving.close()
 
 
+def test_a_node_metric_is_there_once_its_spec_is_in_force(server: NodeServer) -> None:
+    there: list[bool] = []
+    client = Client(Connection(server.url), "test")
+    states = StatesInformer(
+        client, "n", registry=CollectorRegistry(), on_spec=lambda _: there.append(states.has_node_metric)
+    )
+    loops = Loops()
+    states.start(loops)
+    try:
+        eventually(lambda: len(there) == 3)
+        assert there == [False, True, False], "the first spec is not in force before, and with the last one it goes"
+    finally:
+        loops.close()
+
+
 def test_meaningless_objects_are_left_out_alone_and_the_versions_before_them_stay(server: NodeServer) -> None:
     specs: list[object] = []
     registry = CollectorRegistry()

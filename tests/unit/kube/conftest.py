@@ -39,5 +39,5 @@ def start() -> Iterator[Callable[[Callable[[threading.Event], None]], threading.
     for _, stop in running:
         stop.set()
     for thread, _ in running:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive(), "the loop did not stop"

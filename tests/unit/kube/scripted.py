@@ -1,12 +1,13 @@
 """An HTTP server on a real socket that answers as its script says, fault by fault."""
 
+import io
 import json
 import socket
 import ssl
 import struct
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
@@ -54,6 +55,17 @@ class Exchange(BaseHTTPRequestHandler):
 
     def chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def begin(self, chunks: Sequence[bytes]) -> None:
+        """Headers and chunks in one piece, so that whoever reads them never waits between two of them."""
+        connection, self.wfile = self.wfile, io.BytesIO()
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for chunk in chunks:
+            self.chunk(chunk)
+        whole, self.wfile = self.wfile.getvalue(), connection
+        self.wfile.write(whole)
 
     def reset(self) -> None:
         """Drops the connection with a RST instead of a FIN."""
@@ -167,11 +179,7 @@ def stream(*chunks: bytes, end: str = "stall") -> Answer:
     """
 
     def serve(exchange: Exchange) -> None:
-        exchange.send_response(200)
-        exchange.send_header("Transfer-Encoding", "chunked")
-        exchange.end_headers()
-        for chunk in chunks:
-            exchange.chunk(chunk)
+        exchange.begin(chunks)
         if end == "stall":
             exchange.server.closing.wait()
             exchange.close_connection = True

@@ -15,11 +15,13 @@ def test_a_wait_ends_when_its_time_has_come() -> None:
         ended.set()
 
     threading.Thread(target=waiter, daemon=True).start()
+    eventually(lambda: clock.waiting == 1)
     clock.advance(9.0)
     assert not ended.wait(0.05)
     clock.advance(10.0)
-    assert ended.wait(5)
+    assert ended.wait(60)
     assert results == [False]
+    assert clock.waiting == 0
 
 
 def test_a_wait_ends_when_its_event_is_set() -> None:
