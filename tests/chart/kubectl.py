@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support import eventually
+
 
 class Kubectl:
     """The real program on one cluster, as an administrator."""
@@ -25,8 +27,20 @@ class Kubectl:
 
     def everything(self) -> set[str]:
         """Every object there is, as "kind namespace/name", but for what a control plane turns over by itself."""
-        listed = self.must("api-resources", "--verbs=list", "--output=name").split()
-        passing = {"events", "events.events.k8s.io", "componentstatuses", "endpointslices.discovery.k8s.io"}
         columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
-        kinds = ",".join(sorted(set(listed) - passing))
-        return set(self.must("get", kinds, "--all-namespaces", "--no-headers", "--output", columns).splitlines())
+
+        def listed() -> subprocess.CompletedProcess[str] | None:
+            """None where kinds have come or gone meanwhile: kubectl refuses what it does not find any more."""
+            kinds = self._kinds()
+            shown = ("--ignore-not-found", "--all-namespaces", "--no-headers", "--output", columns)
+            done = self.run("get", ",".join(kinds), *shown)
+            return done if done.returncode == 0 or kinds == self._kinds() else None
+
+        done = eventually(listed)
+        assert done is not None
+        assert done.returncode == 0, done.stderr
+        return set(done.stdout.splitlines())
+
+    def _kinds(self) -> list[str]:
+        passing = {"events", "events.events.k8s.io", "componentstatuses", "endpointslices.discovery.k8s.io"}
+        return sorted(set(self.must("api-resources", "--verbs=list", "--output=name").split()) - passing)

@@ -1,5 +1,6 @@
 """What a real kube-apiserver says to the chart: its objects, its access rights, its admission policy."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,8 @@ NAMESPACE = names.INSTALL_NAMESPACE
 WEBHOOK_SECRET, WEBHOOK_CONFIGURATION = f"{RELEASE}-webhook", RELEASE
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", namespaced=True)
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", namespaced=True)
 
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
@@ -283,12 +286,67 @@ def _replace(client: Client, name: str) -> None:
     client.replace(CONFIGMAPS, name, _config_map(name), NAMESPACE)
 
 
+def _bound(kind: str, name: str, subject: dict[str, str], rule: dict[str, list[str]]) -> dict[Resource, dict[str, Any]]:
+    """A role of that kind, and its binding to the subject."""
+    role, binding, namespace = {
+        "ClusterRole": (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ""),
+        "Role": (ROLES, ROLE_BINDINGS, NAMESPACE),
+    }[kind]
+    reference = {"apiGroup": role.group, "kind": kind, "name": name}
+    return {
+        role: _object(role, kind, name, namespace, rules=[rule]),
+        binding: _object(binding, f"{kind}Binding", name, namespace, roleRef=reference, subjects=[subject]),
+    }
+
+
+def in_force(server: RealApiServer) -> None:
+    """Returns once the server judges by the roles and bindings that there are now.
+
+    It follows each of their four kinds by a watch of its own, so what is made last of each is what it knows last.
+    """
+    client, mark = server.client(), f"mark-{uuid.uuid4().hex[:8]}"
+    user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": mark}
+    for kind in ("ClusterRole", "Role"):
+        rule = {"apiGroups": [mark], "resources": [kind.lower()], "verbs": ["get"]}
+        for resource, body in _bound(kind, mark, user, rule).items():
+            client.create(resource, body, NAMESPACE if resource.namespaced else None)
+
+    def may(resource: str) -> bool:
+        asked = {"namespace": NAMESPACE, "verb": "get", "group": mark, "resource": resource}
+        body = {"spec": {"user": mark, "resourceAttributes": asked}}
+        with server.http() as http:
+            answer = http.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).raise_for_status()
+        return bool(answer.json()["status"]["allowed"])
+
+    eventually(lambda: may("clusterrole") and may("role"))
+    for resource in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES):
+        client.delete(resource, mark, NAMESPACE if resource.namespaced else None)
+
+
+def enforce(client: Client, namespace: str, standard: str) -> None:
+    """Returns once the server holds new pods of the namespace to the standard."""
+    labels = {"pod-security.kubernetes.io/enforce": standard}
+    client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    spec = {"containers": [{"name": "main", "image": "none"}], "hostNetwork": True}  # which no other standard allows
+
+    def heeded() -> bool:
+        try:
+            client.create(PODS, _object(PODS, "Pod", "on-host", namespace, spec=spec), namespace)
+        except Forbidden:
+            return standard != "privileged"
+        client.delete(PODS, "on-host", namespace, grace_period_seconds=0)
+        return standard == "privileged"
+
+    eventually(heeded)
+
+
 @pytest.fixture(scope="module")
 def cluster(real: RealApiServer, helm: Helm) -> RealApiServer:
     """Two nodes with their NodeMetrics, as a manager leaves them."""
     # With the rights of a release that nobody has said anything about; what is installed so far is for local clusters.
     kubeconfig = ("--kubeconfig", real.kubeconfig)
     helm.must("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-values", *QUIET, *kubeconfig)
+    in_force(real)
     client = real.client()
     client.create(NAMESPACES, _object(NAMESPACES, "Namespace", "koordinator-system"))
     for name in (OWN, OTHER):
@@ -329,13 +387,12 @@ def test_each_pod_meets_its_pod_security_standard(
     cluster: RealApiServer, helm: Helm, component: str, standard: str
 ) -> None:
     client, namespace = cluster.client(), cluster.add_namespace()
-    labels = {"pod-security.kubernetes.io/enforce": standard}
-    client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    enforce(client, namespace, standard)
     spec = pods(helm.objects())[component]["spec"] | {"serviceAccountName": "default"}
     body = _object(PODS, "Pod", component, namespace, spec=spec)
     client.create(PODS, body, namespace)
     if standard == "privileged":  # and why it has to be
-        client.patch(NAMESPACES, namespace, {"metadata": {"labels": dict.fromkeys(labels, "baseline")}})
+        enforce(client, namespace, "baseline")
         body["metadata"]["name"] = "refused"
         with pytest.raises(Forbidden, match=r"violates PodSecurity .*hostPath volumes"):
             client.create(PODS, body, namespace)
@@ -367,6 +424,7 @@ def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: 
     def set_formula(formula: str) -> None:
         value = ("--set", f"colocationConfig.strategy.midFormula={formula}")
         helm.must("upgrade", RELEASE, CHART, "-n", NAMESPACE, *QUIET, *value, "--kubeconfig", cluster.kubeconfig)
+        in_force(cluster)
 
     def may_evict() -> bool:
         try:
@@ -378,10 +436,10 @@ def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: 
         raise AssertionError("there is no such pod")
 
     set_formula("seed-mixed")
-    eventually(may_evict)
+    assert may_evict()
     cluster.client(cluster.manager_connection()).create(EVENTS, _event("kube-system"), "kube-system")
     set_formula("seed")
-    eventually(lambda: not may_evict())
+    assert not may_evict()
 
 
 @pytest.fixture(scope="class", params=["autoscaler", "simulated-cloud"])
@@ -392,6 +450,7 @@ def with_cloud(request: pytest.FixtureRequest, cluster: RealApiServer, helm: Hel
     values = CHART / "ci" / f"{request.param}-values.yaml"
     name = ("--set", f"manager.settings.statusConfigMapName={STATUS_CONFIG_MAP}")
     helm.must(*upgrade, "--values", values, *name, *kubeconfig)
+    in_force(cluster)
     yield str(yaml.safe_load(values.read_text())["manager"]["autoscaler"]["cloudProvider"])
     helm.must(*upgrade, *kubeconfig)
 
@@ -401,17 +460,8 @@ class TestAutoscaler:
 
     @pytest.fixture
     def autoscaler(self, with_cloud: str, cluster: RealApiServer) -> Client:
-        """The manager, once its rights are in force."""
+        """The manager, who has not kept anything yet."""
         client, admin = cluster.client(cluster.manager_connection()), cluster.client()
-
-        def granted() -> bool:
-            try:
-                client.list(DAEMON_SETS)
-            except Forbidden:
-                return False
-            return True
-
-        eventually(granted)
         for name in (BOOKS, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
             with suppress(NotFound):
                 admin.delete(CONFIGMAPS, name, NAMESPACE)
@@ -444,7 +494,7 @@ class TestNodeIsolation:
     """An agent's token writes the NodeMetric of its own node, and no other, whatever RBAC lets it do."""
 
     @pytest.fixture(autouse=True)
-    def in_force(self, cluster: RealApiServer) -> None:
+    def policy(self, cluster: RealApiServer) -> None:
         """A new policy takes a moment to be in force."""
         unbound = self.speaking(cluster, identities.token(cluster.client(), identities.AGENT))
         eventually(lambda: self.refusal(unbound, OWN))
@@ -453,14 +503,11 @@ class TestNodeIsolation:
     def generous_rights(self, cluster: RealApiServer) -> Iterator[None]:
         """Somebody has given the agent far more than the chart does."""
         client, name = cluster.client(), "generous"
-        rules = [
-            {"apiGroups": [NODEMETRICS.group], "resources": ["nodemetrics"], "verbs": ["create", "delete", "update"]}
-        ]
-        client.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", name, rules=rules))
-        reference = {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": name}
-        subjects = [{"kind": "ServiceAccount", "name": identities.AGENT, "namespace": NAMESPACE}]
-        binding = _object(CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding", name, roleRef=reference, subjects=subjects)
-        client.create(CLUSTER_ROLE_BINDINGS, binding)
+        rule = {"apiGroups": [NODEMETRICS.group], "resources": ["nodemetrics"], "verbs": ["create", "delete", "update"]}
+        agent = {"kind": "ServiceAccount", "name": identities.AGENT, "namespace": NAMESPACE}
+        for resource, body in _bound("ClusterRole", name, agent, rule).items():
+            client.create(resource, body)
+        in_force(cluster)
         yield
         client.delete(CLUSTER_ROLE_BINDINGS, name)
         client.delete(CLUSTER_ROLES, name)

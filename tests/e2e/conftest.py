@@ -27,6 +27,7 @@ from tests.support.apiserver import REAL
 
 UP = (sys.executable, "-m", "deploy.cli", "up")
 START_SECONDS = 120.0
+STOP_SECONDS = 120.0  # each of its processes may take its time
 
 
 class RunningCluster:
@@ -131,7 +132,7 @@ class RunningCluster:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(STOP_SECONDS)
 
     def _connection(self) -> Connection | None:
         """None until a real API server has made its certificate."""

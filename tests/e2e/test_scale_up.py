@@ -1,6 +1,7 @@
 """`headroom up` buys nodes from its simulated cloud, and says so."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import yaml
@@ -25,17 +26,19 @@ def bought(cluster: RunningCluster) -> dict[str, Node]:
     return {node.metadata.name: node for node in nodes}
 
 
-def placed(cluster: RunningCluster, *apps: str) -> dict[str, str]:
-    """Where the pods of these apps run, once all of them do."""
+def placed(cluster: RunningCluster, counts: Mapping[str, int]) -> dict[str, str]:
+    """Where the pods of these apps run, once so many of each do."""
 
     def look() -> dict[str, str]:
         pods = [
             pod
             for pod in (cluster.client.list(PODS, "default").items if cluster.serves() else [])
-            if pod["metadata"].get("labels", {}).get("app") in apps
+            if pod.get("status", {}).get("phase") == "Running"
         ]
-        if not all(pod.get("status", {}).get("phase") == "Running" for pod in pods):
+        running = Counter(pod["metadata"].get("labels", {}).get("app") for pod in pods)
+        if any(running[app] < count for app, count in counts.items()):
             return {}
+        pods = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") in counts]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
 
     return eventually(look, BOUGHT_SECONDS, 0.2)
@@ -43,7 +46,7 @@ def placed(cluster: RunningCluster, *apps: str) -> dict[str, str]:
 
 def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start, tmp_path: Path) -> None:
     cluster = start(tmp_path, "--nodes", "0")
-    on = placed(cluster, *(sample.name for sample in samples.CLOUD_SAMPLES))
+    on = placed(cluster, {sample.name: sample.count for sample in samples.CLOUD_SAMPLES})
     assert len(on) == sum(sample.count for sample in samples.CLOUD_SAMPLES)
     nodes = bought(cluster)
     assert set(on.values()) == set(nodes), "each node that was bought is used"
@@ -53,10 +56,13 @@ def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start,
     assert (apart.metadata.annotation(fake_nodes.ANNOTATION_GROUP) or "").startswith("nodeautoprovisioning-")
     # They are in the table, and watched like any others.
     eventually(lambda: nodes.keys() <= {name for name, row in cluster.nodes().items() if row["used"]})
-    said = eventually(lambda: [line for line in cluster.errors.read_text().splitlines() if "Scale-up" in line])
-    assert {word for line in said for word in line.split()} >= {
-        str(node.metadata.annotation(fake_nodes.ANNOTATION_GROUP)) for node in nodes.values()
-    }
+    groups = {str(node.metadata.annotation(fake_nodes.ANNOTATION_GROUP)) for node in nodes.values()}
+
+    def said() -> set[str]:
+        lines = [line for line in cluster.errors.read_text().splitlines() if "Scale-up" in line]
+        return {word for line in lines for word in line.split()}
+
+    eventually(lambda: said() >= groups)
 
 
 def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Start, tmp_path: Path) -> None:
@@ -68,12 +74,12 @@ def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Sta
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "labels": {"app": "own"}}, "spec": spec}
     eventually(lambda: cluster.nodes() and cluster.pod("steady"), BOUGHT_SECONDS, 0.2)
     cluster.client.create(PODS, body, "default")
-    (node,) = placed(cluster, "own").values()
+    (node,) = placed(cluster, {"own": 1}).values()
     assert bought(cluster)[node].metadata.annotation(fake_nodes.ANNOTATION_GROUP) == "own"
     assert cluster.stop() == 0
 
     again = start(tmp_path, "--nodes", "0", "--cloud", str(file))
-    assert list(placed(again, "own").values()) == [node]
+    assert list(placed(again, {"own": 1}).values()) == [node]
     assert set(bought(again)) == {node}
 
 

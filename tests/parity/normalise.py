@@ -25,7 +25,7 @@ _TIME = re.compile(
 _GENERATED = re.compile(r"\bgen[-_][bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _CURRENT = re.compile(r"(?<=current: )\d+|(?<=resource version: \d \()\d+")
 _ANY_VERSION = re.compile(
-    r"(?<=resourceVersion=)[1-9]\d{3,12}|(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+"
+    r"(?<=resourceVersion=)[1-9]\d{1,12}|(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+"
 )
 _AGE = re.compile(r"\b(?:\d+m?s|\d+y(?:\d+d)?)\b(?: ago)?")  # of what was made just now, or in 2020
 _PORT = re.compile(r"(?<=//127\.0\.0\.1:)\d{4,5}\b")  # of a server that a behaviour runs

@@ -22,7 +22,7 @@ from deploy.local.supervisor import Program
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, CONFIGMAPS, NAMESPACES, NODEMETRICS, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.proxy import FaultProxy
@@ -223,6 +223,7 @@ class RealApiServer(ApiServer):
         try:
             self.start()
             identities.install_chart(self.kubeconfig)
+            self._wait_for_custom_kinds(200)
         except BaseException:
             self.close()
             raise
@@ -251,6 +252,7 @@ class RealApiServer(ApiServer):
         for program in self._plane.controllers():
             self._run(program)
         self._wait_until_furnished("default")
+        self._wait_for_custom_kinds(200, 404)  # there are none before the chart is installed
 
     def close(self) -> None:
         super().close()
@@ -286,6 +288,12 @@ class RealApiServer(ApiServer):
     def agent_connection(self, node_name: str) -> Connection:
         """The Node has to exist."""
         return self._speaking_as(identities.AGENT, node_name)
+
+    def _wait_for_custom_kinds(self, *codes: int) -> None:
+        """They are served later than it says it is ready: 404 until it knows them, 429 until it has read them."""
+        kinds = (NODEMETRICS, CLUSTERCOLOCATIONPROFILES)
+        with self.http() as http:
+            eventually(lambda: all(http.get(kind.path()).status_code in codes for kind in kinds), START_SECONDS)
 
     def _speaking_as(self, service_account: str, node_name: str | None = None) -> Connection:
         token = identities.token(self.client(), service_account, node_name)

@@ -103,7 +103,7 @@ def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
     def run(command: str, stdin: Any = None, *, fails: bool = False) -> str:
         given = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         done = subprocess.run(
-            [program, *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=30
+            [program, *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=90
         )
         assert (done.returncode != 0) is fails, f"kubectl {command}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -60,7 +60,9 @@ def things(api: Api, namespace: str, unique: str) -> str:
         return {c["type"]: c["status"] for c in status.get("conditions") or ()}
 
     eventually(lambda: conditions() == {"NamesAccepted": "True", "Established": "True"})
-    return namespace.replace("/api/v1", "/apis/example.com/v1") + f"/{plural}"
+    path = namespace.replace("/api/v1", "/apis/example.com/v1") + f"/{plural}"
+    eventually(lambda: api.call("GET", path).is_success)  # who serves them hears of it later, and has to begin
+    return path
 
 
 def test_objects_are_defaulted_and_pruned(api: Api, things: str) -> None:
@@ -110,15 +112,22 @@ def test_a_required_field_is_required(api: Api, things: str) -> None:
 
 def test_a_new_kind_is_discovered_and_a_removed_one_takes_its_objects_along(api: Api, things: str) -> None:
     plural = things.rpartition("/")[2]
-    found = api.ok("GET", "/apis/example.com/v1")["resources"]
-    assert {f"{plural}", f"{plural}/status"} <= {resource["name"] for resource in found}
-    document = api.ok("GET", "/openapi/v3/apis/example.com/v1")
-    assert f"com.example.v1.{plural.capitalize()}" in document["components"]["schemas"]
+
+    def discovered() -> set[str]:
+        response = api.call("GET", "/apis/example.com/v1")
+        return {resource["name"] for resource in response.json()["resources"]} if response.is_success else set()
+
+    def explained() -> set[str]:
+        response = api.call("GET", "/openapi/v3/apis/example.com/v1")
+        return set(response.json()["components"]["schemas"]) if response.is_success else set()
+
+    eventually(lambda: {plural, f"{plural}/status"} <= discovered())
+    eventually(lambda: f"com.example.v1.{plural.capitalize()}" in explained())
     api.ok("POST", things, thing(things, "a", spec={}))
     api.ok("DELETE", f"{CRDS}/{plural}.example.com")
     eventually(lambda: api.gone(f"{CRDS}/{plural}.example.com") and api.gone(things))
     api.ok("POST", CRDS, definition(plural))
-    eventually(lambda: not api.gone(things))
+    eventually(lambda: api.call("GET", things).is_success)
     assert api.ok("GET", things)["items"] == []
 
 

@@ -39,7 +39,7 @@ def test_nodes_are_shown_and_changed(kubectl: Kubectl, unique: str) -> None:
     for part in ("a=b", "c: d", "Unschedulable:      true", "k=v:NoSchedule", "KubeletReady"):
         assert part in described
     assert "SchedulingDisabled" in kubectl(f"get node {unique}")
-    kubectl(f"wait --for=condition=Ready node/{unique} --timeout=5s")
+    kubectl(f"wait --for=condition=Ready node/{unique} --timeout=60s")
     assert kubectl(f"delete node {unique}") == f'node "{unique}" deleted\n'
 
 
@@ -112,9 +112,9 @@ def test_pods_are_shown_selected_and_deleted(kubectl: Kubectl, api: Api, namespa
     api.ok("POST", f"{namespace}/events", event)
     assert "by hand" in kubectl(f"get events -n {space}")
     assert "by hand" in kubectl(f"describe pod web -n {space}")
-    kubectl(f"wait --for=jsonpath={{.status.phase}}=Pending pod/web -n {space} --timeout=5s")
+    kubectl(f"wait --for=jsonpath={{.status.phase}}=Pending pod/web -n {space} --timeout=60s")
     kubectl(f"delete pod web -n {space}")
-    kubectl(f"delete ns {space} --timeout=10s")
+    kubectl(f"delete ns {space} --timeout=60s")
 
 
 def test_what_kubectl_sends_as_protobuf_is_understood(kubectl: Kubectl, unique: str) -> None:
@@ -126,7 +126,7 @@ def test_what_kubectl_sends_as_protobuf_is_understood(kubectl: Kubectl, unique: 
     for part in ("k: v", "k: dg==", "minAvailable: 50%", "app: web"):
         assert part in shown
     assert kubectl("auth can-i create pods") == "yes\n"
-    kubectl(f"delete ns {unique} --timeout=10s")
+    kubectl(f"delete ns {unique} --timeout=60s")
 
 
 def test_a_node_is_drained(kubectl: Kubectl, unique: str) -> None:
@@ -138,7 +138,7 @@ def test_a_node_is_drained(kubectl: Kubectl, unique: str) -> None:
             unique, "Pod", spec={"nodeName": unique, "containers": [container], "terminationGracePeriodSeconds": 0}
         ),
     )
-    assert f"node/{unique} drained" in kubectl(f"drain {unique} --force --timeout=10s")
+    assert f"node/{unique} drained" in kubectl(f"drain {unique} --force --timeout=60s")
     assert "NotFound" in kubectl(f"get pod {unique}", fails=True)
     kubectl(f"delete node {unique}")
 

@@ -18,6 +18,11 @@ from tests.integration.apiserver.conftest import MERGE, STRATEGIC, Api, config_m
 from tests.support import eventually
 
 
+def own_node(namespace: str) -> str:
+    """A node that no other test has pods on: from one that is missing for long, all of them are taken, old or new."""
+    return namespace.rpartition("/")[2]
+
+
 def owned(name: str, owner: dict[str, Any]) -> dict[str, Any]:
     reference = {
         "apiVersion": "v1",
@@ -42,7 +47,7 @@ def test_a_finalizer_holds_an_object_until_it_is_taken_off(api: Api, namespace: 
 
 
 def test_a_pod_on_a_node_is_given_its_grace_and_one_without_goes_at_once(api: Api, namespace: str) -> None:
-    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName="n", terminationGracePeriodSeconds=7))
+    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName=own_node(namespace), terminationGracePeriodSeconds=7))
     api.ok("POST", f"{namespace}/pods", pod("free"))
     marked = api.ok("DELETE", f"{namespace}/pods/bound")["metadata"]
     assert (marked["deletionGracePeriodSeconds"], bool(marked["deletionTimestamp"])) == (7, True)
@@ -78,7 +83,7 @@ def test_a_dependent_of_an_owner_that_never_was_goes(api: Api, namespace: str) -
 
 def test_a_namespace_takes_its_content_along(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/configmaps", config_map("a"))
-    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName="n"))
+    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName=own_node(namespace)))
     terminating = api.ok("DELETE", namespace)
     assert terminating["status"]["phase"] == "Terminating"
     assert "deletionGracePeriodSeconds" not in terminating["metadata"]
@@ -121,7 +126,7 @@ def test_every_way_of_deleting_a_pod_counts_one_generation(api: Api, namespace: 
     api.ok("POST", f"{namespace}/pods", pod("free"))
     gone = api.ok("DELETE", f"{namespace}/pods/free")["metadata"]
     assert (gone["generation"], gone["deletionGracePeriodSeconds"], "deletionTimestamp" in gone) == (2, 0, True)
-    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName="n"))
+    api.ok("POST", f"{namespace}/pods", pod("bound", nodeName=own_node(namespace)))
     marks = [
         api.ok("DELETE", f"{namespace}/pods/bound?gracePeriodSeconds={seconds}")["metadata"]
         for seconds in (7, 20, 3, -1, 0)
@@ -133,13 +138,14 @@ def test_every_way_of_deleting_a_pod_counts_one_generation(api: Api, namespace: 
 
 def test_a_pod_is_bound_once(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/pods", pod("a"))
-    binding = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
+    node = own_node(namespace)
+    binding = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": node}}
     assert api.call("POST", f"{namespace}/pods/a/binding", binding).status_code == 201
     bound = api.ok("GET", f"{namespace}/pods/a")
-    assert (bound["spec"]["nodeName"], bound["metadata"]["generation"]) == ("n1", 1)
+    assert (bound["spec"]["nodeName"], bound["metadata"]["generation"]) == (node, 1)
     assert ("PodScheduled", "True") in [(c["type"], c["status"]) for c in bound["status"]["conditions"]]
     status = api.fails(409, "POST", f"{namespace}/pods/a/binding", binding)
-    assert 'pod a is already assigned to node "n1"' in status["message"]
+    assert f'pod a is already assigned to node "{node}"' in status["message"]
 
 
 BUDGETS: list[tuple[str, dict[str, Any], int, tuple[int, int, int]]] = [
@@ -182,7 +188,7 @@ def test_a_budget_counts_ready_pods(
 
 def run(api: Api, namespace: str, name: str, *, ready: bool) -> None:
     """A running pod of the application web."""
-    body = pod(name, nodeName="n1")
+    body = pod(name, nodeName=own_node(namespace))
     body["metadata"]["labels"] = {"app": "web"}
     api.ok("POST", f"{namespace}/pods", body)
     state = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}

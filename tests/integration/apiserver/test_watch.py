@@ -39,12 +39,12 @@ def test_label_selectors_select(api: Api, five: str, selector: str, expected: st
     assert "".join(names(response.json()["items"])) == expected
 
 
-def test_field_selectors_select(api: Api, namespace: str) -> None:
-    for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
+def test_field_selectors_select(api: Api, namespace: str, unique: str) -> None:
+    for name, node in (("a", f"{unique}-1"), ("b", f"{unique}-2"), ("c", "")):
         api.ok("POST", f"{namespace}/pods", pod(name, **({"nodeName": node} if node else {})))
     for selector, expected in (
-        ("spec.nodeName=n1", ["a"]),
-        ("spec.nodeName!=n1", ["b", "c"]),
+        (f"spec.nodeName={unique}-1", ["a"]),
+        (f"spec.nodeName!={unique}-1", ["b", "c"]),
         ("spec.nodeName=", ["c"]),
         ("metadata.name=b,status.phase=Pending", ["b"]),
     ):

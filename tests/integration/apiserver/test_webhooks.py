@@ -166,12 +166,14 @@ def test_warnings_reach_the_caller_of_what_is_done_and_of_what_is_refused(
 def test_webhooks_that_do_not_answer_keep_requests_out_unless_they_may_be_ignored(
     api: Api, namespace: str, hooks: WebhookServer, register: Register
 ) -> None:
-    register(VALIDATING, "/v", CONFIG_MAPS, name="a", timeoutSeconds=1)
-    register(MUTATING, "/m", CONFIG_MAPS, name="b", failurePolicy="Ignore", timeoutSeconds=1)
-    post = f'failed calling webhook "w.example.com": failed to call webhook: Post "{hooks.url("/v")}?timeout=1s"'
+    waited_for = {"late": "yes"}  # only the answer that never comes is awaited for so short a time
+    register(VALIDATING, "/late", CONFIG_MAPS, name="a", timeoutSeconds=1, objectSelector={"matchLabels": waited_for})
+    register(VALIDATING, "/v", CONFIG_MAPS, name="b")
+    register(MUTATING, "/m", CONFIG_MAPS, name="c", failurePolicy="Ignore")
+    post = f'failed calling webhook "w.example.com": failed to call webhook: Post "{hooks.url("/late")}?timeout=1s"'
     released = threading.Event()
-    hooks.answers["/v"] = lambda _: {"allowed": released.wait(20)}
-    late = api.fails(500, "POST", f"{namespace}/configmaps", config_map("a"))
+    hooks.answers["/late"] = lambda _: {"allowed": released.wait(20)}
+    late = api.fails(500, "POST", f"{namespace}/configmaps", {"metadata": {"name": "a", "labels": waited_for}})
     released.set()
     assert late["message"] == f"Internal error occurred: {post}: context deadline exceeded"
     assert late["details"] == {"causes": [{"message": f"{post}: context deadline exceeded"}]}
@@ -210,7 +212,7 @@ def test_a_webhook_is_not_asked_whose_certificate_is_not_the_registered_ones(
 
 
 def test_a_webhook_sees_what_its_rules_and_selectors_name(
-    api: Api, server: ApiServer, namespace: str, hooks: WebhookServer, register: Register
+    api: Api, server: ApiServer, namespace: str, hooks: WebhookServer, register: Register, unique: str
 ) -> None:
     labelled = {"matchLabels": {"mine": "yes"}}
     register(VALIDATING, "/some", CONFIG_MAPS | {"operations": ["UPDATE"]}, objectSelector=labelled)
@@ -227,13 +229,13 @@ def test_a_webhook_sees_what_its_rules_and_selectors_name(
     api.ok("POST", f"/api/v1/namespaces/{elsewhere}/configmaps", config_map("a"))
     api.ok("POST", f"{namespace}/pods", pod("p"))
     api.ok("PATCH", f"{namespace}/pods/p/status", {"status": {"message": "m"}}, "application/merge-patch+json")
-    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": unique}}
     api.ok("POST", f"{namespace}/pods/p/binding", binding)
     status, bound = hooks.reviews("/status")
     assert (status["operation"], status["subResource"], status["kind"]["kind"]) == ("UPDATE", "status", "Pod")
     assert status["object"]["status"]["message"] == "m"
     assert (bound["operation"], bound["subResource"], bound["kind"]["kind"]) == ("CREATE", "binding", "Binding")
-    assert bound["object"]["target"]["name"] == "n"
+    assert bound["object"]["target"]["name"] == unique
     seen = [(r["operation"], r["resource"]["resource"], r.get("subResource", "")) for r in hooks.reviews("/all")]
     assert seen == [
         ("CREATE", "configmaps", ""), ("UPDATE", "configmaps", ""), ("UPDATE", "configmaps", ""),

@@ -8,7 +8,7 @@ deletions = Area("deletion", "generateName, finalizers, deletion, owner referenc
 
 _GENERATED: Object = {"metadata": {"generateName": "gen-"}}
 _HELD = config_map() | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}}
-_RUNNING = given("$pods", pod(nodeName="n", terminationGracePeriodSeconds=30))
+_RUNNING = given("$pods", pod(nodeName="$me", terminationGracePeriodSeconds=30))
 _AT_ONCE = Step("DELETE", "$pods/a?gracePeriodSeconds=0", quiet=True)
 _RELEASE = patch("$cm/a", {"metadata": {"finalizers": None}})
 
@@ -74,7 +74,7 @@ deletions.table({
     ],
     "a running pod is deleted at once by no time": [_RUNNING, delete("$pods/a?gracePeriodSeconds=0"), get("$pods/a")],
     "a running pod with a finalizer outlives its time": [
-        given("$pods", pod(nodeName="n") | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}}),
+        given("$pods", pod(nodeName="$me") | {"metadata": {"name": "a", "finalizers": ["x.io/wait"]}}),
         delete("$pods/a?gracePeriodSeconds=0"),
         patch("$pods/a", {"metadata": {"finalizers": None}}),
         get("$pods/a"),

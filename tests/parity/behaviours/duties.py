@@ -65,7 +65,7 @@ _READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "statu
 
 def _running(c: Calls, *names: str, ready: bool = True) -> None:
     for name in names:
-        c.given("$pods", pod(name, {"app": "x"}, nodeName="n", terminationGracePeriodSeconds=0))
+        c.given("$pods", pod(name, {"app": "x"}, nodeName="$me", terminationGracePeriodSeconds=0))
         if ready:
             c.prepare(patch(f"$pods/{name}/status", _READY))
 
@@ -85,7 +85,7 @@ def _budget(c: Calls, name: str = "a", *, expected: int, **spec: object) -> None
 evictions.table({
     "a pod without budget is evicted": [given("$pods", pod()), post("$pods/a/eviction", _EVICTION), get("$pods/a")],
     "a running pod is evicted within its time": [
-        given("$pods", pod(nodeName="n")),
+        given("$pods", pod(nodeName="$me")),
         post("$pods/a/eviction", _EVICTION | {"deleteOptions": {"gracePeriodSeconds": 7}}),
         get("$pods/a"),
     ],

@@ -126,10 +126,10 @@ def _labels(text: str) -> list[Step]:
 
 
 def _fields(text: str, path: str = "$leases") -> Step:
-    return get(f"{path}?fieldSelector={quote(text)}")
+    return get(f"{path}?fieldSelector={quote(text, safe='/$')}")
 
 
-_PODS = [given("$pods", pod("a")), given("$pods", pod("b", nodeName="n", restartPolicy="Never"))]
+_PODS = [given("$pods", pod("a")), given("$pods", pod("b", nodeName="$me", restartPolicy="Never"))]
 
 selectors.table({
     **{f"labels are selected by `{text}`": _labels(text) for text in (
@@ -143,7 +143,7 @@ selectors.table({
     "fields are selected by name": [*_FIVE, _fields("metadata.name=a"), _fields("metadata.name!=a,metadata.name!=b")],
     "fields are selected by namespace":
         [*_FIVE[:1], _fields("metadata.namespace=$ns"), _fields("metadata.namespace=other")],
-    "pods are selected by node": [*_PODS, _fields("spec.nodeName=n", "$pods"), _fields("spec.nodeName=", "$pods")],
+    "pods are selected by node": [*_PODS, _fields("spec.nodeName=$me", "$pods"), _fields("spec.nodeName=", "$pods")],
     "pods are selected by phase":
         [*_PODS, _fields("status.phase=Pending,metadata.name=a", "$pods"), _fields("status.phase!=Pending", "$pods")],
     "pods are selected by restart policy": [*_PODS, _fields("spec.restartPolicy=Never", "$pods")],

@@ -14,7 +14,7 @@ _READY = {"type": "Ready", "status": "True"}
 
 
 def _binding(**fields: object) -> Object:
-    return {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}} | fields
+    return {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}} | fields
 
 
 def _scale(replicas: int, **metadata: str) -> Object:
@@ -117,7 +117,7 @@ subresources.table({
 
 @subresources.behaviour("a binding and a deletion exclude each other")
 def _(c: Calls) -> None:
-    c.given("$pods", pod(nodeName="n", terminationGracePeriodSeconds=30))
+    c.given("$pods", pod(nodeName="$me", terminationGracePeriodSeconds=30))
     c.delete("$pods/a")
     c.post("$pods/a/binding", _binding())
     c.prepare(Step("DELETE", "$pods/a?gracePeriodSeconds=0"))

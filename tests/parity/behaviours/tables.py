@@ -43,14 +43,14 @@ tables.table({
     ],
     "pods have columns": [given("$pods", pod()), get("$pods", TABLE), get("$pods/a", TABLE)],
     "a running pod says how ready it is": [
-        given("$pods", pod(nodeName="n")),
+        given("$pods", pod(nodeName="$me")),
         patch("$pods/a/status", {"status": _RUNNING}),
         get("$pods/a", TABLE),
     ],
     "a waiting pod says why":
-        [given("$pods", pod(nodeName="n")), patch("$pods/a/status", {"status": _WAITING}), get("$pods/a", TABLE)],
+        [given("$pods", pod(nodeName="$me")), patch("$pods/a/status", {"status": _WAITING}), get("$pods/a", TABLE)],
     "a pod that succeeded says so": [
-        given("$pods", pod(nodeName="n")),
+        given("$pods", pod(nodeName="$me")),
         patch("$pods/a/status", {"status": {"phase": "Succeeded", "containerStatuses": [
             {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "",
              "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
@@ -58,7 +58,7 @@ tables.table({
         get("$pods/a", TABLE),
     ],
     "a pod that failed says its exit code": [
-        given("$pods", pod(nodeName="n")),
+        given("$pods", pod(nodeName="$me")),
         patch("$pods/a/status", {"status": {"phase": "Failed", "containerStatuses": [
             {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "",
                 "state": {"terminated": {"exitCode": 3}}}
@@ -66,7 +66,7 @@ tables.table({
         get("$pods/a", TABLE),
     ],
     "an evicted pod says so": [
-        given("$pods", pod(nodeName="n")),
+        given("$pods", pod(nodeName="$me")),
         patch("$pods/a/status", {"status": {"phase": "Failed", "reason": "Evicted"}}),
         get("$pods/a", TABLE),
     ],

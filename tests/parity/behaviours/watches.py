@@ -79,10 +79,10 @@ def _(c: Calls) -> None:
 def _(c: Calls) -> None:
     start = _version(c.get("$pods"))
     with c.watch(
-        f"$pods?watch=1&fieldSelector=spec.nodeName%3Dn,status.phase!%3DSucceeded&resourceVersion={start}"
+        f"$pods?watch=1&fieldSelector=spec.nodeName%3D$me,status.phase!%3DSucceeded&resourceVersion={start}"
     ) as watch:
         c.given("$pods", pod())
-        c.post("$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}})
+        c.post("$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}})
         c.patch("$pods/a/status", {"status": {"phase": "Running"}})
         c.patch("$pods/a/status", {"status": {"phase": "Succeeded"}})
         c.delete("$pods/a")

@@ -378,7 +378,7 @@ for _sentence, _script in {
         _asked("$validating", _PODS | {"resources": ["*/status"]}, _POD_GIVEN,
             patch("$pods/a/status", {"status": {"message": "m"}})),
     "what is asked of a pod's binding": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
-        "$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}})),
+        "$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}})),
     "what is asked of a pod's eviction": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
         "$pods/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}})),
     "what is asked of a custom object": _asked(
