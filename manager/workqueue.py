@@ -28,6 +28,7 @@ class WorkQueue:
         self._later: list[tuple[float, str]] = []
         self._delayed: dict[str, float] = {}  # the names in `_later`, and until when
         self._failures: dict[str, int] = {}
+        self._taken: str | None = None  # what `get` gave out last, which is dealt with when it is called again
 
     def add(self, names: Iterable[str]) -> None:
         """Puts names at the end, unless they wait there already."""
@@ -56,13 +57,14 @@ class WorkQueue:
     def get(self, timeout_seconds: float) -> str | None:
         """The next name, or None when there is none within the time."""
         with self._filled:
+            self._taken = None
             self._promote()
             if not self._ready and timeout_seconds > 0:
                 self._filled.wait(min(timeout_seconds, _POLL_SECONDS))
                 self._promote()
             if not self._ready:
                 return None
-            name = self._ready.popleft()
+            name = self._taken = self._ready.popleft()
             del self._queued[name]
             return name
 
@@ -71,13 +73,14 @@ class WorkQueue:
             return len(self._ready) + len(self._later)
 
     def is_filled(self) -> bool:
-        """Whether a name waits to be looked at now."""
+        """Whether a name waits to be looked at now, or is being looked at."""
         with self._filled:
-            return bool(self._ready)
+            return bool(self._ready) or self._taken is not None
 
     def __contains__(self, name: str) -> bool:
+        """Whether `name` waits to be looked at, or is being looked at."""
         with self._filled:
-            return name in self._queued or name in self._delayed
+            return name in self._queued or name in self._delayed or name == self._taken
 
     def oldest_seconds(self) -> float:
         """For how long the next name has waited to be looked at."""

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import math
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import durations, names, quantity
-from shared.clock import Clock, SystemClock
+from shared.clock import Clock, ManualClock, SystemClock
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
@@ -21,6 +24,37 @@ from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.apiserver import ApiServer
 
 StartManager = Callable[..., Manager]
+
+
+class SteppedClock(ManualClock):
+    """Goes on only while every loop that waits for it has nothing to do: a round in which time passes takes that time
+    for its own, and what has fallen due meanwhile waits for the next one, which never comes where the clock stands.
+
+    It starts at a whole second, as reports are dated.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(float(int(time.time())))
+        self._until: dict[threading.Thread, float] = {}  # of all that have ever waited; -inf: they do not wait now
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        waiter = threading.current_thread()
+        with self._advanced:
+            self._until[waiter] = self._monotonic + seconds
+            try:
+                return super().wait(event, seconds)
+            finally:
+                self._until[waiter] = -math.inf
+
+    def advance(self, seconds: float) -> None:
+        eventually(lambda: self._advanced_at_rest(seconds))
+
+    def _advanced_at_rest(self, seconds: float) -> bool:
+        with self._advanced:
+            at_rest = all(until > self._monotonic for waiter, until in self._until.items() if waiter.is_alive())
+            if at_rest:
+                super().advance(seconds)
+        return at_rest
 
 
 class Cluster:
@@ -59,11 +93,11 @@ class Cluster:
             self.client.create(CONFIGMAPS, body, self.namespace)
 
     def add_node(self, name: str, **metadata: object) -> None:
+        """In one request, as kubelets do: nobody ever sees half of it."""
         native = {"cpu": "4", "memory": "8Gi"}
         status = {"capacity": native, "allocatable": native}
         meta = {"name": name, **metadata}
-        self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
-        self.client.patch(NODES, name, {"status": status}, subresource="status")
+        self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status})
 
     def report(self, name: str, *, at: float, cpu: str = "1500m", memory: str = "1Gi") -> None:
         """What the agent of the node does."""
@@ -145,6 +179,25 @@ def fetch(manager: Manager, path: str) -> httpx.Response:
     """GET from a manager."""
     host, port = manager.address
     return httpx.get(f"http://{host}:{port}{path}", timeout=PATIENCE_SECONDS)
+
+
+def explained(manager: Manager, name: str) -> dict[str, Any]:
+    """What the manager answers about a node; nothing as long as it has not seen the node."""
+    answer = fetch(manager, f"/api/v1/nodes/{name}")
+    found: dict[str, Any] = answer.json() if answer.is_success else {}
+    return found
+
+
+def seen(manager: Manager, name: str) -> Resources | None:
+    """What the manager has seen on offer to Mid; None as long as it has not seen the node."""
+    rows = (row for row in fetch(manager, "/api/v1/nodes").json()["nodes"] if row["name"] == name)
+    return next((Resources(**row["mid"]) for row in rows), None)
+
+
+def summed(manager: Manager, metric: str) -> float:
+    """The sum of all samples of one of the /metrics, whatever their labels."""
+    samples = (line for line in fetch(manager, "/metrics").text.splitlines() if line.startswith(metric))
+    return sum(float(line.rpartition(" ")[2]) for line in samples)
 
 
 def counted(manager: Manager, sample: str) -> float:

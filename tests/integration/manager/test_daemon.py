@@ -12,6 +12,7 @@ import pytest
 
 from shared.kube.resources import LEASES
 from tests.integration.manager.conftest import Cluster
+from tests.integration.manager.process import START_SECONDS
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
 
@@ -32,14 +33,16 @@ def test_the_process_works_until_sigterm_and_gives_its_lease_up(
     command = [*COMMAND, "--kubeconfig", kubeconfig, "--namespace", cluster.namespace]
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], cwd=ROOT, stderr=output)
+
+    def url() -> str:
+        lines = map(json.loads, log.read_text().split("\n")[:-1])  # the last one may be half written
+        return next((line["url"] for line in lines if line["msg"] == "manager started"), "")
+
     try:
-        eventually(lambda: cluster.has_metric("n1"))
-        started = next(
-            line for line in map(json.loads, log.read_text().splitlines()) if line["msg"] == "manager started"
-        )
-        assert httpx.get(f"{started['url']}/healthz").status_code == 200
+        eventually(lambda: cluster.has_metric("n1"), START_SECONDS)
+        assert httpx.get(f"{eventually(url)}/healthz", timeout=60).status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
     lease = cluster.client.list(LEASES, cluster.namespace).items[0]
@@ -61,7 +64,7 @@ def test_settings_that_mean_nothing_end_it_with_one_line(kubeconfig: str, flags:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=START_SECONDS,
     )
     assert found.returncode == 2
     assert re.search(complaint, found.stderr), found.stderr

@@ -42,7 +42,10 @@ def test_a_manager_that_is_asked_tells_what_it_has_written(cluster: Cluster, sta
     cluster.add_reporting_node("n1", at=time.time())
     eventually(lambda: fetch(manager, "/api/v1/nodes/n1").json()["last_write"])
     url = "http://{}:{}/".format(*manager.address)
-    assert json.loads(explain.by_manager("n1", url, style="json")) == fetch(manager, "/api/v1/nodes/n1").json()
+    # It looks again when it sees what it has written.
+    eventually(
+        lambda: json.loads(explain.by_manager("n1", url, style="json")) == fetch(manager, "/api/v1/nodes/n1").json()
+    )
     assert "Mid cpu (by" in explain.by_manager("n1", url, style="table")
     with pytest.raises(HeadroomError, match="there is no Node 'n2'"):
         explain.by_manager("n2", url, style="json")

@@ -73,7 +73,11 @@ def state(client: Client) -> object:
     return (
         [(each["metadata"]["name"], each["metadata"].get("labels"), each["status"]["allocatable"]) for each in nodes],
         pods,
-        [(each["metadata"]["namespace"], each["metadata"]["name"], each.get("data")) for each in config_maps],
+        [
+            (each["metadata"]["namespace"], each["metadata"]["name"], each.get("data"))
+            for each in config_maps
+            if each["metadata"]["name"] != "kube-root-ca.crt"
+        ],
         [each for each in events if each["source"].get("component", "").startswith("headroom")],
     )
 

@@ -23,7 +23,7 @@ from manager.webhook import certificates
 from manager.webhook.certificates import Rotation
 from manager.webhook.webhook import Webhook
 from shared import names
-from shared.kube.client import Client
+from shared.kube.client import Client, Patch
 from shared.kube.errors import ApiError, Forbidden, NotFound
 from shared.kube.resources import (
     CLUSTERCOLOCATIONPROFILES,
@@ -65,6 +65,10 @@ class Site:
     def register(self, address: tuple[str, int] | None) -> None:
         assert address is not None
         registration.register(self.client, f"https://{LOOPBACK}:{address[1]}")
+        # On a machine that runs a test suite, one that answers late has not failed.
+        patient = [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30}]
+        for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS):
+            self.client.patch(resource, registration.NAME, patient, kind=Patch.JSON)
 
     def unregister(self) -> None:
         for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS):
@@ -294,7 +298,17 @@ def test_a_bad_configuration_is_refused_by_field_where_it_is_applied(
             "data": {names.CONFIG_KEY_COLOCATION: json.dumps(strategy)},
         }
 
+    def is_refused(body: dict[str, object]) -> bool:
+        """The API server may hear of each kind of webhook at another time."""
+        try:
+            site.client.create(CONFIGMAPS, body, names.INSTALL_NAMESPACE)
+        except Forbidden:
+            return True
+        site.client.delete(CONFIGMAPS, names.CONFIG_MAP, names.INSTALL_NAMESPACE)
+        return False
+
     bad, good = config_map({"enable": True, "midCPUThresholdPercent": 140}), config_map({"enable": True})
+    eventually(lambda: is_refused(bad))
     with pytest.raises(Forbidden, match="midCPUThresholdPercent: 140: must be between 0 and 100"):
         site.client.create(CONFIGMAPS, bad, names.INSTALL_NAMESPACE)
     site.client.create(CONFIGMAPS, good, names.INSTALL_NAMESPACE)
@@ -320,12 +334,17 @@ def test_replicas_share_one_certificate_and_rotate_it_without_a_failed_call(
     site: Site, start_webhook: StartWebhook
 ) -> None:
     # Certificates are as if an hour old, so two thirds of their life are over in a few seconds.
-    rotation = Rotation(valid_seconds=1803.0, overlap_seconds=2.0, turn_seconds=0.2)
+    rotation = Rotation(valid_seconds=1803.0, overlap_seconds=5.0, turn_seconds=0.2)
     follower, leader = start_webhook(rotation, leads=False), start_webhook(rotation)
     site.register(follower.webhook.address)
     eventually(site.is_called)
-    first = leader.served(site.authorities())
-    assert follower.served(site.authorities()) == first
+
+    def shared() -> bytes:
+        """The certificate of both, but for the moment in which one has turned to the next and the other has not."""
+        one, other = (replica.served(site.authorities()) for replica in (leader, follower))
+        return one if one == other else b""
+
+    first = eventually(shared)
     calls = 0
     deadline = time.monotonic() + 30
     while follower.served(site.authorities()) == first:
@@ -334,7 +353,7 @@ def test_replicas_share_one_certificate_and_rotate_it_without_a_failed_call(
         assert time.monotonic() < deadline
         calls += 1
     assert calls > 1
-    eventually(lambda: leader.served(site.authorities()) == follower.served(site.authorities()))
+    eventually(shared)
     assert site.is_called()
     assert follower.counted("error") == 0
 
@@ -363,8 +382,9 @@ def test_a_spoiled_secret_and_a_bundle_that_was_overwritten_are_put_right(site: 
     eventually(lambda: "BEGIN" in _stored_certificate(site))
     eventually(site.is_called)
     site.unregister()
+    with pytest.raises(NotFound):  # it is gone with the bundle, and comes back without one
+        site.authorities()
     site.register(replica.webhook.address)
-    assert site.authorities() == ""
     eventually(site.is_called)
 
 

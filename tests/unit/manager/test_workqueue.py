@@ -104,6 +104,18 @@ def test_a_node_that_is_being_written_is_not_given_to_another_writer() -> None:
     assert outbox.pop() == "a"
 
 
+def test_a_name_that_is_being_looked_at_is_in_the_queue_until_the_next_one_is_asked_for() -> None:
+    queue = WorkQueue(ManualClock())
+    queue.add(["a"])
+    assert queue.get(0) == "a"
+    assert queue.is_filled()
+    assert "a" in queue
+    assert len(queue) == 0
+    assert queue.get(0) is None
+    assert not queue.is_filled()
+    assert "a" not in queue
+
+
 def test_the_age_of_the_queue_is_that_of_its_next_name() -> None:
     clock = ManualClock()
     queue = WorkQueue(clock)
