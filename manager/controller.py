@@ -30,6 +30,7 @@ from shared.api.colocation import NodeStrategy
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
+from shared.kube import objects
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.resources import NODERESOURCETOPOLOGIES, NODES
@@ -113,6 +114,7 @@ class Controller:
         self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
         self._turned_at: dict[str, float] = {}  # by thread
         self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since it was last looked at
+        self._answered: dict[str, str] = {}  # by node: the newest version of it that an answer to this process told of
         self._unkept: dict[str, str] = {}  # by node: what was asked of its NodeMetric, and the server kept nothing of
 
     def run(self, stop: threading.Event) -> None:
@@ -237,7 +239,7 @@ class Controller:
             return  # every name comes again once all is seen
         self._failed.pop(name, None)
         with self._deciding:
-            plan = self._plan(name)
+            plan = self._plan(name, self._caches.node(name))
         suppressed = self._why_suppressed(plan)
         if suppressed is not None:
             self._counters.suppressed.labels(suppressed).inc()
@@ -266,8 +268,9 @@ class Controller:
 
         A part that fails makes way for the others until the node is looked at again.
         """
+        node = self._newest(name)
         with self._deciding:
-            plan = self._plan(name)
+            plan = self._plan(name, node)
         failed = self._failed.get(name, frozenset())
         due = [part for part in plan.urgencies if part not in failed]
         try:
@@ -293,11 +296,12 @@ class Controller:
             elif plan.zones is not None and part is _Part.ZONES:
                 self._write_zones(name, plan.zones)
 
-    def _plan(self, name: str) -> _Plan:
-        node, report = self._caches.node(name), self._caches.report(name)
+    def _plan(self, name: str, node: Node | None) -> _Plan:
+        report = self._caches.report(name)
         if node is None:
             self._decisions.forget(name)
             self._tracker.forget(name)
+            self._answered.pop(name, None)
             self._unkept.pop(name, None)
             return _Plan(self._removal(name, report))
         look = self._looked(node)
@@ -346,7 +350,8 @@ class Controller:
         while look is not None and isinstance(look.outcome, Write) and self._is_leader():
             name = look.node.metadata.name
             try:
-                self._client.patch(NODES, name, look.outcome.patch, subresource="status")
+                written = self._client.patch(NODES, name, look.outcome.patch, subresource="status")
+                self._answered[name] = written.resource_version
                 return self._written(look.node, look.outcome, look.decision)
             except NotFound:
                 return logger.info("node vanished before its write", extra={"node": name})
@@ -365,9 +370,10 @@ class Controller:
         name = notice.node.metadata.name
         try:
             patch = notice.patch(self._clock.now())
-            self._client.patch(NODES, name, patch, kind=Patch.STRATEGIC, subresource="status")
+            written = self._client.patch(NODES, name, patch, kind=Patch.STRATEGIC, subresource="status")
         except NotFound:
             return logger.info("node vanished before its condition was written", extra={"node": name})
+        self._answered[name] = written.resource_version
         with self._deciding:
             self._tracker.noticed(notice)
         self._counters.condition_writes.inc()
@@ -386,11 +392,23 @@ class Controller:
             self._decisions.zones_written(name, write)
         return self._counters.zone_writes.inc()
 
+    def _newest(self, name: str) -> Node | None:
+        """The node as it is cached, or as the server has it while the watch is behind what was written here.
+
+        To act on what is known to be past would be refused, for as long as the watch takes.
+        """
+        cached = self._caches.node(name)
+        if cached is not None and objects.is_older(cached.metadata.resource_version, self._answered.get(name, "")):
+            return self._fresh(name)
+        return cached
+
     def _fresh(self, name: str) -> Node | None:
         try:
-            return self._client.get(NODES, name, into=Node)
+            node = self._client.get(NODES, name, into=Node)
         except NotFound:
             return None
+        self._answered[name] = node.metadata.resource_version
+        return node
 
     def _written(self, node: Node, write: Write, decision: Decision) -> None:
         with self._deciding:

@@ -96,6 +96,11 @@ _DECODERS: dict[tuple[Any, Any], msgspec.json.Decoder[Any]] = {}
 _BUILDING = threading.Lock()
 
 
+def is_older(version: str, other: str) -> bool:
+    """Whether one resourceVersion is known to come before another of the same kind, as numbers do (KEP-5504)."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
 def _decoder(shape: Any, of: Any = None) -> msgspec.json.Decoder[Any]:
     """The decoder of `shape`, or of the generic `shape[of]`, built once.
 

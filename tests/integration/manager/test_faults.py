@@ -102,6 +102,23 @@ def test_when_every_second_patch_is_a_conflict_all_is_written_in_the_end(
     eventually(lambda: writes() == 2 * len(nodes))
 
 
+def test_while_nothing_is_heard_of_nodes_no_part_of_a_node_keeps_another_waiting(
+    server: ApiServer, cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    cluster.add_node("n1")
+    server.fault(rule("status", "^/api/v1/nodes\\?.*watch=true", times=0, status=500))
+    start_manager()
+    cluster.wait_for_metric("n1")
+    cluster.report("n1", at=time.time())
+    eventually(lambda: cluster.mid("n1") == OFFERED)
+    cluster.configure(midCPUThresholdPercent=20, metricReportIntervalSeconds=30)
+    eventually(lambda: cluster.mid("n1") == Resources(800, GIB))
+    eventually(
+        lambda: cluster.client.get(NODEMETRICS, "n1")["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
+    )
+
+
 def test_a_server_that_comes_back_without_its_history_is_listed_again(
     server: ApiServer, cluster: Cluster, start_manager: StartManager
 ) -> None:

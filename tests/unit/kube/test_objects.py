@@ -117,3 +117,13 @@ for number in range(60):
     for thread in threads: thread.join()
 """
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "is_older"),
+    [("9", "10", True), ("10", "9", False), ("9", "9", False), ("", "9", False), ("9", "", False), ("a", "b", False)],
+)
+def test_versions_are_in_the_order_of_their_numbers_where_they_are_numbers(
+    version: str, other: str, is_older: bool
+) -> None:
+    assert objects.is_older(version, other) is is_older
