@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +45,7 @@ from agent.reporter.report import Observed, status
 from agent.reporter.schedule import Reason
 from agent.settings import AgentSettings
 from agent.states_informer.pods import describe
+from deploy.local import ports
 from shared import names
 from shared.api.core import ContainerStatus, Pod, PodSpec, PodStatus
 from shared.api.meta import ObjectMeta
@@ -454,11 +454,6 @@ def report() -> Iterator[Row]:
     )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def swept(url: str) -> float:
     """CPU seconds an agent spent on sampling."""
     families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
@@ -475,7 +470,7 @@ def answers(url: str) -> bool:
 
 def cpu_to_ready(server_url: str, cgroup_parent: str, directory: str) -> float:
     """CPU seconds of an agent's start."""
-    listen = f"127.0.0.1:{free_port()}"
+    listen = f"127.0.0.1:{ports.free()}"
     with running(_AGENT, server_url, TOKEN, "bench", cgroup_parent, directory, listen) as agent:
         eventually(lambda: answers(f"http://{listen}/readyz"), 20, 0.05)
         return cpu_of(agent)
@@ -497,7 +492,7 @@ def process() -> Iterator[Row]:
                 store = MetricCache(disk=Disk(Path(directory) / METRIC_CACHE_DIRECTORY, "bench"))
                 fill_an_hour(store, uids, int(time.time()))
                 store.close()
-                listen = f"127.0.0.1:{free_port()}"
+                listen = f"127.0.0.1:{ports.free()}"
                 url = f"http://{listen}"
                 naive = cpu_seconds(naive_reader(layout, uids), rounds=2, repeats=3)
                 starts = [cpu_to_ready(server.url, layout.parent, directory) for _ in range(STARTS)]
