@@ -38,6 +38,19 @@ async def body(request: "Request", most_bytes: int) -> bytes:
     return bytes(chunks)
 
 
+async def cut(server: uvicorn.Server) -> None:
+    """Ends the connections that are left when nobody is let in any more, those being made too; for its event loop.
+
+    TLS has it that both sides say goodbye, and some clients never will.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+
+
 class _Sleeper(uvicorn.Server):
     """Sleeps between requests. The original looks ten times a second whether it is to end, and what the date is."""
 
@@ -50,6 +63,10 @@ class _Sleeper(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         if not self.should_exit:
             await self._told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await cut(self)
 
     def stop(self) -> None:
         """Ends it, from any thread."""

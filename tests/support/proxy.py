@@ -15,6 +15,7 @@ from deploy.local.apiserver.app import Disconnect, Message, Protocol, Receive, S
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.responses import failure
 from deploy.local.ports import LOOPBACK
+from shared import web
 from tests.support import eventually
 
 Headers = list[tuple[bytes, bytes]]
@@ -72,8 +73,7 @@ class FaultProxy:
         unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         async with httpx.AsyncClient(verify=context, timeout=None, limits=unlimited) as self._client:
             await self._server.serve()
-        for connection in list(self._server.server_state.connections):
-            connection.transport.abort()  # TLS has it that both sides say goodbye, and some clients never will
+        await web.cut(self._server)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         body, query = await read_body(receive), scope["query_string"].decode("latin-1")
