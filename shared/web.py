@@ -43,10 +43,15 @@ async def cut(server: uvicorn.Server) -> None:
 
     TLS has it that both sides say goodbye, and some clients never will.
     """
+    _abort(server)  # first, as whoever is cancelled closes its own once more, which asyncio then cannot abort
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for other in others:
         other.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    _abort(server)
+
+
+def _abort(server: uvicorn.Server) -> None:
     for connection in list(server.server_state.connections):
         connection.transport.abort()
 
