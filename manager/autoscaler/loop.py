@@ -257,12 +257,9 @@ class Autoscaler:
                 self._removals.forget()
                 self._seen = Round(0, 0.0)
                 made = self._held(now, NOT_LEADING)
-            elif missing := self._watching.unsynced():
+            elif unseen := self._unseen():
                 self._is_blind = True
-                made = self._held(now, f"not all has been seen yet: {', '.join(missing)}")
-            elif stale := self._watching.stale():
-                self._is_blind = True
-                made = self._held(now, f"what there is may have changed unseen: {', '.join(stale)}")
+                made = self._held(now, unseen)
             else:
                 planned = self._planned(now)
                 made = planned.round if self._place.dry_run else self._carried_out(planned)
@@ -453,6 +450,14 @@ class Autoscaler:
 
     def _is_wanted(self) -> bool:
         """Whether a pod wants the next round, or there is now to be seen what the last one lacked."""
-        if self._is_blind and not self._watching.unsynced() and not self._watching.stale():
+        if self._is_blind and not self._unseen():
             return True
         return self._settings.frequent_loops_enabled and self._woken.is_set()
+
+    def _unseen(self) -> str:
+        """What of the cluster cannot be seen as it is now, in words; empty when all can."""
+        if missing := self._watching.unsynced():
+            return f"not all has been seen yet: {', '.join(missing)}"
+        if stale := self._watching.stale():
+            return f"what there is may have changed unseen: {', '.join(stale)}"
+        return ""
