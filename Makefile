@@ -3,6 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CLUSTER ?= embedded
 
+# Thousands of short processes import the same modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup run test test-apiserver lint image-check bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.

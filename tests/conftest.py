@@ -1,15 +1,25 @@
-"""Which API server the suites run on."""
+"""Which API server the suites run on, on how many workers, and in which order."""
+
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import budgets
 from tests.support.apiserver import EMBEDDED, REAL
+from tests.support.closing import Closing
+
+WORKERS_PER_CPU = 2  # tests wait for processes and sockets more than they compute
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
 settings.register_profile("search", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+# On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
+OTHER_TIER = {EMBEDDED: "real_only", REAL: "embedded_only"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Closing(config))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """None for a single file, which this process runs at once."""
+    paths = [Path(argument.split("::")[0]) for argument in config.args]
+    files = sum(len(list(path.rglob("test_*.py"))) if path.is_dir() else 1 for path in paths)
+    return 0 if files < 2 else min(files, WORKERS_PER_CPU * len(os.sched_getaffinity(0)))
+
+
 @pytest.fixture(scope="session")
 def cluster_kind(request: pytest.FixtureRequest) -> str:
     """The API server that this run is on."""
@@ -28,9 +50,11 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a real server, what only the embedded one has is left out, for the reason its mark gives."""
-    if config.getoption("--cluster") == EMBEDDED:
-        return
-    for item in items:
-        if mark := item.get_closest_marker("embedded_only"):
-            item.add_marker(pytest.mark.skip(reason=f"only on the embedded API server: {mark.args[0]}"))
+    kind = str(config.getoption("--cluster"))
+    elsewhere = [item for item in items if item.get_closest_marker(OTHER_TIER[kind])]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if not item.get_closest_marker(OTHER_TIER[kind])]
+    if hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
+        # What takes long begins first: otherwise one worker is busy with it when all others have finished.
+        seconds = budgets.read(kind)
+        items.sort(key=lambda item: -seconds.get(item.nodeid.split("::")[0], 0.0))

@@ -65,7 +65,7 @@ def assets(environment: Mapping[str, str]) -> Path:
         if tool.name not in built_anyway
         and (path := shutil.which(tool.name, path=given) or shutil.which(tool.name, path=environment.get("PATH")))
     }
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom" / "apiserver"
+    cache = _cache(environment)
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "lock"):
         places = {
@@ -73,6 +73,17 @@ def assets(environment: Mapping[str, str]) -> Path:
             for tool in wanted
         }
         return _linked(places, cache)
+
+
+def built(name: str, environment: Mapping[str, str]) -> Path | None:
+    """The tool as it has been built before, None where it has not."""
+    wanted = tools(environment.get("KUBERNETES") or None, _go_version(environment))
+    target = next(_target(tool, _cache(environment)) for tool in wanted if tool.name == name)
+    return target if target.exists() else None
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom" / "apiserver"
 
 
 def _newest(go: tuple[int, int]) -> Path:
@@ -102,9 +113,7 @@ def _go_version(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _built(tool: Tool, cache: Path, environment: Mapping[str, str]) -> Path:
-    flags = _linker_flags(tool)
-    sources = (tool.module / "go.mod").read_bytes() + (tool.module / "go.sum").read_bytes() + flags.encode()
-    target = cache / f"{tool.module.name}-{hashlib.sha256(sources).hexdigest()[:16]}" / tool.name
+    target = _target(tool, cache)
     if target.exists():
         return target
     go = shutil.which("go", path=environment.get("PATH"))
@@ -115,13 +124,20 @@ def _built(tool: Tool, cache: Path, environment: Mapping[str, str]) -> Path:
     print(f"building {tool.name} from {tool.module.name}, once; this takes minutes", file=sys.stderr, flush=True)
     # The toolchain that is installed, and exactly the versions of go.mod and go.sum.
     variables = {**environment, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
-    command = [go, "build", "-ldflags", flags, "-o", str(unfinished), tool.package]
+    command = [go, "build", "-ldflags", _linker_flags(tool), "-o", str(unfinished), tool.package]
     try:
         subprocess.run(command, cwd=tool.module, env=variables, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(f"{tool.name} cannot be built: {error}") from error
     unfinished.replace(target)
     return target
+
+
+def _target(tool: Tool, cache: Path) -> Path:
+    """Where it is built, named after all it is built from."""
+    sources = (tool.module / "go.mod").read_bytes() + (tool.module / "go.sum").read_bytes()
+    key = hashlib.sha256(sources + _linker_flags(tool).encode()).hexdigest()[:16]
+    return cache / f"{tool.module.name}-{key}" / tool.name
 
 
 def _linker_flags(tool: Tool) -> str:

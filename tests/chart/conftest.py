@@ -1,35 +1,24 @@
 """Helm, and the API server the chart is installed on."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from deploy.local.control_plane import MissingBinary, binary
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import Resource
 from tests.chart.helm import Helm
 from tests.support import eventually
-from tests.support.apiserver import REAL, ApiServer, RealApiServer, started
+from tests.support.apiserver import ApiServer, RealApiServer, started
+from tests.support.programs import program
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
-def program(name: str, cluster_kind: str) -> Path:
-    """A tool of this suite: without it there is nothing to test, which is a failure where it was asked for."""
-    try:
-        return binary(name)
-    except MissingBinary as error:
-        if cluster_kind == REAL:
-            raise
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="session")
-def helm(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Without a cluster."""
-    return Helm(program("helm", cluster_kind), tmp_path_factory.mktemp("helm"))
+    return Helm(program("helm"), tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +32,8 @@ def server(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def real(request: pytest.FixtureRequest, cluster_kind: str) -> RealApiServer:
+def real(server: ApiServer) -> RealApiServer:
     """A real one: what it decides (access rights, admission policies) the embedded one does not."""
-    if cluster_kind != REAL:
-        pytest.skip("needs a real kube-apiserver: --cluster apiserver")
-    server = request.getfixturevalue("server")
     assert isinstance(server, RealApiServer)
     return server
 

@@ -42,11 +42,14 @@ from shared.kube.resources import (
 )
 from shared.names import PriorityClass
 from shared.quantity import Resources
-from tests.chart.conftest import CRDS, program
+from tests.chart.conftest import CRDS
 from tests.chart.helm import CI, QUIET, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, RealApiServer
+from tests.support.programs import program
+
+pytestmark = pytest.mark.real_only("Helm and its hooks need pods, and controllers that the embedded one lacks")
 
 NAMESPACE = names.INSTALL_NAMESPACE
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
@@ -91,10 +94,10 @@ class Release:
 
 
 @pytest.fixture
-def release(server: ApiServer, cluster_kind: str, tmp_path: Path) -> Release:
+def release(server: ApiServer, tmp_path: Path) -> Release:
     """Not installed yet."""
-    helm = Helm(program("helm", cluster_kind), tmp_path / "helm", server.kubeconfig)
-    kubectl = Kubectl(program("kubectl", cluster_kind), server.kubeconfig)
+    helm = Helm(program("helm"), tmp_path / "helm", server.kubeconfig)
+    kubectl = Kubectl(program("kubectl"), server.kubeconfig)
     helm.must("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
     # The embedded one starts with them.
     kubectl.must("delete", "crd", str(NODEMETRICS), str(CLUSTERCOLOCATIONPROFILES), "--ignore-not-found")

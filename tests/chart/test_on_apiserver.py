@@ -41,14 +41,16 @@ from shared.kube.resources import (
     VALIDATINGWEBHOOKS,
     Resource,
 )
-from tests.chart.conftest import program
 from tests.chart.helm import CI, QUIET, Helm, pods
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import RealApiServer
+from tests.support.programs import program
 
 OWN, OTHER = "node-a", "node-b"
 MUTATING, TOPOLOGY = "MutatingWebhookConfiguration", "NodeResourceTopology"
+pytestmark = pytest.mark.real_only("access rights and admission policies are a real one's")
+
 NAMESPACE = names.INSTALL_NAMESPACE
 WEBHOOK_SECRET, WEBHOOK_CONFIGURATION = f"{RELEASE}-webhook", RELEASE
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
@@ -367,10 +369,8 @@ def manager(cluster: RealApiServer) -> Client:
 
 
 @pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
-def test_the_server_accepts_every_object(
-    cluster: RealApiServer, cluster_kind: str, helm: Helm, values: Path, tmp_path: Path
-) -> None:
-    kubectl = Kubectl(program("kubectl", cluster_kind), cluster.kubeconfig)
+def test_the_server_accepts_every_object(cluster: RealApiServer, helm: Helm, values: Path, tmp_path: Path) -> None:
+    kubectl = Kubectl(program("kubectl"), cluster.kubeconfig)
     rendered = tmp_path / "rendered.yaml"
     rendered.write_text(helm.template("--values", values))
     count = len(helm.objects("--values", values))

@@ -34,6 +34,8 @@ AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
+pytestmark = pytest.mark.embedded_only("no server is asked")
+
 every_ci = pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
 
 

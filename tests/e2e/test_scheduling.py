@@ -9,7 +9,6 @@ import pytest
 from shared.kube.resources import PODS
 from tests.e2e.conftest import RunningCluster
 from tests.support import eventually
-from tests.support.apiserver import REAL
 
 ANSWERED = 'headroom_manager_extender_requests_total{code="200",verb="filter"}'
 
@@ -39,10 +38,7 @@ def test_the_embedded_scheduler_asks_the_manager(cluster: RunningCluster) -> Non
     place_a_pod(cluster)
 
 
-def test_kube_scheduler_asks_the_manager(
-    cluster_kind: str, start: Callable[..., RunningCluster], tmp_path: Path
-) -> None:
-    if cluster_kind != REAL:
-        pytest.skip("kube-scheduler comes with a real control plane: --cluster apiserver")
+@pytest.mark.real_only("kube-scheduler comes with a real control plane")
+def test_kube_scheduler_asks_the_manager(start: Callable[..., RunningCluster], tmp_path: Path) -> None:
     running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
     place_a_pod(running)

@@ -12,7 +12,6 @@ import pytest
 from shared.kube.resources import EVENTS
 from tests.e2e.conftest import UP, RunningCluster, processes_of
 from tests.support import eventually
-from tests.support.apiserver import REAL
 
 CGROUPS = Path("/sys/fs/cgroup")
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -51,11 +50,10 @@ def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
     assert cgroups_of(tmp_path) == []
 
 
+@pytest.mark.real_only("kube-scheduler comes with a real control plane")
 def test_kube_scheduler_places_the_pods_where_it_is_asked_to(
-    cluster_kind: str, start: Callable[..., RunningCluster], tmp_path: Path
+    start: Callable[..., RunningCluster], tmp_path: Path
 ) -> None:
-    if cluster_kind != REAL:
-        pytest.skip("kube-scheduler comes with a real control plane: --cluster apiserver")
     running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
     pods_run(running)
     events = running.client.list(EVENTS, "default", field_selector="reason=Scheduled").items

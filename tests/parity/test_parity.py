@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from deploy.local.control_plane import MissingBinary, binary
 from tests.parity import compare, report
 from tests.parity.accepted import ACCEPTED, unaccepted
 from tests.parity.areas import AREAS
 from tests.parity.behaviours import Area
 from tests.parity.compare import Difference
 from tests.support.apiserver import EMBEDDED, REAL, ApiServer, started
+from tests.support.programs import program
 
 CASES = [(area, sentence) for area in AREAS for sentence in area.behaviours]
 Compared = Callable[[ApiServer, Area, str], Sequence[Difference]]
@@ -28,9 +28,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="module")
-def real(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    if cluster_kind != REAL:
-        pytest.skip("only with --cluster apiserver: it needs a real control plane")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with contextlib.closing(started(REAL, tmp_path_factory.mktemp(REAL))) as server:
         yield server
 
@@ -54,10 +52,7 @@ def needs_kubectl(area: Area) -> None:
     """What kubectl prints depends on its version, which is the recorded one where both come from the same tools."""
     if not area.kubectl:
         return
-    try:
-        version = compare.kubectl_version(binary("kubectl"))
-    except MissingBinary:
-        pytest.skip("kubectl is not installed")
+    version = compare.kubectl_version(program("kubectl"))
     recorded = compare.recorded_kubectl()
     if version != recorded:
         pytest.skip(f"kubectl is {version}, and what {recorded} prints was recorded")
@@ -72,6 +67,7 @@ def test_the_embedded_server_answers_as_a_real_one_did(
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.real_only("it asks a real one")
 @pytest.mark.parametrize(("area", "sentence"), CASES, ids=_named)
 def test_what_was_recorded_is_what_a_real_server_answers(
     real: ApiServer, compared: Compared, area: Area, sentence: str

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.local.control_plane import MissingBinary, binary
 from tests.support.apiserver import ApiServer
+from tests.support.programs import program
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -94,16 +94,13 @@ def unique() -> str:
 @pytest.fixture
 def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
     """Runs the real kubectl and gives its output; a failure carries what it said."""
-    try:
-        program = str(binary("kubectl"))
-    except MissingBinary as missing:
-        pytest.skip(str(missing))
+    binary = str(program("kubectl"))
     environment = os.environ | {"KUBECONFIG": str(server.kubeconfig), "HOME": str(tmp_path)}
 
     def run(command: str, stdin: Any = None, *, fails: bool = False) -> str:
         given = stdin if isinstance(stdin, str | None) else json.dumps(stdin)
         done = subprocess.run(
-            [program, *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=90
+            [binary, *command.split()], input=given, env=environment, capture_output=True, text=True, timeout=90
         )
         assert (done.returncode != 0) is fails, f"kubectl {command}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -38,7 +38,7 @@ from deploy.local.kubelet.wire import (
 from shared.kube.resources import CONFIGMAPS, PODS
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
-from tests.support.apiserver import REAL, ApiServer
+from tests.support.apiserver import ApiServer
 
 USER = 65532
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -342,13 +342,8 @@ def admitted(server: ApiServer, namespace: str, *command: str) -> RunnablePod:
     return server.client().get(PODS, "caller", namespace, into=RunnablePod)
 
 
-@pytest.fixture
-def signing(cluster_kind: str) -> None:
-    if cluster_kind != REAL:
-        pytest.skip("only a real API server signs tokens")
-
-
-@pytest.mark.usefixtures("mounting", "signing")
+@pytest.mark.real_only("the embedded one signs no tokens")
+@pytest.mark.usefixtures("mounting")
 def test_a_pod_speaks_to_the_api_server_with_the_token_it_finds_mounted(
     machine: Machine, server: ApiServer, namespace: str
 ) -> None:

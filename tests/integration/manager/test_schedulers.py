@@ -30,7 +30,7 @@ from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually
-from tests.support.apiserver import REAL, ROOT, ApiServer
+from tests.support.apiserver import ROOT, ApiServer
 
 GIB = 1 << 30
 SAMPLE = ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml"
@@ -94,7 +94,10 @@ def manager(cluster: Cluster, start_manager: StartManager) -> Manager:
     return start_manager(write_rule="upstream")
 
 
-@pytest.fixture(params=["embedded", "kube-scheduler"])
+NEEDS_MORE = pytest.mark.real_only("kube-scheduler needs more of an API server than the embedded one has")
+
+
+@pytest.fixture(params=["embedded", pytest.param("kube-scheduler", marks=NEEDS_MORE)])
 def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manager, tmp_path: Path) -> Iterator[None]:
     """A scheduler that is configured as the sample says."""
     document = yaml.safe_load(SAMPLE.read_text())
@@ -105,7 +108,7 @@ def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manag
     document["leaderElection"] = {"leaderElect": False}
     config = tmp_path / "scheduler.yaml"
     config.write_text(yaml.safe_dump(document))
-    with _embedded(server, config) if request.param == "embedded" else _kube_scheduler(request, config, tmp_path):
+    with _embedded(server, config) if request.param == "embedded" else _kube_scheduler(config, tmp_path):
         yield
 
 
@@ -122,9 +125,7 @@ def _embedded(server: ApiServer, config: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kube_scheduler(request: pytest.FixtureRequest, config: Path, directory: Path) -> Iterator[None]:
-    if request.config.getoption("--cluster") != REAL:
-        pytest.skip("kube-scheduler needs more of an API server than the embedded one has")
+def _kube_scheduler(config: Path, directory: Path) -> Iterator[None]:
     arguments = (f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports.free()}")
     leash = (sys.executable, "-m", "deploy.local.leash", str(os.getpid()))
     with (directory / "kube-scheduler.log").open("wb") as log:

@@ -37,7 +37,7 @@ from shared.kube.resources import (
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, counted
 from tests.support import eventually
-from tests.support.apiserver import REAL, ApiServer, rule
+from tests.support.apiserver import ApiServer, rule
 
 LOOPBACK = "127.0.0.1"
 KUBECTL = shutil.which("kubectl")
@@ -207,9 +207,8 @@ def test_init_containers_are_translated_and_already_translated_pods_let_alone(si
     assert replica.counted("unchanged") == unchanged + 1
 
 
-def test_default_requests_of_a_namespace_do_not_come_back(site: Site, replica: Replica, cluster_kind: str) -> None:
-    if cluster_kind != REAL:
-        pytest.skip("the embedded API server has no LimitRanges")
+@pytest.mark.real_only("the embedded one has no LimitRanges")
+def test_default_requests_of_a_namespace_do_not_come_back(site: Site, replica: Replica) -> None:
     limits = [{"type": "Container", "defaultRequest": {"cpu": "50m"}, "default": {"cpu": "100m"}}]
     body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"}, "spec": {"limits": limits}}
     site.client.create(_LIMIT_RANGES, body, site.namespace)
@@ -221,11 +220,10 @@ def test_default_requests_of_a_namespace_do_not_come_back(site: Site, replica: R
     }
 
 
+@pytest.mark.real_only("the embedded one has no RuntimeClasses")
 def test_a_sandboxed_mid_pod_is_admitted_since_its_overhead_stays_that_of_its_runtime_class(
-    site: Site, replica: Replica, cluster_kind: str
+    site: Site, replica: Replica
 ) -> None:
-    if cluster_kind != REAL:
-        pytest.skip("the embedded API server has no RuntimeClasses")
     overhead = {"cpu": "100m"}
     body = {
         "apiVersion": "node.k8s.io/v1",

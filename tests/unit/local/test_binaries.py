@@ -40,6 +40,16 @@ def test_what_is_neither_there_nor_to_be_built_is_named(tmp_path: Path, environm
         binaries.assets({**environment, "KUBEBUILDER_ASSETS": str(given)})
 
 
+def test_what_was_built_is_found_again(tmp_path: Path, environment: Mapping[str, str]) -> None:
+    assert binaries.built("helm", environment) is None
+    (module,) = (tool.module for tool in binaries.tools(None, (0, 0)) if tool.name == "helm")
+    path = executables(tmp_path / "path", *(name for name in NAMES if name != "helm"), "go")
+    (path / "go").write_text('#!/bin/sh\n[ "$1" = env ] || { while [ "$1" != -o ]; do shift; done; echo > "$2"; }\n')
+    folder = binaries.assets({**environment, "PATH": str(path)})
+    assert module.name in str((folder / "helm").resolve())
+    assert binaries.built("helm", environment) == (folder / "helm").readlink()
+
+
 def test_an_asked_for_minor_is_built_whatever_else_is_there(tmp_path: Path, environment: Mapping[str, str]) -> None:
     given = executables(tmp_path / "given", *NAMES)
     with pytest.raises(Unavailable, match="kube-apiserver"):
