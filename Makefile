@@ -6,7 +6,7 @@ CLUSTER ?= embedded
 # Thousands of short processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-apiserver lint image-check bench conformance clean
+.PHONY: setup run test quick watch assets test-apiserver lint image-check budgets bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.
 WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSETS="$$assets"
@@ -25,12 +25,28 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup
 	@$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/headroom up --cluster $(CLUSTER) $(ARGS)
 
+# The image takes a minute to build and is checked by its own target.
 test: setup
-	@$(BIN)/python -m pytest tests $(ARGS)
+	@$(BIN)/python -m pytest $(if $(filter tests/%,$(ARGS)),,tests --ignore tests/image/test_image.py) $(ARGS)
+
+# What the uncommitted changes, and the commits that main lacks, touch by import.
+quick: setup
+	@$(BIN)/python -m tests.support.quick
+
+watch: setup
+	@$(BIN)/watchfiles --filter python '$(BIN)/python -m tests.support.quick' agent deploy manager shared tests
+
+# The share of the suite's time that each file has, as the last runs measured it.
+budgets: setup
+	@$(BIN)/python -m tests.support.budgets write
+
+assets: setup
+	@$(BIN)/python -m tests.apiserver
 
 # On a real kube-apiserver with etcd; KUBERNETES=1.35 asks for that minor.
 test-apiserver: setup
-	@$(WITH_ASSETS) $(BIN)/python -m pytest tests/integration tests/e2e tests/chart tests/parity --cluster apiserver $(ARGS)
+	@$(WITH_ASSETS) $(BIN)/python -m pytest --cluster apiserver \
+		$(if $(filter tests/%,$(ARGS)),,tests/integration tests/e2e tests/chart tests/parity) $(ARGS)
 
 image-check: setup
 	@$(BIN)/python -m pytest tests/image $(ARGS)

@@ -15,8 +15,9 @@ WORKERS_PER_CPU = 2  # tests wait for processes and sockets more than they compu
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
 settings.register_profile("search", deadline=None)
-settings.register_profile("repeatable", deadline=None, derandomize=True)
-settings.load_profile("repeatable")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
 OTHER_TIER = {EMBEDDED: "real_only", REAL: "embedded_only"}

@@ -1,9 +1,12 @@
-"""What share of the suite's time each file has; `python -m tests.support.budgets` renews it after a whole run.
+"""What share of the suite's time each file has: `make budgets` writes what the last whole runs measured.
 
 A share is compared with the others' of the same run, so that a slow or busy machine changes nothing.
 """
 
 import json
+import os
+import statistics
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,8 +26,8 @@ def read(cluster_kind: str) -> Seconds:
 
 def beyond(measured: Seconds, budgeted: Seconds) -> Iterator[tuple[str, float, float]]:
     """Files that took more than their share, with the seconds they took and the share, the worst first."""
-    known = measured.keys() & budgeted.keys()
-    pace = sum(measured[file] for file in known) / (sum(budgeted[file] for file in known) or 1.0)
+    paces = [measured[file] / share for file, share in budgeted.items() if share >= 1.0 and file in measured]
+    pace = statistics.median(paces or [1.0])
     excess = {file: seconds - budgeted.get(file, 0.0) * pace * GROWTH for file, seconds in measured.items()}
     for file in sorted(excess, key=lambda file: -excess[file]):
         if excess[file] > SLACK_SECONDS * max(1.0, pace):
@@ -49,6 +52,20 @@ def last_runs(cache: Path) -> dict[str, Seconds]:
     return {file.stem: json.loads(file.read_text()) for file in sorted((cache / "d" / MEASURED).glob("*.json"))}
 
 
+def lines(cluster_kind: str, measured: Seconds) -> Iterator[str]:
+    """The slowest files, and in CI those beyond their share."""
+    yield f"the slowest files, of {len(measured)} on the {cluster_kind} cluster:"
+    for file, seconds in slowest(measured):
+        yield f"{seconds:7.1f} s  {file}"
+    if not os.environ.get("CI"):
+        return
+    for file, seconds, share in beyond(measured, read(cluster_kind)):
+        yield f"BEYOND ITS SHARE: {file} took {seconds:.1f} s, and its share is {share:.1f} s"
+
+
 if __name__ == "__main__":
-    for kind, seconds in last_runs(FILE.parents[1] / ".pytest_cache").items():
-        write(kind, seconds)
+    for kind, found in last_runs(FILE.parents[1] / ".pytest_cache").items():
+        if sys.argv[1] == "write":
+            write(kind, found)
+        else:
+            print("\n".join(lines(kind, found)))

@@ -1,7 +1,6 @@
 """The last lines of a run: why tests were skipped, which files took longest, and what all of it took."""
 
 import json
-import os
 import resource
 import time
 from collections import Counter, defaultdict
@@ -33,13 +32,8 @@ class Closing:
         for reason, count in sorted(self._skips.items()):
             line(f"{count:4} skipped: {reason}")
         if len(self._seconds) > 1:
-            line("the slowest files:")
-            for file, seconds in budgets.slowest(self._seconds):
-                line(f"{seconds:7.1f} s  {file}")
-        if os.environ.get("CI"):
-            for file, seconds, share in budgets.beyond(self._seconds, budgets.read(self._cluster_kind)):
-                said = f"BEYOND ITS SHARE: {file} took {seconds:.1f} s, and its share is {share:.1f} s"
-                line(said, red=True, bold=True)
+            for said in budgets.lines(self._cluster_kind, self._seconds):
+                line(said)
         used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         cpu_seconds = sum(each.ru_utime + each.ru_stime for each in used)
         line(f"{time.monotonic() - self._begun:.0f} s, and {cpu_seconds:.0f} s of CPU time")
@@ -47,4 +41,5 @@ class Closing:
     def pytest_sessionfinish(self) -> None:
         if self._cache is not None and self._seconds:
             file = self._cache.mkdir(budgets.MEASURED) / f"{self._cluster_kind}.json"
-            file.write_text(json.dumps(self._seconds))
+            known = json.loads(file.read_text()) if file.exists() else {}
+            file.write_text(json.dumps(known | self._seconds))

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache import series
@@ -23,6 +23,7 @@ from agent.predict_server import checkpoint
 from agent.predict_server.checkpoint import CYCLE, CheckpointLog, Restored, UnusableCheckpoint
 from agent.predict_server.table import ModelTable
 from shared.clock import ManualClock
+from tests.support.properties import examples
 from tests.unit.agent.models import entities, model_table, predict_server, train
 from tests.unit.agent.pods import NOW, pod
 
@@ -122,7 +123,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(EVENTS, max_size=60))
 def test_checkpoints_and_what_came_after_them_are_one_uninterrupted_run(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, object]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
@@ -23,6 +23,7 @@ from shared import names
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
+from tests.support.properties import examples
 from tests.unit.agent.trees import ID, PAGE_BYTES, UID, Counters, Tree, procfs, sysfs
 
 MIB = 2**20
@@ -443,7 +444,7 @@ def test_pressure_that_cannot_be_read_for_a_while_is_read_again(v2: Machine) -> 
 
 
 @given(present=st.lists(st.sets(st.integers(0, 5)), min_size=3, max_size=10), kept_open=st.sampled_from([0, 7, 1000]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_whoever_comes_and_goes_everybodys_usage_is_their_own(
     tmp_path_factory: pytest.TempPathFactory, present: list[set[int]], kept_open: int
 ) -> None:
@@ -503,7 +504,7 @@ STEPS = st.lists(st.tuples(st.floats(-1e5, 1e5) | st.floats(0, 3), COUNTERS, st.
 
 @pytest.mark.parametrize("version", list(Version))
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_whatever_counters_and_clocks_do_no_sample_is_absurd(
     tmp_path_factory: pytest.TempPathFactory, version: Version, steps: list[tuple[float, Counters, float]]
 ) -> None:

@@ -22,6 +22,7 @@ from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metric_cache.storage import Disk, Storage
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from tests.support.properties import examples
 
 NAN = float("nan")
 NOW = 1_700_000_000
@@ -262,7 +263,7 @@ class RingModel(RuleBasedStateMachine):
 
 
 def test_a_ring_is_a_dict_that_forgets_through_claims_releases_laps_holes_and_restarts() -> None:
-    run_state_machine_as_test(RingModel, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(RingModel, settings=settings(examples(60), stateful_step_count=25))
 
 
 def test_a_series_of_a_new_owner_shows_nothing_of_the_old_one() -> None:
@@ -336,7 +337,7 @@ TICKS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(TICKS, st.integers(1, 5000), st.integers(0, 900), st.integers(0, STEP_SECONDS))
 def test_any_window_is_answered_as_a_list_would(
     ticks: list[tuple[int, dict[str, float]]], window: int, before_end: int, begin: int

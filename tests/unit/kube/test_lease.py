@@ -11,6 +11,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.lease import LeaderElector, LeaseTimes
 from tests.support import eventually
+from tests.support.properties import examples
 from tests.unit.kube.scripted import Answer, Exchange, Request, ScriptedServer, answer, status
 
 Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
@@ -268,7 +269,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_no_history_has_two_leaders(steps: list[tuple[str, float, str | None]]) -> None:
     election = Election()

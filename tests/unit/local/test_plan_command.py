@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import cli, dumped_cloud, plan
@@ -23,6 +23,7 @@ from shared.api.core import Node
 from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
 from tests.support import schemas
+from tests.support.properties import examples
 from tests.unit.manager import utilized
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -498,7 +499,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(each)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_whatever_stands_in_a_file_is_planned_with_or_refused(data: st.DataObject) -> None:
     objects = copy.deepcopy(EVERY_KIND)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler import assessment
@@ -35,6 +35,7 @@ from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
 from shared.api.meta import ObjectMeta
 from tests.support import eventually
+from tests.support.properties import examples
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
@@ -196,7 +197,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(steps)
 def test_whatever_the_cloud_does_targets_stay_within_what_was_asked_and_all_agrees_in_the_end(
     asked: Sequence[tuple[int, str, str, bool]],

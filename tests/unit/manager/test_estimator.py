@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.estimator import binpacking, problem
@@ -20,6 +20,7 @@ from manager.autoscaler.snapshot.podfacts import Surroundings
 from shared.api.core import Node, Pod
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine
+from tests.support.properties import examples
 from tests.unit.manager import plain_scheduler
 from tests.unit.manager.wire_objects import (
     APPS,
@@ -107,7 +108,7 @@ def by_owner(asked: Problem, counts: dict[int, int]) -> dict[str, int]:
     return {asked.classes[position].controller: count for position, count in counts.items() if count}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
     asked, template = case.problem()
@@ -124,7 +125,7 @@ def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
     assert (found.node_count, found.existing_used) == (plain.new_nodes, plain.existing_used)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.randoms())
 def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: Any) -> None:
     asked, template = case.problem()
@@ -154,7 +155,7 @@ def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: 
     assert found.node_count <= len(plain) - len(case.nodes)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), st.randoms(use_true_random=False))
 def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: Any) -> None:
     asked, template = case.problem()
@@ -167,7 +168,7 @@ def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: Any) 
     assert (first.node_count, first.placed, first.reasons) == (again.node_count, again.placed, again.reasons)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_there_are_never_more_new_nodes_than_permitted_nor_more_pods_than_pending(case: Case) -> None:
     asked, template = case.problem()
@@ -180,7 +181,7 @@ def test_there_are_never_more_new_nodes_than_permitted_nor_more_pods_than_pendin
         assert (placed < len(each.pods)) == bool(found.reasons.get(position))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases())
 def test_a_class_fits_a_template_exactly_when_its_first_pod_would_go_to_the_first_new_node(case: Case) -> None:
     asked, template = case.problem()

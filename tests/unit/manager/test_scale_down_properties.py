@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
@@ -31,6 +31,7 @@ from shared.names import MID_CPU
 from shared.quantity import Resources
 from tests.support import independent_checker
 from tests.support.independent_checker import CheckedPod, Machine
+from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.wire_objects import APPS, NAMESPACES, SURROUNDINGS, raw_node, raw_nodes, raw_pod, specs, world
 
@@ -185,7 +186,7 @@ def settled(case: Case, simulated: Iterable[Left], going: Iterable[Left] = ()) -
     return machines
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(cases())
 def test_every_pod_of_an_unneeded_node_has_a_place_where_it_fits(case: Case) -> None:
     decision = case.decided()
@@ -194,7 +195,7 @@ def test_every_pod_of_an_unneeded_node_has_a_place_where_it_fits(case: Case) -> 
     assert all(not machines[name].pods for name in decision.unneeded)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(cases())
 def test_no_group_and_no_cluster_shrinks_below_its_minimum(case: Case) -> None:
     decision = case.decided()
@@ -212,7 +213,7 @@ def test_no_group_and_no_cluster_shrinks_below_its_minimum(case: Case) -> None:
         assert cores >= low
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(cases())
 def test_a_protected_node_is_never_unneeded(case: Case) -> None:
     decision = case.decided()
@@ -237,13 +238,13 @@ def test_a_protected_node_is_never_unneeded(case: Case) -> None:
     assert all(taken <= budget.allowed for budget, taken in zip(budgets, evictions, strict=True))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_pods_does_not_matter(case: Case, order: random.Random) -> None:
     assert passes.decide(case.situation(order), case.rules) == case.decided()
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(cases())
 def test_every_node_has_one_clear_reason_to_be_here_or_goes(case: Case) -> None:
     decision = case.decided()
@@ -255,7 +256,7 @@ def test_every_node_has_one_clear_reason_to_be_here_or_goes(case: Case) -> None:
         assert (verdict.standing is Standing.NEEDED) is (name not in decision.unneeded)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(cases())
 def test_no_more_nodes_go_at_one_time_than_may(case: Case) -> None:
     decision = case.decided()
@@ -271,7 +272,7 @@ def test_no_more_nodes_go_at_one_time_than_may(case: Case) -> None:
         assert len(decision.removals) <= max(0, parallelism.nodes - going.empty - going.drained)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(cases())
 def test_nodes_that_take_pods_hold_their_predicted_peaks_with_the_margin(case: Case) -> None:
     peaks: dict[str, Resources] | None = case.more["peaks"]
@@ -324,7 +325,7 @@ def remaining(case: Case) -> Remaining:
     return Remaining(problem.problem(snapshot, classes), moving, room)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(cases())
 def test_pods_of_nodes_that_leave_one_after_the_other_go_where_they_fit(case: Case) -> None:
     names = [str(node["metadata"]["name"]) for node, _ in case.nodes]
@@ -338,7 +339,7 @@ def test_pods_of_nodes_that_leave_one_after_the_other_go_where_they_fit(case: Ca
     settled(case, left)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(cases())
 def test_a_node_that_cannot_leave_leaves_no_trace(case: Case) -> None:
     tried, known = remaining(case), remaining(case)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
@@ -18,6 +18,7 @@ from manager.autoscaler.scale_down.verdict import Decision, Memory
 from manager.autoscaler.snapshot.cluster import PODS, NodeFacts
 from manager.autoscaler.snapshot.podfacts import PodFacts
 from shared.quantity import Resources
+from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 
 CORES = 4
@@ -96,7 +97,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     return made
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(fleets(), st.data())
 def test_nodes_hold_their_peaks_however_long_they_do_not_tell_them(fleet: Fleet, data: st.DataObject) -> None:
     most = CORES * 1000 * (100 - fleet.rules.peak_margin_percent) // 100
@@ -109,7 +110,7 @@ def test_nodes_hold_their_peaks_however_long_they_do_not_tell_them(fleet: Fleet,
                 fleet.reports(each.name)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 5))
 def test_minimums_hold_while_the_nodes_of_those_that_are_gone_are_still_there(size: int, low: int, least: int) -> None:
     rules = ScaleDownRules(bounds={"cpu": Bounds(low)}, parallelism=Parallelism(3, 1))

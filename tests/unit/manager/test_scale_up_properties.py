@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
@@ -37,6 +37,7 @@ from shared.names import MID_CPU
 from tests.support import independent_checker
 from tests.support.candidates import first_specs
 from tests.support.independent_checker import CheckedPod, Machine, World
+from tests.support.properties import examples
 from tests.unit.manager.wire_objects import (
     APPS,
     NAMESPACES,
@@ -294,7 +295,7 @@ def bought(decision: Decision) -> dict[str, int]:
     return decision.nodes
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(rounds())
 def test_a_group_neither_listed_nor_prefixed_is_never_changed(case: Case) -> None:
     decision = case.decided()
@@ -307,7 +308,7 @@ def test_a_group_neither_listed_nor_prefixed_is_never_changed(case: Case) -> Non
             assert groups.NOT_OURS in [skip.reason for skip in decision.skipped if skip.group == each.state.id]
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(rounds())
 def test_a_plan_never_exceeds_any_limit(case: Case) -> None:
     decision = case.decided()
@@ -360,7 +361,7 @@ def quota_usage(machine: Machine) -> dict[str, int]:
     }
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(rounds() | mixable_rounds())
 def test_every_pod_reported_as_placed_fits(case: Case) -> None:
     decision = case.decided()
@@ -449,7 +450,7 @@ def put(placement: Placement, waiting: list[CheckedPod], checker: World, at: Cal
             pytest.fail(f"{waiting[0].name} does not fit: {reasons}")
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(rounds())
 def test_the_chosen_option_is_the_best_of_all_that_were_valid(case: Case) -> None:
     decision = case.decided()
@@ -521,7 +522,7 @@ def node_price(case: Case, group: str) -> float:
     return price * ZONE_FACTORS.get(labels.get(ZONE, ""), 1.0)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(mixable_rounds() | rounds())
 def test_several_groups_never_cost_more_than_the_single_one_and_place_the_same_pods(case: Case) -> None:
     decision = case.decided()
@@ -550,7 +551,7 @@ def cost(case: Case, nodes: Mapping[str, int]) -> float:
     return sum(node_price(case, group) * count for group, count in nodes.items())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(rounds())
 def test_every_pod_is_accounted_for_once(case: Case) -> None:
     decision = case.decided()
@@ -567,7 +568,7 @@ def test_every_pod_is_accounted_for_once(case: Case) -> None:
         assert waiting.awaiting or decision.outcome is Outcome.ALL_NODES or named == case.by_group.keys()
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(rounds())
 def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Case) -> None:
     situation = case.situation()
@@ -595,7 +596,7 @@ def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Ca
     assert not triggered or max(triggered.values()) == 1
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases(plain=True, most_pods=30))
 def test_nothing_more_is_bought_while_the_nodes_for_the_same_pods_are_on_their_way(case: Case) -> None:
     for each in case.pending:
@@ -624,7 +625,7 @@ def placed_by(decision: Decision) -> set[str]:
     return found
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(rounds(), st.randoms(use_true_random=False))
 def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: random.Random) -> None:
     first = case.decided()
@@ -638,7 +639,7 @@ def test_no_decision_depends_on_the_order_of_the_input(case: Case, chance: rando
     assert list(map(again.reasons, again.left)) == list(map(first.reasons, first.left))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(rounds())
 def test_deciding_changes_nothing_that_it_is_given_and_says_the_same_again(case: Case) -> None:
     situation = case.situation()
@@ -675,7 +676,7 @@ def lonely_pods(draw: st.DrawFn) -> list[Raw]:
     return found
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(machines_on_offer(), lonely_pods(), st.sampled_from(TolerationMode))
 def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
     offered: dict[str, Raw], pods: list[Raw], mode: TolerationMode

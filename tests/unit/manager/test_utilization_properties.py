@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -15,6 +15,7 @@ from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from shared.api.core import Taint
 from shared.quantity import Resources
+from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.utilized import SIZE, Town, names, node, nodes, pod, rules_of
 
@@ -98,7 +99,7 @@ MEMORIES = st.builds(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(COMPATS, observations(), MEMORIES)
 def test_a_scan_never_goes_too_far(
     compat: str, given_group: tuple[Observation, dict[str, Any]], memory: Memory
@@ -169,7 +170,7 @@ def _placed(pods: tuple[GroupPod, ...], there: tuple[GroupNode, ...]) -> tuple[G
     return tuple(found)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(1, 40),
     st.integers(0, 3),
@@ -241,7 +242,7 @@ def _happens(town: Town, what: str, much: int, chance: random.Random) -> None:
         town.nodes = (*town.nodes[:at], changed, *town.nodes[at + 1 :])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     COMPATS,
     st.integers(0, 20),
@@ -322,7 +323,7 @@ TROUBLE = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.integers(0, 12),
     st.tuples(st.integers(0, 6), st.integers(1, 6) | st.just(0), st.integers(1, 15)),

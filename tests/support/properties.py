@@ -1,0 +1,8 @@
+"""How many examples a property is tried with."""
+
+from hypothesis import settings
+
+
+def examples(count: int) -> settings:
+    """`count` where the profile draws the 100 that Hypothesis draws by itself, and fewer where that draws fewer."""
+    return settings(max_examples=max(1, count * settings().max_examples // 100))
