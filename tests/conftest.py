@@ -10,7 +10,8 @@ from tests.support import budgets
 from tests.support.apiserver import EMBEDDED, REAL
 from tests.support.closing import Closing
 
-WORKERS_PER_CPU = 2  # tests wait for processes and sockets more than they compute
+# Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
+WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1}
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
@@ -41,7 +42,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """None for a single file, which this process runs at once."""
     paths = [Path(argument.split("::")[0]) for argument in config.args]
     files = sum(len(list(path.rglob("test_*.py"))) if path.is_dir() else 1 for path in paths)
-    return 0 if files < 2 else min(files, WORKERS_PER_CPU * len(os.sched_getaffinity(0)))
+    return 0 if files < 2 else min(files, WORKERS_PER_CPU[config.getoption("--cluster")] * len(os.sched_getaffinity(0)))
 
 
 @pytest.fixture(scope="session")

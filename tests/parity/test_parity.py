@@ -16,6 +16,8 @@ from tests.support.programs import program
 CASES = [(area, sentence) for area in AREAS for sentence in area.behaviours]
 Compared = Callable[[ApiServer, Area, str], Sequence[Difference]]
 
+asks_the_embedded_one = pytest.mark.embedded_only("it asks the embedded one")
+
 
 def _named(value: object) -> str:
     return value.name if isinstance(value, Area) else str(value)
@@ -58,6 +60,7 @@ def needs_kubectl(area: Area) -> None:
         pytest.skip(f"kubectl is {version}, and what {recorded} prints was recorded")
 
 
+@asks_the_embedded_one
 @pytest.mark.parametrize(("area", "sentence"), CASES, ids=_named)
 def test_the_embedded_server_answers_as_a_real_one_did(
     embedded: ApiServer, compared: Compared, area: Area, sentence: str
@@ -77,6 +80,7 @@ def test_what_was_recorded_is_what_a_real_server_answers(
     assert not found, "\n".join(map(str, found))
 
 
+@asks_the_embedded_one
 @pytest.mark.parametrize("area", AREAS, ids=_named)
 def test_the_list_says_what_is_so(embedded: ApiServer, compared: Compared, area: Area) -> None:
     needs_kubectl(area)

@@ -16,6 +16,8 @@ from shared.kube.resources import CONFIGMAPS
 from tests.integration.agent.node import GIB, Node, get
 from tests.support import eventually
 
+pytestmark = pytest.mark.embedded_only("the endpoints are the agent's own")
+
 Fetch = Callable[[str], Any]
 
 

@@ -16,6 +16,8 @@ from shared.api.core import Quantities
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
 
+pytestmark = pytest.mark.embedded_only("no server takes part")
+
 SLEEP = ("sleep", "1000")
 
 

@@ -21,6 +21,8 @@ from deploy.local.kubelet.wire import (
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
 
+pytestmark = pytest.mark.embedded_only("no server takes part")
+
 Run = Callable[..., Harness]
 
 STARTED = Probe(exec=ExecAction(("test", "-e", "started")), period_seconds=1, failure_threshold=1000)

@@ -25,6 +25,8 @@ from deploy.local.supervisor import Program, Supervisor, restart_delay_seconds
 from shared.errors import InvalidInput
 from tests.support import eventually
 
+pytestmark = pytest.mark.embedded_only("no server takes part in the end of processes")
+
 # Notes its start and its end in the file it is given.
 PROGRAM = """
 import signal, sys, time

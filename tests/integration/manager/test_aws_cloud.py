@@ -48,6 +48,8 @@ from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
 from tests.support.observing import observed
 
+pytestmark = pytest.mark.embedded_only("AWS is asked; of a server it wants what test_autoscaler.py does")
+
 REGION, ZONE = "eu-central-1", "eu-central-1a"
 IMAGE = "ami-12c6146b"  # one that moto has
 ROLE = "arn:aws:iam::123456789012:role/autoscaler"

@@ -43,6 +43,8 @@ from tests.support.apiserver import ROOT
 from tests.support.grpc_messages import CLASSES
 from tests.support.observing import observed
 
+pytestmark = pytest.mark.embedded_only("a cloud is asked; of a server it wants what test_autoscaler.py does")
+
 NOW = 1_700_000_000.0
 NODE = NodeRef("n1", "grpc://n1", {"a": "b"}, {"c": "d"})
 GROUPS = {"nodeGroups": [{"id": "web", "minSize": 1, "maxSize": 5, "debug": "spot"}, {"id": "main", "maxSize": 9}]}

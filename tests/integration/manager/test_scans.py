@@ -40,6 +40,8 @@ from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, Alone, J
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
+pytestmark = pytest.mark.embedded_only("of a server it wants what test_departures.py and test_scale_down.py do")
+
 # As Escalator's own documentation has it, one key that has died included.
 ESCALATORS = """
 node_groups:
