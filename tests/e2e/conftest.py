@@ -24,6 +24,7 @@ from shared.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from shared.kube.resources import CONFIGMAPS, NODES, PODS
 from tests.support import eventually
 from tests.support.apiserver import REAL
+from tests.support.local_http import LOCAL_HTTP
 
 UP = (sys.executable, "-m", "deploy.cli", "up")
 START_SECONDS = 120.0
@@ -75,7 +76,7 @@ class RunningCluster:
     def nodes(self) -> dict[str, dict[str, Any]]:
         """The manager's table by name; empty while it does not answer."""
         try:
-            answer = httpx.get(f"{self.manager_url}/api/v1/nodes", timeout=5)
+            answer = LOCAL_HTTP.get(f"{self.manager_url}/api/v1/nodes", timeout=5)
         except httpx.HTTPError:
             return {}
         return {node["name"]: node for node in answer.json()["nodes"]} if answer.status_code == 200 else {}
@@ -88,7 +89,7 @@ class RunningCluster:
     def agent(self, path: str) -> dict[str, Any]:
         """One of the agent's answers; empty while it gives none."""
         try:
-            answer = httpx.get(f"{self.agent_url}/api/v1/{path}", timeout=5)
+            answer = LOCAL_HTTP.get(f"{self.agent_url}/api/v1/{path}", timeout=5)
         except httpx.HTTPError:
             return {}
         return cast(dict[str, Any], answer.json()) if answer.status_code == 200 else {}

@@ -9,6 +9,7 @@ import pytest
 from shared.kube.resources import PODS
 from tests.e2e.conftest import RunningCluster
 from tests.support import eventually
+from tests.support.local_http import LOCAL_HTTP
 
 ANSWERED = 'headroom_manager_extender_requests_total{code="200",verb="filter"}'
 
@@ -16,7 +17,7 @@ ANSWERED = 'headroom_manager_extender_requests_total{code="200",verb="filter"}'
 def answered(cluster: RunningCluster) -> bool:
     """Whether the manager was asked about a pod, and had an answer."""
     try:
-        lines = httpx.get(f"{cluster.manager_url}/metrics", timeout=5).text.splitlines()
+        lines = LOCAL_HTTP.get(f"{cluster.manager_url}/metrics", timeout=5).text.splitlines()
     except httpx.HTTPError:
         return False
     return any(line.startswith(ANSWERED) for line in lines)

@@ -16,9 +16,9 @@ from shared.api.nodemetric import NodeMetric, NodeMetricStatus
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists
 from shared.kube.resources import NODEMETRICS, NODES, PODS, Resource
+from tests.support.local_http import LOCAL_HTTP
 
 GIB = 2**30
-ANSWERS_SECONDS = 60.0
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 
 
@@ -93,4 +93,4 @@ class Node:
 
 def get(agent: Agent, path: str) -> httpx.Response:
     host, port = agent.address
-    return httpx.get(f"http://{host}:{port}/{path}", timeout=ANSWERS_SECONDS)
+    return LOCAL_HTTP.get(f"http://{host}:{port}/{path}")

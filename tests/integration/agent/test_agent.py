@@ -15,9 +15,10 @@ import pytest
 from shared import durations
 from shared.api.nodemetric import NodeMetricReport, ResourceMap
 from shared.kube.resources import NODEMETRICS, PODS
-from tests.integration.agent.node import ANSWERS_SECONDS, Node, get
+from tests.integration.agent.node import Node, get
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
+from tests.support.local_http import LOCAL_HTTP
 
 HANGS_SECONDS = 60.0  # longer than any request waits
 STEPS = "headroom_agent_training_steps_total"
@@ -258,7 +259,7 @@ def test_the_daemon_ends_in_time_with_its_checkpoint_while_the_api_server_hangs_
             url = f"http://{listening['host']}:{listening['port']}"
 
             def asked(path: str) -> httpx.Response:
-                return httpx.get(f"{url}/{path}", timeout=ANSWERS_SECONDS)
+                return LOCAL_HTTP.get(f"{url}/{path}")
 
             def shown(metric: str) -> float:
                 found = re.search(rf"^{re.escape(metric)} (.+)$", asked("metrics").text, re.MULTILINE)

@@ -12,6 +12,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from manager.autoscaler.actuation import departures
+from manager.autoscaler.cloudprovider.simulated import machines
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import durations, names, quantity
@@ -20,8 +22,9 @@ from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
-from tests.support import PATIENCE_SECONDS, eventually
+from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.local_http import LOCAL_HTTP
 
 StartManager = Callable[..., Manager]
 
@@ -149,7 +152,14 @@ def cluster(server: ApiServer, install_namespace: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two steps of a departure, and two looks of the simulated cloud at its books."""
+    monkeypatch.setattr(departures, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(machines, "TICK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def start_manager(server: ApiServer, cluster: Cluster, short_pauses: None) -> Iterator[StartManager]:
     """Starts managers as the chart installs them, and ends them with the test."""
     started: list[tuple[Manager, Client]] = []
 
@@ -178,7 +188,7 @@ def start_manager(server: ApiServer, cluster: Cluster) -> Iterator[StartManager]
 def fetch(manager: Manager, path: str) -> httpx.Response:
     """GET from a manager."""
     host, port = manager.address
-    return httpx.get(f"http://{host}:{port}{path}", timeout=PATIENCE_SECONDS)
+    return LOCAL_HTTP.get(f"http://{host}:{port}{path}")
 
 
 def explained(manager: Manager, name: str) -> dict[str, Any]:

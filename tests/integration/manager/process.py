@@ -8,8 +8,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.support import PATIENCE_SECONDS, eventually
+from tests.support import eventually
 from tests.support.apiserver import ROOT
+from tests.support.local_http import LOCAL_HTTP
 
 START_SECONDS = 120.0
 
@@ -25,10 +26,7 @@ class ManagerProcess:
         with self._log.open("wb") as output:
             command = [sys.executable, "-m", "manager", *options, "--log-format=json"]
             self._process = subprocess.Popen(command, cwd=ROOT, stderr=output)
-        # A connection that is kept may be closed over there just as it is used again: after 5 s, on both sides.
-        unkept = httpx.Limits(max_keepalive_connections=0)
-        url = eventually(self._url, START_SECONDS)
-        self._http = httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, limits=unkept)
+        self.url = eventually(self._announced_url, START_SECONDS)
 
     def signal(self, how: signal.Signals) -> None:
         self._process.send_signal(how)
@@ -36,10 +34,9 @@ class ManagerProcess:
     def close(self) -> None:
         self._process.kill()
         self._process.wait(10)
-        self._http.close()
 
     def get(self, path: str) -> httpx.Response:
-        return self._http.get(path)
+        return LOCAL_HTTP.get(f"{self.url}{path}")
 
     def leads(self) -> bool:
         """Whether it says that it may write."""
@@ -58,7 +55,7 @@ class ManagerProcess:
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS"))
 
-    def _url(self) -> str:
+    def _announced_url(self) -> str:
         assert self._process.poll() is None, self._log.read_text()
         return next((line["url"] for line in self._lines() if line["msg"] == "manager started"), "")
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 from shared.kube.resources import LEASES
@@ -15,6 +14,7 @@ from tests.integration.manager.conftest import Cluster
 from tests.integration.manager.process import START_SECONDS
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
+from tests.support.local_http import LOCAL_HTTP
 
 COMMAND = [sys.executable, "-m", "manager"]
 
@@ -40,7 +40,7 @@ def test_the_process_works_until_sigterm_and_gives_its_lease_up(
 
     try:
         eventually(lambda: cluster.has_metric("n1"), START_SECONDS)
-        assert httpx.get(f"{eventually(url)}/healthz", timeout=60).status_code == 200
+        assert LOCAL_HTTP.get(f"{eventually(url)}/healthz").status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:

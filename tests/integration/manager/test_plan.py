@@ -20,6 +20,7 @@ from shared.kube.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually, schemas
 from tests.support.apiserver import ApiServer
+from tests.support.local_http import LOCAL_HTTP
 
 GKE, INSTANCE_TYPE = "cloud.google.com/gke-nodepool", "node.kubernetes.io/instance-type"
 WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10}
@@ -88,7 +89,7 @@ def changes(answer: Any) -> dict[str, tuple[int, int]]:
 
 def asked(manager: Manager, **body: Any) -> httpx.Response:
     host, port = manager.address
-    return httpx.post(f"http://{host}:{port}/api/v1/plan", json=body, timeout=60)
+    return LOCAL_HTTP.post(f"http://{host}:{port}/api/v1/plan", json=body)
 
 
 def test_any_cluster_is_planned_for_without_a_word_of_configuration(

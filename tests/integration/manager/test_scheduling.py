@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from manager.main import Manager
@@ -14,6 +13,7 @@ from shared.kube.resources import NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
 from tests.support import eventually
+from tests.support.local_http import LOCAL_HTTP
 
 GIB = 1 << 30
 ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
@@ -35,7 +35,7 @@ PLAIN_POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "i
 def ask(manager: Manager, verb: str, node_names: list[str], pod: dict[str, Any] | None = None) -> Any:
     host, port = manager.address
     question = {"Pod": pod or mid_pod("p"), "Nodes": None, "NodeNames": node_names}
-    answer = httpx.post(f"http://{host}:{port}/scheduler/{verb}", json=question, timeout=30)
+    answer = LOCAL_HTTP.post(f"http://{host}:{port}/scheduler/{verb}", json=question)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
