@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 
 MOST_NAMED = 3  # of many, in an error
-PAUSE_SECONDS = 0.5  # between two rounds at least
-_POLL_SECONDS = 0.5  # how soon the end is noticed
+PAUSE_SECONDS = 0.5  # between two rounds at least, unless the scan interval is shorter
+_POLL_SECONDS = 0.1  # how soon a waiting pod, or the end, is noticed
 
 
 @dataclass(frozen=True)
@@ -436,7 +436,8 @@ class Autoscaler:
 
     def _rest(self, begun: float, pause: float, stop: threading.Event) -> None:
         """Until the next round is due, or wanted sooner."""
-        due = max(begun + pause, self._clock.monotonic() + PAUSE_SECONDS)
+        shortest = min(PAUSE_SECONDS, self._settings.scan_interval_seconds)
+        due = max(begun + pause, self._clock.monotonic() + shortest)
         hurries = False
         while not stop.is_set():
             self._turned_at = self._clock.monotonic()
@@ -444,7 +445,7 @@ class Autoscaler:
             if left <= 0:
                 return
             if not hurries and self._is_wanted():
-                due = min(due, self._clock.monotonic() + PAUSE_SECONDS)
+                due = min(due, self._clock.monotonic() + shortest)
                 hurries = True
             self._clock.wait(stop, min(left, _POLL_SECONDS))
 

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 NAME = "default-scheduler"
 POD_SCHEDULED = "PodScheduled"
 TICK_SECONDS = 0.5
+_LISTING_SECONDS = 0.05  # between two looks whether nodes and pods have been read for the first time
 RETRY_SECONDS = 2.0  # after a write or an extender that failed
 ASK_AGAIN_SECONDS = 5.0  # extenders that refused a pod
 
@@ -126,7 +127,7 @@ class Scheduler:
             if not self._changed.wait(TICK_SECONDS) and time.monotonic() < again_at:
                 continue
             if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
-                stop.wait(TICK_SECONDS)
+                stop.wait(_LISTING_SECONDS)
                 continue
             self._changed.clear()
             seconds = self.round()

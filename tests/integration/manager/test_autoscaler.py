@@ -90,7 +90,7 @@ class Town:
                 "cloud_provider": "simulated",
                 "cloud_config": str(self.file),
                 "nodes": nodes,
-                "scan_interval_seconds": 0.5,
+                "scan_interval_seconds": 0.1,
                 **settings,
             }
         )

@@ -36,11 +36,11 @@ from tests.support.apiserver import ApiServer, rule
 
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 SWIFT: dict[str, Any] = {
-    "scale_down_unneeded_time_seconds": 1.0,
+    "scale_down_unneeded_time_seconds": 0.3,
     "scale_down_delay_after_add_seconds": 0.0,
     "scale_down_delay_after_failure_seconds": 0.0,
-    "unremovable_node_recheck_timeout_seconds": 1.0,
-    "node_delete_delay_after_taint_seconds": 0.5,
+    "unremovable_node_recheck_timeout_seconds": 0.3,
+    "node_delete_delay_after_taint_seconds": 0.2,
     "scale_down_peaks": False,
 }
 
@@ -56,7 +56,7 @@ class Shrinking:
         self._known: set[str] = set()
         self._lock = threading.Lock()  # what is spared meanwhile would be made again
         self._loops = Loops(CollectorRegistry())
-        self._loops.every("replicas", lambda: 0.2, self._replicate)
+        self._loops.every("replicas", lambda: 0.1, self._replicate)
 
     def manager(self, *nodes: str, **settings: Any) -> Manager:
         return self.town.manager(*nodes, **{**SWIFT, **settings})
