@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.actuation import departures
+from manager.autoscaler.actuation import departures, drains
 from manager.autoscaler.cloudprovider.simulated import machines
 from manager.main import Manager
 from manager.settings import ManagerSettings
@@ -153,8 +153,9 @@ def cluster(server: ApiServer, install_namespace: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two steps of a departure, and two looks of the simulated cloud at its books."""
+    """Between two steps of a departure, two tries to evict a pod, and two looks of the simulated cloud at its books."""
     monkeypatch.setattr(departures, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(drains, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(machines, "TICK_SECONDS", 0.1)
 
 

@@ -460,8 +460,8 @@ def test_a_pod_need_not_wait_for_the_next_scan(town: Town) -> None:
 
 
 def test_a_cloud_that_hangs_has_maybe_done_it_and_is_not_asked_twice(town: Town) -> None:
-    town.offer(WEB | {"faults": {"hang_seconds": 3}})
-    manager = town.manager("0:10:web", cloud_provider_timeout_seconds=1)
+    town.offer(WEB | {"faults": {"hang_seconds": 1.5}})
+    manager = town.manager("0:10:web", cloud_provider_timeout_seconds=0.5)
     town.pods(1)
     town.eventually_bound(1)  # as it was done in the end
     later_rounds(manager)

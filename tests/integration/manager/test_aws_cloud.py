@@ -744,7 +744,7 @@ def test_a_manager_buys_by_a_fleet_for_a_pod_that_waits_and_buys_once(
         cluster.client.patch(
             PODS, f"p{number}", {"status": {"conditions": [unplaced]}}, namespace, subresource="status"
         )
-    settings = {"node_groups": str(groups), "scan_interval_seconds": 0.5}
+    settings = {"node_groups": str(groups), "scan_interval_seconds": 0.1}
     manager = start_manager(cloud_provider="aws", cloud_config=aws.config(), **settings)
     eventually(lambda: aws.desired("web") == 2, 60)
     asked = len(aws.calls("DescribeAutoScalingGroups"))

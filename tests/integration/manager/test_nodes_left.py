@@ -9,10 +9,11 @@ import yaml
 
 from manager.autoscaler.reporting import status
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.main import Manager
 from shared.kube.resources import CONFIGMAPS, EVENTS
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
-from tests.integration.manager.test_autoscaler import NEVER_SECONDS, PATIENCE_SECONDS, WEB, Town
+from tests.integration.manager.test_autoscaler import NEVER_SECONDS, PATIENCE_SECONDS, WEB, PassingClock, Town
 from tests.integration.manager.test_scale_down import Shrinking, half_empty
 from tests.support import eventually, schemas
 from tests.support.apiserver import ApiServer
@@ -71,11 +72,16 @@ def test_a_node_that_could_go_says_so_until_when_and_where_its_pods_would_go(shr
 
 
 def test_a_node_that_goes_is_told_of_until_it_is_gone(shrinking: Shrinking) -> None:
-    manager = half_empty(shrinking, node_delete_delay_after_taint_seconds=3.0, cluster_autoscaler_metrics=True)
+    clock = PassingClock()
+    manager = half_empty(
+        shrinking, clock=clock, node_delete_delay_after_taint_seconds=3600.0, cluster_autoscaler_metrics=True
+    )
     gone = eventually(
         lambda: next((node for node, standing in standings(manager).items() if standing == "leaving"), None),
         PATIENCE_SECONDS,
     )
+    eventually(lambda: shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
+    clock.ahead = 3600.0
     shrinking.eventually_has_nodes(1)
     assert gone not in shrinking.nodes
     eventually(

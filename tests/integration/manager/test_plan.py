@@ -146,7 +146,7 @@ def test_the_manager_answers_as_the_command_does_and_plans_for_what_is_not_there
         cloud_config=str(cloud),
         nodes=("0:10:web",),
         autoscaling_mode="recommend",
-        scan_interval_seconds=0.5,
+        scan_interval_seconds=0.1,
     )
 
     def recommended() -> Any:

@@ -932,7 +932,7 @@ def quick(town: Town) -> dict[str, Any]:
     document = yaml.safe_load(ESCALATORS)
     document["node_groups"][0] |= QUICK
     file.write_text(yaml.safe_dump(document))
-    return {"node_groups": str(file), "utilization_scan_interval_seconds": 0.5}
+    return {"node_groups": str(file), "utilization_scan_interval_seconds": 0.1}
 
 
 def test_of_two_managers_one_scales_a_group_up_and_down(lively: Town) -> None:
