@@ -17,6 +17,7 @@ from agent.main import Agent
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Layout
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
+from agent.reporter import reporter
 from agent.settings import AgentSettings
 from shared.clock import SystemClock
 from shared.names import KubeQoS
@@ -124,7 +125,9 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def node(server: ApiServer, tmp_path: Path) -> Iterator[Node]:
+def node(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """Its agents look ten times a second whether there is something to report."""
+    monkeypatch.setattr(reporter, "LOOK_SECONDS", 0.1)
     agents: list[Agent] = []
 
     def start(of: Node, **changes: Any) -> Agent:
