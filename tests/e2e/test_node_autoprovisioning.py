@@ -102,7 +102,7 @@ def test_seed_nap_tc_006_pods_with_different_tolerations_get_two_groups_eventual
 
 
 def test_seed_nap_tc_007_a_group_that_was_made_goes_when_it_is_empty(town: Town) -> None:
-    town.begin(scale_down_unneeded_time="2s", scale_down_delay_after_add="0s", node_delete_delay_after_taint="1s")
+    town.begin(scale_down_unneeded_time="500ms", scale_down_delay_after_add="0s", node_delete_delay_after_taint="200ms")
     town.add_pod("picky", nodeSelector={"team": "a"})
     town.running("picky")
     assert len(town.created_groups()) == 1

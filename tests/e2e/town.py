@@ -14,7 +14,9 @@ from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
-from shared import names
+from manager.main import Manager
+from manager.settings import ManagerSettings
+from shared import names, settings
 from shared.api.core import Node, Taint
 from shared.clock import SystemClock
 from shared.kube.client import Client
@@ -22,9 +24,8 @@ from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
 from shared.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
 from shared.telemetry import Loops
-from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
-from tests.support.apiserver import ApiServer, write_kubeconfig
+from tests.support.apiserver import ApiServer
 
 BOUND_SECONDS = 120.0
 BASE = {"name": "main", "machine_type": "n1-standard-2", "size": 1}
@@ -47,10 +48,10 @@ class Town:
             self.client.create(NAMESPACES, body)
         self.namespace = server.add_namespace()
         self._server = server
-        self._directory = directory
         self._file = directory / "cloud.yaml"
         self._ledger = Ledger(self.client, names.INSTALL_NAMESPACE)
-        self._manager: ManagerProcess | None = None
+        self._manager: Manager | None = None
+        self._manager_client: Client | None = None
         self._loops = Loops(CollectorRegistry())
         clock = SystemClock()
         kubelet = SimulatedKubelet(self.client, clock, serves=lambda name: nodes.serves(name))
@@ -65,16 +66,22 @@ class Town:
         """Returns once the node that was there before is."""
         offered = {"groups": [BASE, *groups], "autoprovisioning": {}}
         self._file.write_text(yaml.safe_dump(offered))
-        kubeconfig = write_kubeconfig(self._directory / "manager.kubeconfig", self._server.manager_connection())
         chosen = {
+            "namespace": names.INSTALL_NAMESPACE,
+            "listen": "127.0.0.1:0",
             "leader_elect": "false",
             "cloud_provider": "simulated",
             "cloud_config": str(self._file),
             "node_autoprovisioning": "true",
-            "scan_interval": "1s",
+            "scan_interval": "100ms",
             **flags,
         }
-        self._manager = ManagerProcess("town", str(kubeconfig), names.INSTALL_NAMESPACE, self._directory, **chosen)
+        flags_given = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
+        managers = settings.load(ManagerSettings, program="manager", description="", argv=flags_given, environment={})
+        registry = CollectorRegistry()
+        self._manager_client = Client(self._server.manager_connection(), "manager", registry=registry)
+        self._manager = Manager(managers, self._manager_client, SystemClock(), registry)
+        self._manager.start()
         eventually(self._base_nodes, BOUND_SECONDS, 0.1)
 
     def add_pod(self, name: str, cpu: str = "500m", **spec: Any) -> None:
@@ -133,6 +140,8 @@ class Town:
     def close(self) -> None:
         if self._manager is not None:
             self._manager.close()
+        if self._manager_client is not None:
+            self._manager_client.close()
         for pod in self.client.list(PODS, self.namespace).items:
             with contextlib.suppress(NotFound):
                 self.client.delete(PODS, pod["metadata"]["name"], self.namespace, grace_period_seconds=0)
