@@ -9,6 +9,12 @@ from tests.conformance import __main__ as runner
 from tests.conformance import matching, rows
 from tests.conformance.adapters import all_adapters
 
+# Rows that the product has no answer to, by design.
+UNANSWERED = {
+    "its pods are told in words",
+    "estimates of a container's requests, which VPA's recommender makes",
+}
+
 DATA = Path(__file__).parent / "data"
 ADAPTERS = all_adapters()
 ROWS = [row for row in rows.read(DATA) if row.group in ADAPTERS]
@@ -17,9 +23,10 @@ ROWS = [row for row in rows.read(DATA) if row.group in ADAPTERS]
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.group}-{row.id}")
 def test_the_product_gives_the_expected_answer(row: rows.Row) -> None:
     try:
-        assert runner.check(row, ADAPTERS[row.group]) == []
+        wrong = runner.check(row, ADAPTERS[row.group])
     except matching.Unanswered as why:
-        pytest.skip(str(why))
+        wrong = [] if str(why) in UNANSWERED else [f"unanswered: {why}"]
+    assert wrong == []
 
 
 def test_what_a_row_says_of_a_node_is_heard() -> None:

@@ -352,7 +352,8 @@ def test_a_pod_speaks_to_the_api_server_with_the_token_it_finds_mounted(
     assert ended(harness) == f"system:serviceaccount:{namespace}:default\n"
 
 
-@pytest.mark.usefixtures("mounting", "signing")
+@pytest.mark.real_only("the embedded one signs no tokens")
+@pytest.mark.usefixtures("mounting")
 def test_a_token_is_replaced_under_the_process_that_uses_it(run: Run, server: ApiServer, namespace: str) -> None:
     token = f"{SERVICE_ACCOUNT_DIR}/token"
     script = (
