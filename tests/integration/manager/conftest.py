@@ -13,6 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 
+from deploy.local.scheduler import scheduler
+from manager import controller
 from manager.answers import Explained, Nodes, Status
 from manager.autoscaler.actuation import departures, drains
 from manager.autoscaler.cloudprovider.simulated import machines
@@ -23,6 +25,7 @@ from manager.scheduling.explained import SchedulingExplained
 from manager.settings import ManagerSettings
 from shared import durations, names, quantity
 from shared.clock import Clock, ManualClock, SystemClock
+from shared.kube import events
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
@@ -163,7 +166,12 @@ def cluster(server: ApiServer, install_namespace: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two steps of a departure, two tries to evict a pod, and two looks of the simulated cloud at its books."""
+    """Between steps of a departure, tries to evict a pod, looks of the simulated cloud at its books, and looks of idle
+    threads at whether they are to end, which every test waits for.
+    """
+    monkeypatch.setattr(scheduler, "TICK_SECONDS", 0.1)
+    monkeypatch.setattr(controller, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(events, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(departures, "PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(drains, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(machines, "TICK_SECONDS", 0.1)
