@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,12 +61,6 @@ def test_a_container_that_came_later_is_one_of_the_pod_too() -> None:
     status = {field: [{"name": field, "containerID": f"containerd://{field}"}] for field in fields}
     found = containers_of(msgspec.convert({"status": status}, Pod))
     assert [one.name for one in found] == list(fields)
-
-
-@pytest.fixture(autouse=True)
-def own_procfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """psutil has one procfs for the whole process, which a machine of plain files puts its own in place of."""
-    monkeypatch.setattr(psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
 
 
 class Machine:
