@@ -159,7 +159,7 @@ def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield Step(f"from node {name}: {', '.join(found.removed)}", patch)
-        if said := [condition.TYPES[tier] for tier in tiers if condition.on(node, tier)]:
+        if said := [type_ for type_ in condition.types(tiers) if condition.on(node, type_)]:
             name, gone = node.metadata.name, [{"type": type_, "$patch": "delete"} for type_ in said]
             body = {"status": {"conditions": gone}}
             patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)

@@ -377,9 +377,9 @@ class Controller:
         with self._deciding:
             self._tracker.noticed(notice)
         self._counters.condition_writes.inc()
-        for tier in notice.turned:
-            said = notice.said[tier]
-            self._reporter.node_event(notice.node, said.event_type, said.event_reason(tier), said.message)
+        for type_ in notice.turned:
+            said = notice.said[type_]
+            self._reporter.node_event(notice.node, said.event_type, said.event_reason(type_), said.message)
         return None
 
     def _write_zones(self, name: str, write: ZoneWrite) -> None:

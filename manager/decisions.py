@@ -13,6 +13,7 @@ from manager.noderesource.batch import Above
 from manager.noderesource.buffer import NOTHING_LEARNED, Learner
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Decision, Known, Offer
+from manager.noderesource.plausibility import Past
 from manager.noderesource.report import Report
 from manager.noderesource.situation import NodeFacts
 from manager.noderesource.topology import ZoneWrite
@@ -114,6 +115,7 @@ class Memory:
         "learner",
         "look",
         "look_again_at",
+        "past",
         "standing",
         "was_ahead",
     )
@@ -129,6 +131,7 @@ class Memory:
         self.learner = Learner()
         self.learned_from: str | None = None
         self.damping: dict[Tier, Damping] = {}
+        self.past = Past()
         self.was_ahead: float | None = None  # the time of a report that was in the future when looked at
 
 
@@ -209,11 +212,14 @@ class Decisions:
             strategy, report = standing.strategy, self._caches.report(name)
             if report is not None and report.update_time is not None and explain.is_ahead(report.update_time, now):
                 memory.was_ahead = report.update_time
-            known = Known(self._caches.requested(name), self._above_batch(name, memory), memory.was_ahead)
+            requested = self._caches.requested(name)
+            memory.past = memory.past.looked(report.updated if report else None, requested.prod)
+            known = Known(requested, self._above_batch(name, memory), memory.was_ahead, memory.past.most_requested)
             learned, facts = memory.learner.learned, standing.facts
             decision = explain.decide(
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
             )
+            decision = _confirmed(memory, decision)
         except Exception as error:  # whatever in the data did it, what is not understood must not stay on offer
             decision = explain.failed(error, self._tiers, now)
         failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
@@ -268,6 +274,16 @@ class Decisions:
         mid = decision.offers.get(Tier.MID)
         if mid is not None:
             _learn(memory, mid, decision)
+
+
+def _confirmed(memory: Memory, decision: Decision) -> Decision:
+    """The decision, without a contradiction that only one report was in so far."""
+    contradicts = bool(decision.contradiction)
+    if contradicts is not memory.past.contradicts:
+        memory.past = memory.past.judged(contradicts)
+    if contradicts and not memory.past.is_confirmed:
+        return msgspec.structs.replace(decision, contradiction="")
+    return decision
 
 
 def _inherits(memory: Memory, node: Node, decision: Decision) -> bool:

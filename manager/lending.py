@@ -73,6 +73,7 @@ class Lending:
             update_time=now,
             updated=durations.timestamp(now),
             usage=Resources(),
+            system_usage=Resources(),
         )
         return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
 

@@ -28,7 +28,7 @@ class Counters:
         self.suppressed = counter("node_writes_suppressed", "Looks that found a difference and left it", "reason")
         self.node_metric_writes = counter("node_metric_writes", "NodeMetrics created, updated and deleted", "verb")
         self.zone_writes = counter("zone_writes", "NodeResourceTopologies that got Batch written into their zones")
-        self.condition_writes = counter("node_condition_writes", "Shortfall conditions written to Nodes")
+        self.condition_writes = counter("node_condition_writes", "Conditions written to Nodes")
         self.conflicts = counter("node_write_conflicts", "Node writes that met another writer and were decided anew")
         self.failures = counter("failures", "Nodes that could not be brought up to date, and are tried again", "error")
 
@@ -76,7 +76,7 @@ class StateCollector(Collector):
         )
         yield _gauge(
             "config_node_configs_passed_over",
-            "Node configs of the ConfigMap in effect that are broken, so that their nodes have the cluster's policy",
+            "Problems of node configs in the ConfigMap in effect, each of which concerns only the nodes of its own",
             len(configuration.config.problems),
         )
         yield _gauge(
@@ -98,6 +98,7 @@ class StateCollector(Collector):
         }
         age = _family("node_metric_age_seconds", "Since the last report of the node", "node")
         bounds: Tally[tuple[str, str, str]] = Tally()
+        contradictions = 0
         now = self._now()
         for node, decision in self._nodes():
             name = node.metadata.name
@@ -111,12 +112,18 @@ class StateCollector(Collector):
             for tier, decided in decision.offers.items():
                 bounds[tier, "cpu", decided.explanation.cpu.bound] += 1
                 bounds[tier, "memory", decided.explanation.memory.bound] += 1
+            contradictions += bool(decision.contradiction)
             report = None if decision.observed is None else decision.observed.report
             if report is not None and report.update_time is not None:
                 age.add_metric([name], now - report.update_time)
         by_bound = _family("nodes", "Nodes by what bounds their offer", "tier", "resource", "bound")
         for labels, many in sorted(bounds.items()):
             by_bound.add_metric(list(labels), many)
+        yield _gauge(
+            "node_metric_contradictions",
+            "Nodes whose NodeMetric says that more can be reclaimed than their pods request, less the peak",
+            contradictions,
+        )
         for families in offered.values():
             yield from families
         yield from (age, by_bound)

@@ -91,7 +91,7 @@ class Reporter:
             return
         logger.info("configuration in effect", extra={"enabled": configuration.enabled})
         for problem in configuration.config.problems:
-            logger.error("part of the configuration is not in effect: %s", problem)
+            logger.error("a node config has a problem: %s", problem)
         problems = [Problem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems]
         self._standing.found(_CONFIG, problems)
 
@@ -112,14 +112,17 @@ class Reporter:
         self._standing.found(_about(node.metadata.name), said)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:
-        """A Node's offers were written; small and periodic changes are for the log alone."""
-        logger.info("Node written: %s", write.why, extra={"node": node.metadata.name, "reason": write.reason.value})
-        for tier, change in write.changes.items():
-            offer = decision.offers[tier]
-            text = f"{tier} {_amount(change.old)} -> {_amount(change.new)}: {offer.reason}"
-            if change.old == change.new:
+        """A Node's offers were written: a line in the log, whose terms are for debug, and Events of large changes."""
+        moved = {tier: change for tier, change in write.changes.items() if change.old != change.new}
+        said = {tier: f"{tier} {_amount(change.old)} -> {_amount(change.new)}" for tier, change in moved.items()}
+        extra = {"node": node.metadata.name, "reason": write.reason.value}
+        logger.info("Node written: %s", "; ".join((write.why, *said.values())), extra=extra)
+        for tier, change in moved.items():
+            if not change.is_large and not logger.isEnabledFor(logging.DEBUG):
                 continue
-            logger.info("%s", text, extra={"node": node.metadata.name})
+            offer = decision.offers[tier]
+            text = f"{said[tier]}: {offer.reason}"
+            logger.debug("%s", text, extra=extra)
             if not change.is_large:
                 continue
             if change.new is None:

@@ -49,6 +49,7 @@ LABEL_MID_STATIC_MEMORY_RESERVED_RATIO = "node.koordinator.sh/mid-static-memory-
 # Conditions of nodes: pods of a tier hold more than there is.
 CONDITION_MID_SHORTFALL = "headroom.io/MidShortfall"
 CONDITION_BATCH_SHORTFALL = "headroom.io/BatchShortfall"
+CONDITION_CONTRADICTION = "headroom.io/NodeMetricContradiction"
 
 LABEL_SIMULATED = "headroom.io/simulated"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -151,6 +151,16 @@ class Resources(NamedTuple):
         """From a Kubernetes resource list; a missing key is 0. Raises QuantityError."""
         return cls(milli(quantities.get("cpu", "0")), whole(quantities.get("memory", "0")))
 
+    @classmethod
+    def parse_amount(cls, quantities: Mapping[str, str | int | float]) -> Self:
+        """As `parse`, where there is no less than nothing, nor more than int64 holds. Raises QuantityError."""
+        amount = cls.parse(quantities)
+        if min(amount) < 0:
+            raise QuantityError("must not be negative")
+        if max(amount) >= INT64_MAX:
+            raise QuantityError("must be less than 2^63")
+        return amount
+
     def quantities(self) -> dict[str, str]:
         """As a Kubernetes resource list."""
         return {

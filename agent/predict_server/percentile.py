@@ -10,6 +10,7 @@ import numpy as np
 
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import Candidates, Histories, Parameters, Predictor, Situation
+from shared.api.predictpolicy import PERCENTILE
 from shared.quantity import MILLI_PER_CORE, Resources
 
 DEFAULT_MARGIN_PERCENT = 10
@@ -23,7 +24,7 @@ _UNITS = np.array([MILLI_PER_CORE, 1.0])
 class Percentile(Predictor):
     """p95 of cpu and p98 of memory unless set, and 10 % on top; summed over pods, or over classes and system."""
 
-    name = "percentile"
+    name = PERCENTILE
 
     def __init__(self, parameters: Parameters) -> None:
         self._percentiles = parameters.percentiles

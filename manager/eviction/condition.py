@@ -1,10 +1,11 @@
-"""How a Node says that pods of a tier hold more than it has for them: a condition of its own for each tier.
+"""What a Node says by conditions of its own: that pods of a tier hold more than it has for them, and that its
+NodeMetric cannot be right.
 
 A Node's conditions are a list that kubelets write too, so a patch of them has to be a strategic one, which merges by
 type. What was said last can be read from the Node, so each change is said once, whoever leads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,13 +23,17 @@ _REASONS = {
     Cause.DISABLED: "ColocationDisabled",
     Cause.UNKNOWN: "NodeMetricAbnormal",
 }
-_SUFFICES = "OfferSuffices"
-_EVENTS = {TRUE: "Short", UNKNOWN: "Unknown", FALSE: "Suffices"}
+# What an Event calls each condition, by its status.
+_EVENTS = {
+    TYPES[Tier.MID]: {TRUE: "MidResourceShort", UNKNOWN: "MidResourceUnknown", FALSE: "MidResourceSuffices"},
+    TYPES[Tier.BATCH]: {TRUE: "BatchResourceShort", UNKNOWN: "BatchResourceUnknown", FALSE: "BatchResourceSuffices"},
+    names.CONDITION_CONTRADICTION: {TRUE: "NodeMetricContradiction", FALSE: "NodeMetricPlausible"},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the Node says of one tier, apart from when."""
+    """What the Node says by one condition, apart from when."""
 
     status: str
     reason: str
@@ -38,28 +43,43 @@ class Said:
     def event_type(self) -> Literal["Normal", "Warning"]:
         return NORMAL if self.status == FALSE else WARNING
 
-    def event_reason(self, tier: Tier) -> str:
+    def event_reason(self, type_: str) -> str:
         """One CamelCase word: MidResourceShort and the like."""
-        return f"{tier.capitalize()}Resource{_EVENTS[self.status]}"
+        return _EVENTS[type_][self.status]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is due to be said on a Node; of the tiers that `turned` it is news, so that an Event says it too."""
+    """What is due to be said on a Node, by condition type; those that `turned` are news, so that an Event says them."""
 
     node: Node
-    said: Mapping[Tier, Said]
-    turned: frozenset[Tier]
+    said: Mapping[str, Said]
+    turned: frozenset[str]
 
     def patch(self, now: float) -> dict[str, object]:
         """The strategic patch of the Node's status that says it at `now`, in Unix seconds."""
         moment = durations.timestamp(now)
-        conditions = [_entry(TYPES[tier], each, on(self.node, tier), moment) for tier, each in self.said.items()]
+        conditions = [_entry(type_, each, on(self.node, type_), moment) for type_, each in self.said.items()]
         metadata = {"resourceVersion": self.node.metadata.resource_version}
         return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
-SUFFICES = Said(FALSE, _SUFFICES, "what pods hold is there")
+# How each condition ends.
+ENDS = {
+    **dict.fromkeys(TYPES.values(), Said(FALSE, "OfferSuffices", "what pods hold is there")),
+    names.CONDITION_CONTRADICTION: Said(FALSE, "WithinRequests", "no more is said to be reclaimable than can be"),
+}
+
+
+def types(tiers: Container[Tier]) -> list[str]:
+    """The conditions that a manager of these tiers writes."""
+    found = [type_ for tier, type_ in TYPES.items() if tier in tiers]
+    return [*found, names.CONDITION_CONTRADICTION] if Tier.MID in tiers else found
+
+
+def of_contradiction(contradiction: str) -> Said:
+    """What is said of a NodeMetric that cannot be right."""
+    return Said(TRUE, "ReclaimableBeyondRequests", f"{contradiction}; Mid is no more than the latter leave")
 
 
 def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
@@ -69,9 +89,9 @@ def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {becomes}")
 
 
-def on(node: Node, tier: Tier) -> Condition | None:
+def on(node: Node, type_: str) -> Condition | None:
     """The condition as the Node has it."""
-    found = (each for each in node.status.conditions or () if each.type == TYPES[tier])
+    found = (each for each in node.status.conditions or () if each.type == type_)
     return next(found, None)
 
 

@@ -1,14 +1,17 @@
-"""Since when which nodes are short of what their pods hold, and what is due to be said about it."""
+"""Since when which nodes are short of what their pods hold, and what is due to be said about it, and about NodeMetrics
+that cannot be right.
+"""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from manager.eviction import condition, shortfall
-from manager.eviction.condition import FALSE, SUFFICES, Notice, Said
+from manager.eviction.condition import FALSE, TYPES, Notice, Said
 from manager.eviction.shortfall import Cause, Shortfall
 from manager.noderesource.explain import Decision
 from manager.pods import PodRecord
+from shared import names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import Node
 from shared.clock import Clock
@@ -47,7 +50,7 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What this process last said of one node and tier, and when (monotonic)."""
+    """What this process last said by one condition of a node, and when (monotonic)."""
 
     said: Said
     at: float
@@ -62,8 +65,8 @@ class Tracker:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tracked: dict[str, Mapping[Tier, Tracked]] = {}
-        self._calm_since: dict[str, Mapping[Tier, float]] = {}
-        self._last: dict[str, Mapping[Tier, _Last]] = {}
+        self._calm_since: dict[str, Mapping[str, float]] = {}  # by node, and by condition type
+        self._last: dict[str, Mapping[str, _Last]] = {}
 
     def looked(
         self, node: Node, strategy: NodeStrategy | None, decision: Decision, pods: Iterable[PodRecord]
@@ -85,12 +88,12 @@ class Tracker:
             self._tracked[name] = current
         else:
             self._tracked.pop(name, None)
-        return None if decision.hold else self._notice(node, decision.offers, current, now)
+        return None if decision.hold else self._notice(node, decision, current, now)
 
     def noticed(self, notice: Notice) -> None:
         """It was said."""
         now = self._clock.monotonic()
-        name, said = notice.node.metadata.name, {tier: _Last(said, now) for tier, said in notice.said.items()}
+        name, said = notice.node.metadata.name, {type_: _Last(said, now) for type_, said in notice.said.items()}
         self._last[name] = {**self._last.get(name, {}), **said}
 
     def of(self, name: str) -> Mapping[Tier, Tracked]:
@@ -128,28 +131,28 @@ class Tracker:
         self._calm_since.pop(name, None)
         self._last.pop(name, None)
 
-    def _notice(self, node: Node, tiers: Iterable[Tier], current: Mapping[Tier, Tracked], now: float) -> Notice | None:
+    def _notice(self, node: Node, decision: Decision, current: Mapping[Tier, Tracked], now: float) -> Notice | None:
         name = node.metadata.name
         calm_since, last = self._calm_since.get(name, {}), self._last.get(name, {})
-        if not (current or calm_since or last or node.status.conditions):
+        if not (current or decision.contradiction or calm_since or last or node.status.conditions):
             return None  # as for most nodes at all times
         said, turned, still_calm = {}, set(), {}
-        for tier in tiers:
-            before = _said_before(node, tier, last.get(tier), now)
-            if (tracked := current.get(tier)) is not None:
-                wanted = condition.of(tracked.shortfall, patience_seconds=tracked.patience_seconds)
+        for type_, trouble in _troubles(decision, current):
+            before = _said_before(node, type_, last.get(type_), now)
+            if trouble is not None:
+                wanted = trouble
             elif before is None or before.status == FALSE:
                 continue
             else:
-                still_calm[tier] = since = calm_since.get(tier, now)
+                still_calm[type_] = since = calm_since.get(type_, now)
                 if now - since < CALM_SECONDS:
                     continue  # it may only have paused
-                wanted = SUFFICES
+                wanted = condition.ENDS[type_]
             if before is None or (before.status, before.reason) != (wanted.status, wanted.reason):
-                turned.add(tier)
-            elif before == wanted or (tier in last and now - last[tier].at < MESSAGE_SECONDS):
+                turned.add(type_)
+            elif before == wanted or (type_ in last and now - last[type_].at < MESSAGE_SECONDS):
                 continue
-            said[tier] = wanted
+            said[type_] = wanted
         if still_calm:
             self._calm_since[name] = still_calm
         else:
@@ -157,9 +160,23 @@ class Tracker:
         return Notice(node, said, frozenset(turned)) if said else None
 
 
-def _said_before(node: Node, tier: Tier, last: _Last | None, now: float) -> Said | None:
+def _troubles(decision: Decision, current: Mapping[Tier, Tracked]) -> Iterator[tuple[str, Said | None]]:
+    """What each condition is to say; None where there is nothing to complain of."""
+    for tier in decision.offers:
+        tracked = current.get(tier)
+        yield (
+            TYPES[tier],
+            None if tracked is None else condition.of(tracked.shortfall, patience_seconds=tracked.patience_seconds),
+        )
+    mid = decision.offers.get(Tier.MID)
+    if mid is not None and not mid.is_degraded:  # of a report that does not count nothing is known
+        contradiction = decision.contradiction
+        yield names.CONDITION_CONTRADICTION, condition.of_contradiction(contradiction) if contradiction else None
+
+
+def _said_before(node: Node, type_: str, last: _Last | None, now: float) -> Said | None:
     """What the Node says now, or will once our own last write has come back."""
     if last is not None and now - last.at < ECHO_SECONDS:
         return last.said
-    found = condition.on(node, tier)
+    found = condition.on(node, type_)
     return None if found is None else Said(found.status, found.reason, found.message)

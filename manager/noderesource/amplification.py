@@ -28,10 +28,7 @@ def raw_allocatable(node: Node) -> Resources | None:
         return None
     listed = node.status.allocatable or {}
     try:
-        amount = Resources.parse({**listed, **raw})
-        if min(amount) < 0:
-            raise ValueError("must not be negative")
-        return amount.least(Resources.parse(listed))
+        return Resources.parse_amount({**listed, **raw}).least(Resources.parse_amount(listed))
     except ValueError as error:  # a QuantityError, or more digits than Python reads
         raise annotations.refused(node, names.ANNOTATION_RAW_ALLOCATABLE, raw, str(error)) from error
 

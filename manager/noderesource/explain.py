@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from manager.noderesource import batch, mid, preparation, situation, third_party
+from manager.noderesource import batch, mid, plausibility, preparation, situation, third_party
 from manager.noderesource.batch import Above
 from manager.noderesource.buffer import Learned
 from manager.noderesource.report import Report
@@ -26,6 +26,7 @@ from shared.quantity import Resources
 DISABLED = "disabled"
 STALE = "stale"
 UNREADABLE = "unreadable"
+UNKNOWN = "unknown"
 UNDECIDED = "undecided"
 FAILED = "failed"
 
@@ -71,13 +72,14 @@ class Offer(msgspec.Struct, frozen=True):
     @property
     def is_degraded(self) -> bool:
         """Whether the tier is withheld because the node is not known well enough."""
-        return self.explanation.cpu.bound in (STALE, UNREADABLE, FAILED)
+        return self.explanation.cpu.bound in (STALE, UNREADABLE, UNKNOWN, FAILED)
 
 
 class Decision(msgspec.Struct, frozen=True):
     """What each tier that is managed may have of a node, as of `time`; with `hold` the Node is left as it is.
 
-    `expires_at` is when the NodeMetric turns stale. Instants are Unix seconds.
+    `expires_at` is when the NodeMetric turns stale, and `contradiction` what of it cannot be, empty if it all can.
+    Instants are Unix seconds.
     """
 
     offers: Mapping[Tier, Offer]
@@ -85,6 +87,7 @@ class Decision(msgspec.Struct, frozen=True):
     hold: bool = False
     observed: Situation | None = None
     expires_at: float | None = None
+    contradiction: str = ""
 
     @property
     def reason(self) -> str:
@@ -96,11 +99,15 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """All that is known of one node's pods, and of its reports the time that once was in the future."""
+    """All that is known of one node's pods, and of its reports the time that once was in the future.
+
+    `prod_requested_lately` is what the pods above Mid requested at most of late; see `plausibility`.
+    """
 
     requested: Requested = NOBODY
     above_batch: Above = Above.of(())
     was_ahead: float | None = None
+    prod_requested_lately: Resources = NOTHING
 
     @classmethod
     def of(cls, requested: Requested, pods: Collection[PodRecord]) -> "Known":
@@ -125,7 +132,10 @@ def decide(
     already.
     """
     try:
-        observed = situation.observe(facts or situation.facts(node), report, known.requested)
+        lately = known.prod_requested_lately
+        observed = situation.observe(
+            facts or situation.facts(node), report, known.requested, prod_requested_lately=lately
+        )
     except InvalidInput as problem:
         return _degraded(UNREADABLE, str(problem), tiers, now)
     if strategy is not None and not strategy.enabled:
@@ -148,7 +158,9 @@ def decide(
         Tier.BATCH: partial(_batch, strategy.strategy, observed, known.above_batch, node),
     }
     offers = {tier: _guarded(tier, formulas[tier]) for tier in tiers}
-    return Decision(offers, now, observed=observed, expires_at=expires_at)
+    mid_offer = offers.get(Tier.MID)
+    contradiction = "" if mid_offer is None or mid_offer.failed else plausibility.contradiction(observed)
+    return Decision(offers, now, observed=observed, expires_at=expires_at, contradiction=contradiction)
 
 
 def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
@@ -220,6 +232,10 @@ def _mid(strategy: ColocationStrategy, observed: Situation, learned: Learned | N
 
 
 def _batch(strategy: ColocationStrategy, observed: Situation, above: Above, node: Node) -> Offer:
+    """Koordinator takes a system usage that nobody reports for none, and offers what the system uses."""
+    if observed.report is None or observed.report.system_usage is None:
+        unknown = f"NodeMetric {node.metadata.name} lacks cpu or memory in status.nodeMetric.systemUsage"
+        return _withheld(UNKNOWN, f"{DEGRADED_REASONS[Tier.BATCH]}: {unknown}")
     calculated = batch.calculate(strategy, observed, above)
     prepared = preparation.prepare(calculated, node)
     margin = Resources(_margin(calculated.cpu), _margin(calculated.memory))

@@ -1,13 +1,15 @@
 """The Mid formulas, each term of them explained.
 
 `seed` and `seed-mixed` are "Mid-tier Overcommitment" of Koordinator's proposal "Node Prediction"; `upstream` is what
-Koordinator's manager computes, in its two reclaim modes, with its messages.
+Koordinator's manager computes, in its two reclaim modes, with its messages. Under each, no more is reclaimable than
+pods have requested by the manager's own count, and by the seed's no more than that less the peak (see `plausibility`).
 """
 
 from typing import NamedTuple
 
 import msgspec
 
+from manager.noderesource import plausibility
 from manager.noderesource.buffer import Learned
 from manager.noderesource.report import Report
 from manager.noderesource.rounding import GIGA, percent, scaled
@@ -23,6 +25,7 @@ RECLAIMABLE = "reclaimable"
 REQUESTED = "prod_requested"
 ALLOCATABLE = "allocatable"
 PEAK = "prod_peak"
+LIMIT = "reclaimable_limit"
 BUFFER = "buffer"
 STATIC_RESERVED = "static_reserved"
 UNALLOCATED_RATIO = "unallocated_ratio"
@@ -36,6 +39,8 @@ _ABOVE_MID = frozenset({PriorityClass.PROD})
 _PODS = "Pods on Node {node} above Mid, spec.containers requests"
 _CAPACITY = "Node {node} status.capacity"
 _ALLOCATABLE = "Node {node} status.allocatable"
+_LIMIT = "what pods above Mid request, or did when the report was made"
+_LIMIT_NOW = "what pods above Mid request"
 _RECLAIMABLE = "NodeMetric {node} status.prodReclaimableMetric"
 _PEAK = "NodeMetric {node} status.prodPeakMetric"
 _UNUSED = "capacity - NodeMetric {node} status.nodeMetric.nodeUsage"
@@ -84,6 +89,20 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
     @property
     def prod_requested(self) -> int:
         return self.situation.requested.prod[self.axis.position]
+
+    def limited(self, *, seed: bool, lends_unallocated: bool) -> tuple[int, tuple[Term, ...]]:
+        """What is reclaimable as far as the manager's own sums bear it out, with the limit where it is the lesser.
+
+        The requests are those of the report's time, but where what is unallocated is lent as well: what a pod that is
+        gone had requested would be in both.
+        """
+        peak = self.report.peak[self.axis.position] if seed and self.report.peak is not None else None
+        of = self.situation.requested.prod if lends_unallocated else self.situation.most_requested
+        limit = plausibility.limit(of[self.axis.position], peak)
+        if self.reclaimable <= limit:
+            return self.reclaimable, ()
+        source = (_LIMIT_NOW if lends_unallocated else _LIMIT) + ("" if peak is None else f", less {PEAK}")
+        return limit, (Term(LIMIT, limit, self.axis.unit, source),)
 
 
 def calculate(strategy: ColocationStrategy, situation: Situation, learned: Learned | None = None) -> Explanation:
@@ -136,8 +155,9 @@ def message(resource: str, explained: ResourceExplanation) -> str:
             f"{head} = min(nodeCapacity:{shown['capacity']} * staticReservedPercent:{ratio['static_reserved']}, "
             f"nodeCapacity:{shown['capacity']} * thresholdRatio:{ratio['threshold']})"
         )
+    reclaimable = shown.get(LIMIT, shown[RECLAIMABLE])
     return (
-        f"{head} = min(min(ProdReclaimable:{shown['reclaimable']}, NodeUnused:{shown['node_unused']}) + "
+        f"{head} = min(min(ProdReclaimable:{reclaimable}, NodeUnused:{shown['node_unused']}) + "
         f"Unallocated:{shown['unallocated']} * midUnallocatedRatio:{ratio['unallocated_ratio']}, "
         f"NodeCapacity:{shown['capacity']} * thresholdRatio:{ratio['threshold']})"
     )
@@ -175,13 +195,15 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
     Together they are never more than NodeAllocatable, which a report of requests that are gone since would have it.
     """
     axis, allocatable, requested = of.axis, of.allocatable, of.prod_requested
+    reclaimable, limit = of.limited(seed=True, lends_unallocated=mixed)
     cap = percent(allocatable, of.threshold_percent)
-    offered = max(0, min(of.reclaimable, cap))
-    bound = "cap" if of.reclaimable > cap else RECLAIMABLE
+    offered = max(0, min(reclaimable, cap))
+    bound = "cap" if reclaimable > cap else LIMIT if limit else RECLAIMABLE
     terms = [
         Term(REQUESTED, requested, axis.unit, _PODS),
         *_peak(of),
         Term(RECLAIMABLE, of.reclaimable, axis.unit, _RECLAIMABLE, of.report.updated),
+        *limit,
         Term(ALLOCATABLE, allocatable, axis.unit, _ALLOCATABLE),
         Term("threshold", of.threshold_percent, "percent", axis.threshold_key),
         Term("cap", cap, axis.unit, "allocatable x threshold"),
@@ -197,16 +219,22 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
 
 
 def _dynamic(of: _Inputs) -> ResourceExplanation:
-    """min(max0(min(Reclaimable, NodeUnused)) + Unallocated * ratio, NodeCapacity * threshold)."""
+    """min(max0(min(Reclaimable, NodeUnused)) + Unallocated * ratio, NodeCapacity * threshold).
+
+    Of a node whose usage nobody reports, nothing is unused, and nothing that is unallocated is lent.
+    """
     axis, situation, capacity, requested = of.axis, of.situation, of.capacity, of.prod_requested
     where, unit, updated = axis.position, axis.unit, of.report.updated
     unused = 0 if of.report.usage is None else capacity - of.report.usage[where]
     reserved = max(situation.reserved[where], situation.system_usage(_ABOVE_MID)[where])
     unallocated = max(0, capacity - reserved - requested)
-    uncapped = max(0, min(of.reclaimable, unused)) + percent(unallocated, of.unallocated_percent)
+    lent = 0 if of.report.usage is None else percent(unallocated, of.unallocated_percent)
+    reclaimable, limit = of.limited(seed=False, lends_unallocated=lent > 0)
+    uncapped = max(0, min(reclaimable, unused)) + lent
     cap = percent(capacity, of.threshold_percent)
     terms = [
         Term(RECLAIMABLE, of.reclaimable, unit, _RECLAIMABLE, updated),
+        *limit,
         Term("node_unused", unused, unit, _UNUSED, updated),
         Term("reserved", reserved, unit, _RESERVED, updated),
         Term(REQUESTED, requested, unit, _PODS),
@@ -217,8 +245,8 @@ def _dynamic(of: _Inputs) -> ResourceExplanation:
     if uncapped > cap:
         bound = "cap"
     else:
-        bound = RECLAIMABLE if of.reclaimable <= unused else "node_unused"
-        bound += " + unallocated" if of.unallocated_percent else ""
+        bound = "node_unused" if reclaimable > unused else LIMIT if limit else RECLAIMABLE
+        bound += " + unallocated" if of.unallocated_percent and of.report.usage is not None else ""
     return _buffered(of, terms, bound, min(uncapped, cap))
 
 

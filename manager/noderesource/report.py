@@ -23,7 +23,7 @@ from shared.api.nodemetric import (
 )
 from shared.errors import InvalidInput
 from shared.names import PriorityClass
-from shared.quantity import Resources
+from shared.quantity import INT64_MAX, Resources
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ NOTHING = Resources()
 # More pods than any node runs, though an object of the size that API servers take can list them.
 MAX_LISTED = 4096
 NEGATIVE = "a usage cannot be negative"
+BEYOND = "must be less than 2^63"
 MAX_AGGREGATED_BYTES = 1 << 14  # fifty aggregates are a tenth of it
 
 _CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
@@ -60,9 +61,9 @@ class Report(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
 
     `pods` are by "namespace/name"; several `host_applications` may bear one name. `peak` is of prod, `node_peak` of
-    all that runs, and `confidence_percent` what their model has learned of what it has to. `aggregated` are the node's
-    aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds, and the
-    rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands there.
+    all that runs, and `confidence_percent` what their `model` has learned of what it has to. `aggregated` are the
+    node's aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds,
+    and the rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands there.
     """
 
     name: str
@@ -72,12 +73,13 @@ class Report(msgspec.Struct, frozen=True):
     update_time: float | None = None
     updated: str | None = None
     usage: Resources | None = None
-    system_usage: Resources = NOTHING
+    system_usage: Resources | None = None
     host_applications: tuple[ReportedUsage, ...] = ()
     pods: Mapping[str, ReportedUsage] = _NONE
     peak: Resources | None = None
     reclaimable: Resources | None = None
     node_peak: Resources | None = None
+    model: str = ""
     confidence_percent: int = 0
     aggregated: bytes = b""
     problem: InvalidInput | None = None
@@ -106,13 +108,14 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         spec=spec,
         update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
-        usage=_complete(info.node_usage if info else None, source),
-        system_usage=_used(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
+        usage=_complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage"),
+        system_usage=_complete(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
         host_applications=_host_applications(metric, source),
         pods=_pods(metric, source),
-        peak=_reported(status.prod_peak_metric, source, "status.prodPeakMetric"),
-        reclaimable=_reported(status.prod_reclaimable_metric, source, "status.prodReclaimableMetric"),
+        peak=_peak(status.prod_peak_metric, source),
+        reclaimable=_reclaimable(status.prod_reclaimable_metric, source),
         node_peak=_node_peak(status.prediction, source),
+        model=status.prediction.model if status.prediction else "",
         confidence_percent=status.prediction.confidence_percent if status.prediction else 0,
         aggregated=_aggregated(info),
         unread_spec=unread,
@@ -142,7 +145,7 @@ def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
         memories = quantity.wholes([each.memory for each in used])
     except ValueError:  # a QuantityError, or more digits than Python reads
         raise _refused_pod(listed, used, source) from None
-    if listed and (min(cpus) < 0 or min(memories) < 0):
+    if listed and not 0 <= min(*cpus, *memories) <= max(*cpus, *memories) < INT64_MAX:
         raise _refused_pod(listed, used, source)
     class_of = _CLASSES.get
     return {
@@ -166,15 +169,11 @@ def _require_few(count: int, source: str, field: str) -> None:
         raise InvalidInput(source=source, field=field, value=count, problem=problem)
 
 
-def _complete(usage: ResourceMap | None, source: str) -> Resources | None:
+def _complete(usage: ResourceMap | None, source: str, field: str) -> Resources | None:
     """A usage that lacks one resource is none: half of it is not known."""
     if usage is None or not usage.resources or names.CPU not in usage.resources or names.MEMORY not in usage.resources:
         return None
-    return _used(usage, source, "status.nodeMetric.nodeUsage")
-
-
-def _used(listed: ResourceMap | None, source: str, field: str) -> Resources:
-    return Resources(*_amounts(listed, source, field))
+    return Resources(*_amounts(usage, source, field))
 
 
 def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") -> tuple[int, int]:
@@ -188,22 +187,35 @@ def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") 
         raise _refused(resources, source, field, of, str(error)) from error
     if cpu < 0 or memory < 0:
         raise _refused(resources, source, field, of, NEGATIVE)
+    if max(cpu, memory) >= INT64_MAX:
+        raise _refused(resources, source, field, of, BEYOND)
     return cpu, memory
 
 
-def _reported(metric: ReclaimableMetric | None, source: str, field: str) -> Resources | None:
+def _peak(metric: ReclaimableMetric | None, source: str) -> Resources | None:
     if metric is None or metric.resource is None:
         return None
+    return Resources(*_amounts(metric.resource, source, "status.prodPeakMetric.resource"))
+
+
+def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | None:
+    """Koordinator's agents may say less than nothing, and mean nothing by it."""
+    if metric is None or metric.resource is None:
+        return None
+    listed = metric.resource.resources or {}
     try:
-        return Resources.parse(metric.resource.resources or {})
-    except ValueError as error:
-        raise _refused(metric.resource.resources or {}, source, f"{field}.resource", "", str(error)) from error
+        amount = Resources.parse(listed)
+        if max(map(abs, amount)) >= INT64_MAX:
+            raise ValueError(BEYOND)
+    except ValueError as error:  # a QuantityError, or more digits than Python reads
+        raise _refused(listed, source, "status.prodReclaimableMetric.resource", "", str(error)) from error
+    return amount
 
 
 def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
     if prediction is None or prediction.node_peak is None:
         return None
-    return _used(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak")
+    return Resources(*_amounts(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak"))
 
 
 def _aggregated(info: NodeMetricInfo | None) -> bytes:

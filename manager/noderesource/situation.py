@@ -35,16 +35,22 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 class Situation(NodeFacts, frozen=True, kw_only=True):
-    """One node at one moment."""
+    """One node at one moment. `prod_requested_lately` is what the pods above Mid requested at most of late."""
 
     requested: Requested
     report: Report | None = None
+    prod_requested_lately: Resources = NOTHING
+
+    @property
+    def most_requested(self) -> Resources:
+        """What the pods above Mid request, or did when the report was made; see `plausibility`."""
+        return self.requested.prod.most(self.prod_requested_lately)
 
     def system_usage(self, host_applications: Container[str]) -> Resources:
         """The usage of the system, and of the host applications of the given priority classes."""
         if self.report is None:
             return NOTHING
-        used = self.report.system_usage
+        used = self.report.system_usage or NOTHING
         for application in self.report.host_applications:
             if application.priority_class in host_applications:
                 used = used.plus(application.usage)
@@ -65,7 +71,9 @@ def facts(node: Node) -> NodeFacts:
     return NodeFacts(node.metadata.name, capacity, allocatable, reserved, _created_at(node))
 
 
-def observe(known: NodeFacts, report: Report | None, requested: Requested) -> Situation:
+def observe(
+    known: NodeFacts, report: Report | None, requested: Requested, *, prod_requested_lately: Resources = NOTHING
+) -> Situation:
     """The situation of a node."""
     return Situation(
         known.node,
@@ -75,6 +83,7 @@ def observe(known: NodeFacts, report: Report | None, requested: Requested) -> Si
         known.created_at,
         requested=requested,
         report=report,
+        prod_requested_lately=prod_requested_lately,
     )
 
 
@@ -104,7 +113,7 @@ def reservation(node: Node) -> Resources:
         return NOTHING
     try:
         said = msgspec.json.decode(text, type=_Reservation)
-        amount = Resources.parse(said.resources or {})
+        amount = Resources.parse_amount(said.resources or {})
         if said.reserved_cpus:
             return amount._replace(cpu_milli=quantity.MILLI_PER_CORE * reserved_cpu_count(said.reserved_cpus))
         return amount
@@ -124,7 +133,7 @@ def _amount(node: Node, part: str, listed: Quantities | None) -> Resources:
     if not listed:
         return NOTHING
     try:
-        return Resources.parse(listed)
+        return Resources.parse_amount(listed)
     except ValueError as error:  # a QuantityError, or more digits than Python reads
         native = {name: listed[name] for name in (names.CPU, names.MEMORY) if name in listed}
         raise InvalidInput(

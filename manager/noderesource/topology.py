@@ -118,9 +118,7 @@ def _capacities(name: str, zones: Iterable[ZoneRecord]) -> dict[int, Resources]:
     found = {}
     for numa_node, native in listed.items():
         try:
-            amount = Resources.parse(native)
-            if min(amount) < 0:
-                raise ValueError("must not be negative")
+            amount = Resources.parse_amount(native)
         except ValueError as error:  # a QuantityError, or more digits than Python reads
             source, field = f"NodeResourceTopology {name}", f"zones[node-{numa_node}].resources"
             raise InvalidInput(source=source, field=field, value=native, problem=str(error)) from error

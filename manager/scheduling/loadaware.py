@@ -302,7 +302,7 @@ def _delta(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> 
 
 def _prod_used(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
     """What prod pods use, and are expected to use beyond it. One that was not reported as prod was not measured."""
-    total = report.system_usage if args.prod_usage_include_sys else NOTHING
+    total = report.system_usage or NOTHING if args.prod_usage_include_sys else NOTHING
     measured = _measured(report, args)
     for pod in pods:
         if not pod.active or pod.priority_class not in LENDING_CLASSES:

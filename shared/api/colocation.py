@@ -8,14 +8,14 @@ complete, its defaults being Koordinator's.
 import enum
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from shared import durations, names
-from shared.api import predictpolicy
+from shared import durations, jsontext, names
+from shared.api import nodeselectors, predictpolicy
 from shared.api.meta import Wire, prepared
 from shared.api.nodemetric import Percent, PredictPolicy
 from shared.api.predictpolicy import LARGEST
@@ -156,13 +156,18 @@ class _Bound:
     def broken_by(self, value: float) -> str | None:
         if self.open and not value > self.low:
             return f"must be greater than {self.low}"
-        return None if self.low <= value <= self.high else f"must be between {self.low} and {self.high}"
+        if self.low <= value <= self.high:
+            return None
+        return f"must be at most {self.high}" if self.open else f"must be between {self.low} and {self.high}"
 
 
 _POSITIVE = _Bound(0, open=True)
 _NOT_NEGATIVE = _Bound(0)
 _PERCENT = _Bound(0, 100)
-_BOUNDS = {
+Bounds: TypeAlias = Mapping[str, _Bound]
+
+# What Koordinator's manager takes.
+KOORDINATOR_BOUNDS: Bounds = {
     "metric_aggregate_duration_seconds": _POSITIVE,
     "metric_report_interval_seconds": _POSITIVE,
     "cpu_reclaim_threshold_percent": _NOT_NEGATIVE,
@@ -178,6 +183,16 @@ _BOUNDS = {
     "batch_cpu_threshold_percent": _NOT_NEGATIVE,
     "batch_memory_threshold_percent": _NOT_NEGATIVE,
 }
+# Closer where Koordinator's webhook asks for it, and where more would be offered than the node has.
+BOUNDS: Bounds = {
+    **KOORDINATOR_BOUNDS,
+    "resource_diff_threshold": _Bound(0, 1, open=True),
+    "mid_static_cpu_reserved_percent": _PERCENT,
+    "mid_static_memory_reserved_percent": _PERCENT,
+    "cpu_reclaim_threshold_percent": _PERCENT,
+    "memory_reclaim_threshold_percent": _PERCENT,
+}
+MAX_NODE_CONFIGS = 250  # each is held against each other one
 _MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ColocationStrategy))
 _WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
@@ -194,25 +209,30 @@ _RATIO_LABELS = {
 
 
 def parse(text: str, *, source: str) -> ColocationConfig:
-    """The value of the ConfigMap's key; an empty text means the defaults.
+    """The value of the ConfigMap's key; an empty text means the defaults. The webhook judges by it as the manager does.
 
-    Raises InvalidInput for broken JSON, a wrong type or an unknown key anywhere, and a cluster strategy out of
-    bounds. As upstream has it, a node config out of bounds leaves its nodes with the cluster strategy, and one whose
-    selector means nothing is passed over; both are in `problems`.
+    Raises InvalidInput for broken JSON, a wrong type, an unknown or a repeated key anywhere, and a cluster strategy out
+    of bounds. What is wrong with one node config is in `problems`, and resolved as upstream has it: one out of bounds
+    leaves its nodes with the cluster strategy, one whose selector means nothing is passed over, an empty selector means
+    every node, and of several for one node the first counts.
     """
-    document = dict(_document(text, source)) if text.strip() else {}
+    document = jsontext.read_object(text, source=source) if text.strip() else {}
     parts = document.pop(NODE_CONFIGS, None)
     if parts is None:  # null is an empty list to Go
         parts = []
     cluster = strategy(document, source=source)
     if not isinstance(parts, list):
         raise InvalidInput(source=source, field=NODE_CONFIGS, value=parts, problem="expected a list")
+    if len(parts) > MAX_NODE_CONFIGS:
+        problem = f"expected at most {MAX_NODE_CONFIGS} node configs"
+        raise InvalidInput(source=source, field=NODE_CONFIGS, value=len(parts), problem=problem)
     problems: list[InvalidInput] = []
     set_by = dict.fromkeys(_without_nulls(document), source)
     node_configs = tuple(
         _node_config(cluster, part, set_by, source=source, field=f"{NODE_CONFIGS}[{index}]", problems=problems)
         for index, part in enumerate(parts)
     )
+    problems += _selector_problems(parts, [each.selector for each in node_configs], source)
     return ColocationConfig(cluster, node_configs, tuple(problems), set_by)
 
 
@@ -237,13 +257,15 @@ def merge(base: ColocationStrategy, values: Json, *, source: str, field: str = "
     return _converted(laid, ColocationStrategy, source=source, field=field)
 
 
-def violations(checked: ColocationStrategy, *, source: str, field: str = "") -> Iterator[InvalidInput]:
+def violations(
+    checked: ColocationStrategy, *, source: str, field: str = "", bounds: Bounds = BOUNDS
+) -> Iterator[InvalidInput]:
     """Every value of a strategy that is out of its bounds."""
 
     def problem(name: str, value: object, text: str) -> InvalidInput:
         return InvalidInput(source=source, field=_path(field, _WIRE_NAMES[name]), value=value, problem=text)
 
-    for name, bound in _BOUNDS.items():
+    for name, bound in bounds.items():
         value = getattr(checked, name)
         broken = None if value is None else bound.broken_by(value)
         if broken:
@@ -276,7 +298,7 @@ def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annota
     if annotation:
         source = f"Node {name} annotation {names.ANNOTATION_COLOCATION_STRATEGY}"
         try:
-            document = _document(str(annotation), source)
+            document = jsontext.read_object(str(annotation), source=source)
             result = strategy(document, source=source, over=result)
             set_by = {**set_by, **dict.fromkeys(_without_nulls(document), source)}
         except InvalidInput as problem:
@@ -294,10 +316,10 @@ def _percents(ratios: Json, *, name: str, problems: list[InvalidInput]) -> dict[
     percents: dict[str, int] = {}
     for label, text in ratios.items():
         ratio = float(str(text)) if _RATIO.fullmatch(str(text)) else math.nan
-        if 0 <= ratio <= LARGEST / 100:
+        if 0 <= ratio <= 1:
             percents[label] = int(ratio * 100)  # truncated: 0.57 is 56 percent, upstream and here
         else:
-            problem = "expected a ratio such as 0.6; the label is ignored"
+            problem = "expected a ratio from 0 to 1 such as 0.6; the label is ignored"
             problems.append(InvalidInput(source=f"Node {name} label", field=label, value=text, problem=problem))
     return percents
 
@@ -330,14 +352,22 @@ def _node_config(
     return NodeConfig(selector, merged, {**set_by, **dict.fromkeys(_without_nulls(values), f"{source} {field}")})
 
 
-def _document(text: str, source: str) -> Json:
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
-    if not isinstance(document, dict):
-        raise InvalidInput(source=source, field="(document)", value=document, problem="expected a JSON object")
-    return document
+def _selector_problems(
+    parts: Sequence[object], selectors: Sequence[LabelSelector | None], source: str
+) -> Iterator[InvalidInput]:
+    """Node configs that are surely meant for other nodes than they are for; `parts` are as they were written."""
+
+    def problem(at: int, text: str) -> InvalidInput:
+        part = parts[at]
+        value = part.get("nodeSelector") if isinstance(part, dict) else part
+        return InvalidInput(source=source, field=f"{NODE_CONFIGS}[{at}].nodeSelector", value=value, problem=text)
+
+    for at, selector in enumerate(selectors):
+        is_meaningless = selector is None and isinstance(part := parts[at], dict) and part.get("nodeSelector")
+        if not is_meaningless and not nodeselectors.selects_by_label(selector):
+            yield problem(at, "must select nodes by a label at least")
+    for first, second in nodeselectors.overlaps(selectors):
+        yield problem(second, f"its nodes are those of {NODE_CONFIGS}[{first}] as well, which counts")
 
 
 def _converted(values: object, kind: type[T], *, source: str, field: str) -> T:

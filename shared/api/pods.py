@@ -8,9 +8,9 @@ import msgspec
 from shared import names, quantity
 from shared.api.core import Container, ContainerStatus, Pod, Quantities, Resizable, ResourceRequirements
 from shared.api.meta import Wire, prepared
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, shown
 from shared.names import KubeQoS, PriorityClass, QoS
-from shared.quantity import Resources
+from shared.quantity import QuantityError, Resources
 
 ACTIVE_PHASES = frozenset({"", "Pending", "Running"})
 
@@ -88,11 +88,17 @@ def limits(pod: Pod) -> dict[str, int]:
 
 
 def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
-    """A resource list as integers: cpu in milli, everything else in whole units. Raises QuantityError."""
-    return {
+    """A resource list as integers: cpu in milli, everything else in whole units.
+
+    Raises QuantityError, also for what is negative: as a request it would give the node more than it has.
+    """
+    found = {
         name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
         for name, value in quantities.items()
     }
+    if found and min(found.values()) < 0:
+        raise QuantityError(f"{shown(dict(quantities))} has less than nothing of something")
+    return found
 
 
 def native_request(pod: Pod) -> Resources:

@@ -12,6 +12,7 @@ import msgspec
 
 from shared.api.nodemetric import PredictPolicy
 
+PERCENTILE: Final = "percentile"  # Koordinator's model, which lends pod by pod
 LARGEST: Final = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
 
 _BOUNDS: dict[str, tuple[int, int]] = {

@@ -7,11 +7,10 @@ import msgspec
 from manager import pods
 from manager.noderesource import batch, explain, numa, preparation, situation, third_party
 from manager.noderesource.batch import Above
-from manager.noderesource.explain import Known
 from manager.pods import Requested
 from shared import names, quantity
 from shared.api import colocation
-from shared.api.colocation import NodeStrategy
+from shared.api.colocation import DEFAULTS
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta
 from shared.explanation import Explanation, ResourceExplanation
@@ -25,20 +24,14 @@ from tests.conformance.matching import Holds
 def batch_calculate(row: Input) -> object:
     if any(row.get(key) is None for key in ("strategy", "node", "pods")):
         return {"error": "missing essential arguments"}
-    decision = explain.decide(
-        given.node(row["node"]),
-        given.reported(row.get("nodeMetric")),
-        Known(above_batch=Above.of([pods.record(given.pod(each)) for each in row["pods"]])),
-        NodeStrategy(colocation.strategy(row["strategy"], source=ROW), enabled=True),
-        NOW,
-        tiers=(Tier.BATCH,),
-    )
-    offer = decision.offers[Tier.BATCH]
-    if offer.resources is None:
+    strategy = colocation.merge(DEFAULTS, row["strategy"], source=ROW)
+    metric = given.reported(row.get("nodeMetric"))
+    if metric is None or explain.why_stale(metric.update_time, degrade_seconds=strategy.degrade_seconds, now=NOW):
         return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASONS[Tier.BATCH]}
-    explained = offer.explanation
+    seen = situation.observe(situation.facts(given.node(row["node"])), metric, Requested())
+    explained = batch.calculate(strategy, seen, Above.of([pods.record(given.pod(each)) for each in row["pods"]]))
     return {
-        **_listed(offer.resources),
+        **_listed(Resources(explained.cpu.result, explained.memory.result)),
         "messages": [batch.message(names.CPU, explained.cpu), batch.message(names.MEMORY, explained.memory)],
     }
 
@@ -55,7 +48,7 @@ def batch_numa(row: Input) -> object:
     )
     seen = situation.observe(situation.facts(given.node({"name": "node"} | row.get("node", {}))), metric, Requested())
     found = numa.calculate(
-        colocation.strategy(row["strategy"], source=ROW),
+        colocation.merge(DEFAULTS, row["strategy"], source=ROW),
         seen,
         [pods.record(given.pod(_bound(each))) for each in rows],
         dict(enumerate(map(Resources.parse, row["zones"].values()))),

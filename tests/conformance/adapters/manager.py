@@ -39,10 +39,10 @@ def colocation_config_valid(row: Input) -> object:
     if row["strategy"] is None:
         return {"valid": False}
     try:
-        colocation.strategy(row["strategy"], source=ROW)
+        merged = colocation.merge(DEFAULTS, row["strategy"], source=ROW)
     except InvalidInput:
         return {"valid": False}
-    return {"valid": True}
+    return {"valid": not list(colocation.violations(merged, source=ROW, bounds=colocation.KOORDINATOR_BOUNDS))}
 
 
 def nodemetric_spec(row: Input) -> object:
@@ -64,7 +64,8 @@ def nodemetric_spec(row: Input) -> object:
 def mid_calculate(row: Input) -> object:
     if any(row.get(key) is None for key in ("strategy", "node", "pods")) or not row["node"].get("allocatable"):
         return {"error": "missing essential arguments"}
-    strategy = colocation.strategy({"midFormula": "upstream", "midBuffer": "off"} | row["strategy"], source=ROW)
+    ours = {"midFormula": "upstream", "midBuffer": "off"}
+    strategy = colocation.merge(DEFAULTS, ours | row["strategy"], source=ROW)
     requested = Requested()
     for pod in row["pods"]:
         requested = requested.plus(pods.requested_by(pods.record(given.pod(pod))))

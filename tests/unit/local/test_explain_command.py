@@ -27,7 +27,9 @@ kind: NodeMetric
 metadata: {name: n1}
 status:
   updateTime: 2026-01-01T00:00:00Z
-  nodeMetric: {nodeUsage: {resources: {cpu: 500m, memory: 1Gi}}}
+  nodeMetric:
+    nodeUsage: {resources: {cpu: 500m, memory: 1Gi}}
+    systemUsage: {resources: {cpu: "0", memory: "0"}}
   prodReclaimableMetric: {resource: {resources: {cpu: 1500m, memory: 2Gi}}}
 """
 CONFIG = """
@@ -169,7 +171,7 @@ def test_the_config_map_is_the_managers_whatever_stands_beside_it(tmp_path: Path
     other = CONFIG.replace("headroom-system", "koordinator-system").replace("25", "12")
     renamed = CONFIG.replace("name: slo-controller-config", "name: mine").replace("25", "6")
     for documents in ((CONFIG, other, renamed), (renamed, other, CONFIG)):
-        path = written(tmp_path, NODE, METRIC, *documents)
+        path = written(tmp_path, NODE, METRIC, POD, *documents)
         assert cpu_of(answer(path)) == 1000
         assert cpu_of(answer(path, config_key=ConfigKey("koordinator-system"))) == 480
         assert cpu_of(answer(path, config_key=ConfigKey(name="mine"))) == 240
@@ -192,7 +194,7 @@ def test_one_object_that_is_dated_ahead_does_not_make_the_others_old(tmp_path: P
     now = durations.timestamp(time.time())
     ahead = METRIC.replace("n1", "n2").replace("2026-01-01T00:00:00Z", "2100-01-01T00:00:00Z")
     both = (NODE, NODE.replace("n1", "n2"), METRIC.replace("2026-01-01T00:00:00Z", now), ahead)
-    path = written(tmp_path, *both, CONFIG)
+    path = written(tmp_path, *both, POD, POD.replace("name: p", "name: q").replace("n1", "n2"), CONFIG)
     assert cpu_of(answer(path)) == 1000
     assert cpu_of(answer(path, name="n2")) == 0
 

@@ -58,7 +58,10 @@ def metric(
         metadata=ObjectMeta(name=name, uid=f"metric-{name}"),
         status=NodeMetricStatus(
             update_time=None if age_seconds is None else durations.timestamp(NOW - age_seconds),
-            node_metric=None if usage is None else NodeMetricInfo(node_usage=ResourceMap(resources=usage)),
+            node_metric=NodeMetricInfo(
+                node_usage=None if usage is None else ResourceMap(resources=usage),
+                system_usage=ResourceMap(resources={"cpu": "0", "memory": "0"}),
+            ),
             prod_reclaimable_metric=(
                 None if reclaimable is None else ReclaimableMetric(resource=ResourceMap(resources=reclaimable))
             ),

@@ -24,6 +24,8 @@ from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, metric, node
 
+ALL = Requested(Resources(10_000, 100 * GIB), Resources(10_000, 100 * GIB))
+
 
 @dataclass
 class Known:
@@ -32,6 +34,7 @@ class Known:
     configuration: Configuration
     reported: Report | None = None
     records: tuple[PodRecord, ...] = ()
+    asked: Requested = ALL
 
     def report(self, name: str) -> Report | None:
         return self.reported
@@ -40,7 +43,7 @@ class Known:
         return self.records
 
     def requested(self, name: str) -> Requested:
-        return Requested()
+        return self.asked
 
 
 class World:

@@ -18,6 +18,7 @@ from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node, pod
 
 RECLAIMABLE: dict[str, str | int | float] = {"cpu": "2", "memory": "4Gi"}
+LENDER = pod("a", cpu="3", memory="5Gi")
 
 
 def decide(
@@ -36,7 +37,7 @@ def decide(
 
 
 def test_a_fresh_node_metric_puts_its_reclaimable_on_offer_until_it_expires() -> None:
-    decision = decide(node(), metric(reclaimable=RECLAIMABLE), enabled())
+    decision = decide(node(), metric(reclaimable=RECLAIMABLE), enabled(), [LENDER])
     assert decision.offers[Tier.MID].resources == Resources(2000, 4 * GIB)
     assert decision.expires_at == NOW + 15 * 60
 
@@ -131,7 +132,7 @@ def test_a_pod_whose_requests_mean_nothing_counts_as_none() -> None:
 
 def test_batch_is_offered_beside_mid_with_reasons_of_its_own() -> None:
     reported = metric(reclaimable=RECLAIMABLE, usage={"cpu": "1", "memory": "1Gi"})
-    offers = decide(node(), reported, enabled(), [pod("a", cpu="3")]).offers
+    offers = decide(node(), reported, enabled(), [LENDER]).offers
     assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
     assert offers[Tier.BATCH].margin == Resources(4000, 35 * GIB)
     assert offers[Tier.BATCH].explanation.cpu.result == 10_000 - 4000 - 3000  # margin, and what the pod requests
@@ -156,7 +157,7 @@ def test_a_formula_that_fails_costs_its_own_tier_alone(monkeypatch: pytest.Monke
         raise ArithmeticError("no such number")
 
     monkeypatch.setattr(batch, "calculate", broken)
-    offers = decide(node(), metric(reclaimable=RECLAIMABLE), enabled()).offers
+    offers = decide(node(), metric(reclaimable=RECLAIMABLE), enabled(), [LENDER]).offers
     assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
     assert (offers[Tier.BATCH].resources, offers[Tier.BATCH].is_degraded) == (None, True)
     assert "ArithmeticError: no such number" in offers[Tier.BATCH].reason

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Decision, Offer
 from manager.noderesource.report import Report
-from manager.pods import PodLedger, PodRecord, record
+from manager.pods import PodLedger, PodRecord, Requested, record
 from manager.scheduling import advice, bound, explained, extender
 from manager.scheduling.advice import Advisor
 from manager.scheduling.args import LoadAwareArgs
@@ -27,6 +27,8 @@ from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
 NOT_EXPLAINED = Explanation(ResourceExplanation((), "", 0), ResourceExplanation((), "", 0))
 ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
+
+REQUESTED = Requested(Resources(2000, 4 * GIB), Resources(2000, 4 * GIB))
 
 
 class Cluster:
@@ -330,7 +332,7 @@ def test_a_decision_made_by_the_manager_bounds_what_it_offers(cluster: Cluster, 
     cluster.add("n1")
     cluster.reports["n1"] = report.read(metric("n1", reclaimable={"cpu": "900m", "memory": "2Gi"}))
     cluster.decisions["n1"] = explain.decide(
-        cluster.nodes["n1"], cluster.reports["n1"], explain.Known(), enabled(), NOW, tiers=(Tier.MID,)
+        cluster.nodes["n1"], cluster.reports["n1"], explain.Known(REQUESTED), enabled(), NOW, tiers=(Tier.MID,)
     )
     assert "offers 900m" in advisor.refused(mid_pod(), ["n1"])["n1"].message
 

@@ -41,7 +41,8 @@ class Side:
         """An agent says what can be reclaimed, and a decision is made of it."""
         self.known.reported = report.read(metric(reclaimable={"cpu": cpu, "memory": "1Gi"}))
         strategy = self.known.configuration.strategy(of)
-        self.decision = explain.decide(of, self.known.reported, explain.Known(), strategy, NOW, tiers=[Tier.MID])
+        known = explain.Known(self.known.requested(of.metadata.name))
+        self.decision = explain.decide(of, self.known.reported, known, strategy, NOW, tiers=[Tier.MID])
 
 
 def test_what_is_decided_and_not_yet_on_the_node_is_expected() -> None:

@@ -28,6 +28,9 @@ def situation(
     prod: Resources = NOTHING,
     usage: Resources | None = None,
     peak: Resources | None = None,
+    lately: Resources = NOTHING,
+    system_usage: Resources | None = NOTHING,
+    model: str = "",
 ) -> Situation:
     return Situation(
         node="n1",
@@ -45,7 +48,10 @@ def situation(
             usage=usage,
             peak=peak,
             reclaimable=reclaimable,
+            system_usage=system_usage,
+            model=model,
         ),
+        prod_requested_lately=lately,
     )
 
 
@@ -56,11 +62,11 @@ def results(explained: Explanation) -> tuple[tuple[int, str], tuple[int, str]]:
 @pytest.mark.parametrize(
     ("strategy", "reclaimable", "expected"),
     [
-        ({}, Resources(20_000, 8 * GIB), ((20_000, "reclaimable"), (8 * GIB, "reclaimable"))),
+        ({}, Resources(9_000, 8 * GIB), ((9_000, "reclaimable"), (8 * GIB, "reclaimable"))),
         (
-            {"mid_cpu_threshold_percent": 50, "mid_memory_threshold_percent": 10},
-            Resources(20_000, 8 * GIB),
-            ((16_000, "cap"), (64 * GIB // 10, "cap")),
+            {"mid_cpu_threshold_percent": 25, "mid_memory_threshold_percent": 10},
+            Resources(9_000, 8 * GIB),
+            ((8_000, "cap"), (64 * GIB // 10, "cap")),
         ),
         ({}, None, ((0, "reclaimable"), (0, "reclaimable"))),
         ({}, Resources(-5, -5), ((0, "reclaimable"), (0, "reclaimable"))),
@@ -71,8 +77,8 @@ def results(explained: Explanation) -> tuple[tuple[int, str], tuple[int, str]]:
         ),
         (
             {"mid_formula": MidFormula.SEED_MIXED, "mid_cpu_threshold_percent": 20},
-            Resources(20_000, 20 * GIB),
-            ((6400 + 22_000, "cap + unallocated"), (64 * GIB, "allocatable")),
+            Resources(9_000, 10 * GIB),
+            ((6400 + 22_000, "cap + unallocated"), (64 * GIB, "reclaimable + unallocated")),
         ),
         (
             {"mid_buffer": 25},
@@ -101,9 +107,10 @@ def test_a_static_share_beyond_all_numbers_is_capped_like_any_other() -> None:
 
 
 def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
-    explained = mid.calculate(ColocationStrategy(), situation(reclaimable=Resources(1, 1), peak=Resources(3, 1)))
+    seen = situation(reclaimable=Resources(1, 1), peak=Resources(3, 1), prod=Resources(4, 2))
+    explained = mid.calculate(ColocationStrategy(), seen)
     assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [
-        ("prod_requested", 0, "milli"),
+        ("prod_requested", 4, "milli"),
         ("prod_peak", 3, "milli"),
         ("reclaimable", 1, "milli"),
         ("allocatable", 32_000, "milli"),
@@ -114,7 +121,7 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
     timed = {term.name for term in explained.cpu.terms if term.time == "2024-01-01T00:00:00Z"}
     assert timed == {"prod_peak", "reclaimable"}
     assert mid.reason(explained) == (
-        "cpu 1m by reclaimable (requested 0, peak 3m), memory 0 MiB by reclaimable (requested 0 MiB, peak 0 MiB)"
+        "cpu 1m by reclaimable (requested 4m, peak 3m), memory 0 MiB by reclaimable (requested 0 MiB, peak 0 MiB)"
     )
 
 
@@ -132,7 +139,13 @@ STRATEGIES = st.builds(
     mid_buffer=st.sampled_from(["auto", "off"]) | st.integers(0, 100),
 )
 SITUATIONS = st.builds(
-    situation, reclaimable=st.none() | SIGNED, allocatable=AMOUNTS, prod=AMOUNTS, usage=st.none() | AMOUNTS
+    situation,
+    reclaimable=st.none() | SIGNED,
+    allocatable=AMOUNTS,
+    prod=AMOUNTS,
+    usage=st.none() | AMOUNTS,
+    peak=st.none() | AMOUNTS,
+    lately=AMOUNTS,
 )
 
 
@@ -180,7 +193,8 @@ def test_a_learned_buffer_holds_back_its_share_and_says_where_it_comes_from(
 
 
 def test_a_buffer_that_is_switched_off_learns_in_vain() -> None:
-    seen, learned = situation(reclaimable=Resources(1000, GIB)), Learned(Share(200, 40), Share(200, 40))
+    amount, learned = Resources(1000, GIB), Learned(Share(200, 40), Share(200, 40))
+    seen = situation(reclaimable=amount, prod=amount)
     assert results(mid.calculate(ColocationStrategy(mid_buffer="off"), seen, learned)) == (
         (1000, "reclaimable"),
         (GIB, "reclaimable"),
@@ -189,3 +203,74 @@ def test_a_buffer_that_is_switched_off_learns_in_vain() -> None:
 
 def _with_buffer(strategy: ColocationStrategy, percent: int) -> ColocationStrategy:
     return msgspec.structs.replace(strategy, mid_buffer=percent)
+
+
+@pytest.mark.parametrize("formula", MidFormula)
+def test_a_report_that_contradicts_itself_lends_nothing_where_nothing_is_requested(formula: MidFormula) -> None:
+    absurd = Resources(1_000_000_000, 1 << 50)
+    seen = situation(reclaimable=absurd, usage=NOTHING)
+    strategy = ColocationStrategy(mid_formula=formula)
+    explained = mid.calculate(strategy, seen)
+    unallocated = ALLOCATABLE if formula is MidFormula.SEED_MIXED else NOTHING
+    assert (explained.cpu.result, explained.memory.result) == unallocated
+    assert all(each.bound.startswith(mid.LIMIT) for each in (explained.cpu, explained.memory))
+    assert {term.name: term.value for term in explained.cpu.terms}[mid.LIMIT] == 0
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [(MidFormula.SEED, 2000), (MidFormula.SEED_MIXED, 2000 + 24_000), (MidFormula.UPSTREAM, 5000)],
+)
+def test_the_seeds_formulas_lend_no_more_than_requests_less_the_reported_peak(
+    formula: MidFormula, expected: int
+) -> None:
+    requested = Resources(8000, 8 * GIB)
+    seen = situation(
+        reclaimable=Resources(5000, GIB), prod=requested, peak=Resources(6000, 7 * GIB), usage=Resources(1000, GIB)
+    )
+    explained = mid.calculate(ColocationStrategy(mid_formula=formula), seen)
+    assert explained.cpu.result == expected
+    assert (mid.LIMIT in explained.cpu.bound) is (formula is not MidFormula.UPSTREAM)
+    assert mid.LIMIT not in explained.memory.bound
+
+
+def test_requests_that_are_gone_since_the_report_still_bear_it_out_where_nothing_else_is_lent() -> None:
+    """Lent as unallocated too, they would be lent twice."""
+    seen = situation(
+        reclaimable=Resources(6000, GIB),
+        prod=Resources(4000, GIB),
+        lately=Resources(8000, GIB),
+        peak=Resources(2000, 0),
+    )
+    assert mid.calculate(ColocationStrategy(), seen).cpu.result == 6000
+    mixed = mid.calculate(ColocationStrategy(mid_formula=MidFormula.SEED_MIXED), seen)
+    assert mixed.cpu.result == 2000 + 28_000
+
+
+@given(STRATEGIES, SITUATIONS)
+def test_of_what_pods_requested_never_more_is_reclaimed_than_the_peak_leaves(
+    strategy: ColocationStrategy, seen: Situation
+) -> None:
+    explained = mid.calculate(strategy, seen)
+    for where, each in enumerate((explained.cpu, explained.memory)):
+        value = {term.name: term.value for term in each.terms}
+        if mid.STATIC_RESERVED in value:
+            continue
+        requested, limit = seen.most_requested[where], seen.most_requested[where]
+        peak = seen.report.peak if seen.report else None
+        if strategy.formula is not MidFormula.UPSTREAM and peak is not None:
+            limit = max(0, requested - peak[where])
+        room = value["unallocated"] if strategy.formula is not MidFormula.SEED else 0
+        assert each.result <= limit + room
+        assert mid.LIMIT not in value or value[mid.RECLAIMABLE] > value[mid.LIMIT]
+
+
+@given(STRATEGIES, SITUATIONS)
+def test_what_nobody_measured_never_raises_mid(strategy: ColocationStrategy, seen: Situation) -> None:
+    assert seen.report is not None
+    unmeasured = msgspec.structs.replace(seen.report, usage=None, system_usage=None)
+    known, unknown = (
+        mid.calculate(strategy, msgspec.structs.replace(seen, report=report)) for report in (seen.report, unmeasured)
+    )
+    assert unknown.cpu.result <= known.cpu.result
+    assert unknown.memory.result <= known.memory.result

@@ -12,7 +12,6 @@ from shared.api.colocation import NodeStrategy
 from shared.api.core import Condition, Node, NodeStatus
 from shared.api.meta import ObjectMeta
 from shared.clock import ManualClock
-from shared.names import Tier
 from tests.unit.manager.objects import NOW, enabled
 from tests.unit.manager.shortfalls import decision, mid_pod, tracker
 
@@ -53,8 +52,9 @@ def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[
     condition = written(notice)
     assert (condition["type"], condition["status"]) == (names.CONDITION_MID_SHORTFALL, "True")
     assert condition["message"].endswith("in eviction order: default/a (priority 7500); eviction begins after 60 s")
-    assert notice.turned == {Tier.MID}
-    assert notice.said[Tier.MID].event_reason(Tier.MID) == "MidResourceShort"
+    assert notice.turned == {names.CONDITION_MID_SHORTFALL}
+    said_first = notice.said[names.CONDITION_MID_SHORTFALL]
+    assert said_first.event_reason(names.CONDITION_MID_SHORTFALL) == "MidResourceShort"
     follower.noticed(notice)
     assert follower.looked(node(), EVICTING, SHORT, [POD]) is None  # the watch has not shown it yet
 
@@ -97,7 +97,7 @@ def test_a_new_leader_ends_what_an_old_one_said(tracked: tuple[Tracker, ManualCl
     clock.advance(CALM_SECONDS)
     ended = follower.looked(node(said("True")), EVICTING, ENOUGH, [])
     assert ended is not None
-    assert ended.turned == {Tier.MID}
+    assert ended.turned == {names.CONDITION_MID_SHORTFALL}
 
 
 def test_a_node_that_never_was_short_is_left_alone(tracked: tuple[Tracker, ManualClock]) -> None:
