@@ -27,7 +27,7 @@ from shared import durations, names, quantity
 from shared.clock import Clock, ManualClock, SystemClock
 from shared.kube import events
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
+from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.support import eventually
@@ -108,17 +108,30 @@ class Cluster:
         except NotFound:
             self.client.create(CONFIGMAPS, body, self.namespace)
 
-    def add_node(self, name: str, **metadata: object) -> None:
-        """In one request, as kubelets do: nobody ever sees half of it."""
+    def add_node(self, name: str, *, lends: tuple[str, str] | None = ("4", "8Gi"), **metadata: object) -> None:
+        """In one request, as kubelets do: nobody ever sees half of it; with a prod pod that requests what it `lends`."""
         native = {"cpu": "4", "memory": "8Gi"}
         status = {"capacity": native, "allocatable": native}
         meta = {"name": name, **metadata}
         self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status})
+        if lends is not None:
+            requests = dict(zip(("cpu", "memory"), lends, strict=True))
+            container = {"name": "c", "image": "i", "resources": {"requests": requests}}
+            pod = {"metadata": {"name": f"lender-on-{name}"}, "spec": {"nodeName": name, "containers": [container]}}
+            with contextlib.suppress(AlreadyExists):  # of a node that was there before
+                self.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, self.namespace)
 
     def report(self, name: str, *, at: float, cpu: str = "1500m", memory: str = "1Gi") -> None:
         """What the agent of the node does."""
         reclaimable = {"resource": {"resources": {"cpu": cpu, "memory": memory}}}
-        status = {"updateTime": durations.timestamp(at), "prodReclaimableMetric": reclaimable}
+        nothing = {"resources": {"cpu": "0", "memory": "0"}}
+        lender = {"name": f"lender-on-{name}", "namespace": self.namespace, "podUsage": nothing}
+        status = {
+            "updateTime": durations.timestamp(at),
+            "nodeMetric": {"systemUsage": nothing},
+            "podsMetric": [{**lender, "priority": "koord-prod"}],
+            "prodReclaimableMetric": reclaimable,
+        }
         self.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
 
     def has_metric(self, name: str) -> bool:

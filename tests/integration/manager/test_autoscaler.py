@@ -406,7 +406,7 @@ def test_nothing_is_bought_for_what_reclaiming_gives(town: Town) -> None:
     cluster = town.cluster
     cluster.configure(cpuReclaimThresholdPercent=50, memoryReclaimThresholdPercent=50)
     manager = town.manager("0:10:web", write_burst=1, writes_per_second=0.01)  # so slow that it is not written yet
-    cluster.add_node("n1")
+    cluster.add_node("n1", lends=None)
     ready = {"conditions": node_heartbeat.conditions(time.time()), "allocatable": {"pods": "110"}}
     cluster.client.patch(NODES, "n1", {"status": ready}, kind=Patch.STRATEGIC, subresource="status")
     cluster.wait_for_metric("n1")

@@ -61,7 +61,7 @@ def test_others_read_what_there_is_and_kubernetes_gets_what_they_leave(
 ) -> None:
     cluster.configure(**STRATEGY)
     start_manager(write_rule="upstream")
-    cluster.add_node("n1")
+    cluster.add_node("n1", lends=None)
     cluster.wait_for_metric("n1")
     use(cluster, "n1", cpu="1")
     eventually(lambda: batch(cluster, "n1") == Resources(1_000, 4 * GIB))
@@ -147,7 +147,7 @@ def test_batch_is_entered_in_the_zones_and_goes_with_the_nodes(
     cluster.client.create(NODERESOURCETOPOLOGIES, body)
     cluster.configure(**STRATEGY)
     manager = start_manager()
-    cluster.add_node("n1")
+    cluster.add_node("n1", lends=None)
     cluster.wait_for_metric("n1")
     use(cluster, "n1", cpu="1")
 

@@ -95,7 +95,7 @@ def asked(manager: Manager, **body: Any) -> httpx.Response:
 def test_any_cluster_is_planned_for_without_a_word_of_configuration(
     cluster: Cluster, planned: Planner, pending: Callable[..., str]
 ) -> None:
-    cluster.add_node("pool-1", labels={GKE: "pool", INSTANCE_TYPE: "n1-standard-4"})
+    cluster.add_node("pool-1", lends=None, labels={GKE: "pool", INSTANCE_TYPE: "n1-standard-4"})
     amounts = {"cpu": "4", "memory": "15Gi", "pods": "110"}
     ready = [{"type": "Ready", "status": "True"}]
     status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}

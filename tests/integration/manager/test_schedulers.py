@@ -137,7 +137,7 @@ def _kube_scheduler(config: Path, directory: Path) -> Iterator[None]:
 
 
 def add_node(cluster: Cluster, name: str, *, used: str, peak: str) -> None:
-    cluster.add_node(name)
+    cluster.add_node(name, lends=("1500m", "1Gi"))
     cluster.client.patch(NODES, name, {"status": {"allocatable": {"pods": "110"}}}, subresource="status")
     cluster.wait_for_metric(name)
     report(cluster, name, used=used, peak=peak)

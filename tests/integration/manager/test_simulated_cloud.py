@@ -313,7 +313,7 @@ def test_a_node_of_the_same_name_that_is_somebody_elses_stays(cloud: Cloud, clus
     guard.increase("web", 1)
     (machine,) = guard.observe().groups["web"].instances
     name = machine.provider_id.removeprefix("kwok:")
-    cluster.add_node(name)
+    cluster.add_node(name, lends=None)
     guard = cloud.start()
     failed = eventually(lambda: [each for each in guard.observe().groups["web"].instances if each.error])
     guard.delete_nodes("web", [NodeRef(name, each.provider_id) for each in failed])

@@ -457,7 +457,7 @@ def test_pods_that_came_in_without_the_webhook_are_counted(
     site: Site, cluster: Cluster, start_manager: StartManager
 ) -> None:
     manager = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,))
-    cluster.add_node("n1")
+    cluster.add_node("n1", lends=None)
     site.create(MID_LABELS, nodeName="n1")
     site.create(nodeName="n1")
     site.create(MID_LABELS, MID, nodeName="n1")

@@ -1,6 +1,7 @@
 """What is unknown, unreadable or stale is not on offer, and the reason says so."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from manager.noderesource import batch, explain, report
 from manager.noderesource.explain import Decision, Known
 from manager.pods import PodLedger, record
+from shared.api import colocation
 from shared.api.colocation import DEFAULTS, MidFormula, NodeStrategy
 from shared.api.core import Node, Pod
-from shared.api.nodemetric import NodeMetric
+from shared.api.nodemetric import NodeMetric, NodeMetricInfo, ResourceMap
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node, pod
@@ -161,3 +163,46 @@ def test_a_formula_that_fails_costs_its_own_tier_alone(monkeypatch: pytest.Monke
     assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
     assert (offers[Tier.BATCH].resources, offers[Tier.BATCH].is_degraded) == (None, True)
     assert "ArithmeticError: no such number" in offers[Tier.BATCH].reason
+
+
+def test_batch_is_not_on_offer_while_nobody_says_what_the_system_uses() -> None:
+    reported = metric(reclaimable=RECLAIMABLE)
+    for unknown in (None, NodeMetricInfo(), NodeMetricInfo(system_usage=ResourceMap({"cpu": "1"}))):
+        status = msgspec.structs.replace(reported.status, node_metric=unknown)
+        offers = decide(node(), msgspec.structs.replace(reported, status=status), enabled(), [LENDER]).offers
+        assert (offers[Tier.BATCH].resources, offers[Tier.BATCH].is_degraded) == (None, True)
+        assert offers[Tier.BATCH].explanation.cpu.bound == explain.UNKNOWN
+        assert "status.nodeMetric.systemUsage" in offers[Tier.BATCH].reason
+        assert offers[Tier.MID].resources == Resources(2000, 4 * GIB)
+
+
+@given(
+    strategy=st.fixed_dictionaries(
+        {"cpu_calculate_policy": st.sampled_from(["usage", "maxUsageRequest"])},
+        optional={
+            "memory_calculate_policy": st.sampled_from(["usage", "request", "maxUsageRequest"]),
+            "cpu_reclaim_threshold_percent": st.integers(-10, 300),
+            "memory_reclaim_threshold_percent": st.integers(-10, 300),
+            "batch_cpu_threshold_percent": st.integers(0, 300),
+        },
+    ),
+    cpu=st.integers(-2, 64),
+    memory=st.integers(-2, 1 << 40),
+    asked=st.integers(-(10**6), 10**6),
+)
+def test_batch_of_a_policy_that_is_taken_never_exceeds_capacity(
+    strategy: dict[str, Any], cpu: int, memory: int, asked: int
+) -> None:
+    policy = enabled(**strategy)
+    if any(colocation.violations(policy.strategy, source="cm")):
+        return
+    there = node(cpu=str(cpu), memory=str(memory))
+    offered = (
+        decide(there, metric(), policy, [pod("a", cpu=f"{asked}m", memory=str(asked))]).offers[Tier.BATCH].resources
+    )
+    if min(cpu, memory) < 0:
+        assert offered is None
+    else:
+        assert offered is not None
+        assert min(offered) >= 0
+        assert min(Resources(cpu * 1000, memory).minus(offered)) >= 0

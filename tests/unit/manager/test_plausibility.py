@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from manager.noderesource.plausibility import Past
 from manager.noderesource.situation import NOTHING
 from manager.pods import Requested
 from shared import names
+from shared.api.core import Condition
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB
@@ -82,11 +84,14 @@ class Watched(World):
         return self.decisions.look(self.node)
 
     def conditions(self, look: Look) -> dict[str, str]:
-        """What is due to be said on the Node, as type and status."""
+        """What is due to be said on the Node, as type and status, and is said."""
         notice = self.tracker.looked(look.node, look.strategy, look.decision, ())
         if notice is None:
             return {}
         self.tracker.noticed(notice)
+        written = tuple(Condition(type_, said.status, said.reason) for type_, said in notice.said.items())
+        status = msgspec.structs.replace(self.node.status, conditions=written)
+        self.node = msgspec.structs.replace(self.node, status=status)
         return {type_: said.status for type_, said in notice.said.items()}
 
 

@@ -51,6 +51,14 @@ def test_a_report_is_read_into_numbers() -> None:
         ({"nodeMetric": {"systemUsage": used("-1", "1Gi")}}, "systemUsage: .*a usage cannot be negative"),
         ({"podsMetric": [{"name": "p", "podUsage": used("1", "-1")}]}, r"status.podsMetric\[/p\].podUsage: .*negative"),
         ({"prodPeakMetric": {"resource": used("1", "1ki")}}, "status.prodPeakMetric.resource: .*'1ki'"),
+        ({"prodPeakMetric": {"resource": used("-1", "1")}}, "status.prodPeakMetric.resource: .*cannot be negative"),
+        ({"nodeMetric": {"nodeUsage": used("9E", "1")}}, r"status.nodeMetric.nodeUsage: .*less than 2\^63"),
+        (
+            {"podsMetric": [{"name": "p", "podUsage": used("1", "9E9")}, {"name": "q", "podUsage": used("1", "99E")}]},
+            r"status.podsMetric\[/q\].podUsage: .*less than 2\^63",
+        ),
+        ({"prodReclaimableMetric": {"resource": used("1", "-99E")}}, r"prodReclaimableMetric.resource: .*than 2\^63"),
+        ({"prediction": {"nodePeak": {"cpu": "-1"}}}, "status.prediction.nodePeak: .*cannot be negative"),
         ({"podsMetric": [{"name": str(i)} for i in range(5000)]}, "status.podsMetric: 5000: no node runs more than"),
         ({"hostApplicationMetric": [{"name": str(i)} for i in range(5000)]}, "status.hostApplicationMetric: 5000"),
     ],
@@ -114,3 +122,12 @@ def test_no_text_is_too_strange_and_no_usage_negative(cpu: str, memory: str, tim
     assert all(min(each.usage) >= 0 for each in found.pods.values())
     assert found.usage is None or min(found.usage) >= 0
     assert (found.problem is None) == (found.update_time is not None)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{}, {"nodeMetric": None}, {"nodeMetric": {}}, {"nodeMetric": {"systemUsage": {"resources": {"cpu": "1"}}}}],
+)
+def test_a_usage_of_the_system_that_is_not_reported_in_full_is_unknown(status: dict[str, Any]) -> None:
+    assert read(**status).system_usage is None
+    assert read(nodeMetric={"systemUsage": used("1", "1Gi")}).system_usage == Resources(1000, 1 << 30)

@@ -7,12 +7,15 @@ import pytest
 
 from manager import configuration
 from manager.configuration import Configuration
+from manager.noderesource.writing import Write
 from manager.reports import Reporter
 from shared import names
 from shared.api import colocation
 from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta
+from shared.names import Tier
 from tests.unit.manager.objects import node
+from tests.unit.manager.test_decisions import World
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -53,3 +56,21 @@ def test_a_nodes_own_strategy_is_reported_when_what_is_wrong_with_it_changes(cap
         reporter.strategy(annotated, strategy)
         assert len(said(caplog)) == count, annotation
     reporter.forget("n1")
+
+
+def test_a_node_that_is_written_is_a_line_in_the_log_and_its_terms_are_for_debug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.report("2")
+    look = world.decisions.look(world.node)
+    assert isinstance(look.outcome, Write)
+    for level, lines in ((logging.INFO, 1), (logging.DEBUG, 1 + len(Tier))):
+        caplog.clear()
+        with caplog.at_level(level):
+            Reporter(None).written(world.node, look.outcome, look.decision)
+        assert len(caplog.records) == lines
+        said = caplog.records[0].getMessage()
+        assert said.startswith("Node written: kubernetes.io/mid-cpu absent -> 2000")
+        assert "; mid none -> cpu 2 memory 1.00 GiB; batch none -> cpu " in said
+        assert "Allocatable" not in said

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from manager import pods
 from manager.noderesource import report, situation
 from manager.pods import PodLedger, PodRecord, Requested
 from shared import names
+from shared.errors import InvalidInput
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, metric, node, pod
 
@@ -96,3 +98,30 @@ def test_an_amplified_node_has_what_the_kubelet_says(annotation: str | None, exp
     seen = situation.facts(node(annotations=annotations))
     assert seen.allocatable == expected
     assert seen.reserved == Resources(10_000, 100 * GIB).minus(expected)
+
+
+@pytest.mark.parametrize("part", ["capacity", "allocatable"])
+@pytest.mark.parametrize(
+    ("cpu", "memory", "problem"),
+    [
+        ("-4", "8Gi", "must not be negative"),
+        ("4", "-8Gi", "must not be negative"),
+        ("-9223372036854775808", "8Gi", "must not be negative"),
+        ("9E", "8Gi", "less than 2^63"),
+        ("4", "99E", "less than 2^63"),
+        ("lots", "8Gi", "is not a quantity"),
+    ],
+)
+def test_an_amount_that_no_node_can_have_is_refused_with_its_field(
+    part: str, cpu: str, memory: str, problem: str
+) -> None:
+    sound = node()
+    odd = msgspec.structs.replace(sound.status, **{part: {"cpu": cpu, "memory": memory}})
+    with pytest.raises(InvalidInput) as refused:
+        situation.facts(msgspec.structs.replace(sound, status=odd))
+    assert (refused.value.source, refused.value.field) == ("Node n1", f"status.{part}")
+    assert problem in refused.value.problem
+
+
+def test_a_pod_that_requests_less_than_nothing_requests_nothing() -> None:
+    assert pods.record(pod(cpu="-5")).requests == Resources()
