@@ -108,8 +108,8 @@ class Cluster:
         except NotFound:
             self.client.create(CONFIGMAPS, body, self.namespace)
 
-    def add_node(self, name: str, *, lends: tuple[str, str] | None = ("4", "8Gi"), **metadata: object) -> None:
-        """In one request, as kubelets do: nobody ever sees half of it; with a prod pod that requests what it `lends`."""
+    def add_node(self, name: str, *, lends: tuple[str, str] | None = ("4", "8Gi"), **metadata: Any) -> None:
+        """In one request, as kubelets do: nobody ever sees half of it. A prod pod on it requests what it `lends`."""
         native = {"cpu": "4", "memory": "8Gi"}
         status = {"capacity": native, "allocatable": native}
         meta = {"name": name, **metadata}
@@ -144,7 +144,7 @@ class Cluster:
     def wait_for_metric(self, name: str) -> None:
         eventually(lambda: self.has_metric(name))
 
-    def add_reporting_node(self, name: str, *, at: float, **metadata: object) -> None:
+    def add_reporting_node(self, name: str, *, at: float, **metadata: Any) -> None:
         self.add_node(name, **metadata)
         self.wait_for_metric(name)
         self.report(name, at=at)

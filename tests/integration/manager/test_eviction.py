@@ -169,7 +169,7 @@ def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
     clock = SteppedClock()
     cluster.configure(midFormula="seed-mixed", midBuffer="off", evictionAfterSeconds=AFTER_SECONDS)
     manager = start_manager(clock)
-    cluster.add_reporting_node("n1", at=clock.now())
+    cluster.add_reporting_node("n1", at=clock.now(), lends=None)
     cluster.report("n1", at=clock.now(), cpu="0")
     eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 4000)
     for name, priority in (("last", 9), ("first", 1), ("second", 5)):

@@ -173,13 +173,42 @@ def test_a_broken_node_config_is_counted_and_leaves_its_nodes_with_the_clusters_
     eventually(lambda: counted(manager, "config_node_configs_passed_over") == 0)
 
 
-def test_a_static_share_beyond_the_whole_node_is_delivered(cluster: Cluster, start_manager: StartManager) -> None:
-    cluster.configure(midFormula="upstream", midReclaimMode="static", midStaticMemoryReservedPercent=120)
-    start_manager()
+def test_a_share_beyond_the_whole_node_is_refused_where_it_stands(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    static = {"midFormula": "upstream", "midReclaimMode": "static", "midStaticCPUReservedPercent": 25}
+    cluster.configure(**static, midStaticMemoryReservedPercent=100)
+    manager = start_manager()
     cluster.add_reporting_node("n1", at=time.time(), labels={names.LABEL_MID_STATIC_CPU_RESERVED_RATIO: "1.5"})
-    policy = cluster.client.get(NODEMETRICS, "n1")["spec"]["midPolicy"]
-    assert (policy["midStaticCPUReservedPercent"], policy["midStaticMemoryReservedPercent"]) == (150, 120)
-    eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
+    eventually(lambda: cluster.mid("n1") == Resources(1000, 8 * GIB))
+    (event,) = eventually(lambda: cluster.events("ColocationStrategyInvalid"))
+    assert names.LABEL_MID_STATIC_CPU_RESERVED_RATIO in event["message"]
+    cluster.configure(**static, cpuReclaimThresholdPercent=150)
+    (event,) = eventually(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
+    assert "cpuReclaimThresholdPercent: 150: must be between 0 and 100" in event["message"]
+    assert counted(manager, "config_last_reload_success") == 0
+    assert cluster.mid("n1") == Resources(1000, 8 * GIB)
+
+
+def test_a_report_that_contradicts_the_nodes_pods_is_bounded_and_said_on_the_node(
+    cluster: Cluster, start_manager: StartManager
+) -> None:
+    cluster.configure()
+    manager = start_manager()
+    cluster.add_node("n1", lends=("1", "1Gi"))
+    cluster.wait_for_metric("n1")
+    cluster.report("n1", at=time.time() - 1, cpu="1000000", memory="1Gi")
+    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
+    assert counted(manager, "node_metric_contradictions") == 0
+    cluster.report("n1", at=time.time(), cpu="1000000", memory="1Gi")
+    eventually(lambda: counted(manager, "node_metric_contradictions") == 1)
+    (event,) = eventually(lambda: cluster.events("NodeMetricContradiction"))
+    assert "cpu: 1000000 is said to be reclaimable, but pods above Mid request 1" in event["message"]
+    conditions = cluster.client.get(NODES, "n1")["status"]["conditions"]
+    (own,) = (each for each in conditions if each["type"] == names.CONDITION_CONTRADICTION)
+    assert own["status"] == "True"
+    cpu = explained(manager, "n1")["resources"]["cpu"]
+    assert (cpu["bound"], cpu["result"]) == ("reclaimable_limit", 1000)
 
 
 @contextlib.contextmanager
@@ -385,7 +414,7 @@ def test_the_manager_outlives_the_api_server(server: ApiServer, cluster: Cluster
 def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure(midFormula="seed-mixed")
     manager = start_manager(write_rule="upstream")
-    cluster.add_reporting_node("n1", at=time.time())
+    cluster.add_reporting_node("n1", at=time.time(), lends=None)
     cluster.report("n1", at=time.time(), cpu="500m")
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}}

@@ -221,7 +221,7 @@ def test_by_request_nothing_that_is_measured_matters(
 
 
 def _system(report: Report, more: int) -> Report:
-    heavier = report.system_usage.plus(Resources(more, more))
+    heavier = (report.system_usage or Resources()).plus(Resources(more, more))
     return Report(report.name, "", "", report.spec, system_usage=heavier, pods=report.pods)
 
 
