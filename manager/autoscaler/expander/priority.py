@@ -4,14 +4,13 @@ Its key `priorities` maps numbers to lists of regular expressions that are searc
 number wins. What is missing or means nothing leaves every option in.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import yaml
 
 from manager.autoscaler.expander.option import Option
-from manager.autoscaler.expander.patterns import compiled
+from manager.autoscaler.expander.patterns import MOST_INSTRUCTIONS, Pattern
 from shared import yaml_file
 from shared.errors import InvalidInput
 
@@ -26,14 +25,14 @@ LOWEST_PRIORITY = -1  # what is below matches nothing
 class Priorities:
     """Patterns by priority; empty when nothing is configured."""
 
-    patterns: Mapping[int, tuple[re.Pattern[str], ...]] = field(default_factory=dict)
+    patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
 
     def of(self, group: str) -> int | None:
         """The group's highest priority; None when no pattern matches it."""
         found = (
             priority
             for priority, patterns in self.patterns.items()
-            if priority >= LOWEST_PRIORITY and any(pattern.search(group) for pattern in patterns)
+            if priority >= LOWEST_PRIORITY and any(pattern.is_in(group) for pattern in patterns)
         )
         return max(found, default=None)
 
@@ -60,16 +59,23 @@ def parse(text: str | None, *, source: str) -> Priorities:
         raise refused(text, str(error)) from error
     if not isinstance(document, dict) or not document:
         raise refused(document, "expected a map of priorities to lists of regular expressions")
-    patterns: dict[int, tuple[re.Pattern[str], ...]] = {}
+    patterns: dict[int, tuple[Pattern, ...]] = {}
+    instructions = 0
     for priority, listed in document.items():
         if not isinstance(priority, int) or isinstance(priority, bool):
             raise refused(priority, "a priority is an integer")
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise refused(listed, f"of priority {priority}: expected a list of regular expressions")
-        try:
-            patterns[priority] = tuple(map(compiled, listed))
-        except ValueError as error:
-            raise refused(listed, f"of priority {priority}: {error}") from error
+        found = []
+        for each in listed:
+            try:
+                found.append(Pattern(each))
+            except ValueError as error:
+                raise refused(each, f"of priority {priority}: {error}") from error
+            instructions += found[-1].instructions
+            if instructions > MOST_INSTRUCTIONS:
+                raise refused(each, f"of priority {priority}: with it, the patterns are too large together")
+        patterns[priority] = tuple(found)
     return Priorities(patterns)
 
 

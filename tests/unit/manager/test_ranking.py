@@ -142,23 +142,38 @@ def test_a_chain_stops_as_soon_as_one_option_is_left() -> None:
 @pytest.mark.parametrize(
     ("pattern", "named"),
     [
-        ("[[:digit:]]+$", "[:digit:]"),
-        (r"pool\z", r"\z"),
-        (r"\pL", r"\p"),
-        (r"\Qa.b\E", r"\Q"),
-        (r"(a)\1", r"\1"),
-        ("a(?=b)", "(?="),
-        ("(a+)+$", "+ repeats"),
-        ("(a|aa)*$", "* repeats"),
-        ("((?:a?)b{2})*$", "* repeats"),
-        ("(a?){30}", "{30} repeats"),
-        (".*.*.*.*.*x", "5 repetitions"),
+        ("a(?=b)", "invalid perl operator: (?="),
+        (r"(a)\1", r"invalid escape sequence: \1"),
+        (r"pool\Z", r"invalid escape sequence: \Z"),
+        (r"pool-\C", r"invalid escape sequence: \C"),
+        ("a**", "bad repetition operator: **"),
+        ("pool-[", "missing ]"),
+        ("(pool", "missing )"),
+        ("a{1001}", "invalid repetition size: {1001}"),
+        ("((a{100}){100}){100}", "invalid repetition size"),
+        (r"(\pL{10}){100}", "too large"),
     ],
 )
-def test_what_means_something_else_to_re2_or_takes_for_ever_is_refused_by_name(pattern: str, named: str) -> None:
-    with pytest.raises(InvalidInput, match="priorities") as refused:
-        priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
+def test_a_pattern_that_is_none_of_gos_is_refused_with_key_and_pattern(pattern: str, named: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        priority.parse(yaml.safe_dump({10: ["good", pattern]}), source="ConfigMap")
+    assert (refused.value.field, refused.value.value) == (priority.KEY, pattern)
     assert named in str(refused.value)
+    assert "priority 10" in str(refused.value)
+
+
+@pytest.mark.parametrize("pattern", [".?" * 24 + "!", ".*.*.*.*!", "(a+)+!", "(a|a)*!", "(.*a){30}!", "(a?){900}!"])
+def test_a_pattern_that_backtracks_elsewhere_is_searched_for_at_once(pattern: str) -> None:
+    found = priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
+    assert (found.of("a" * 252), found.of("a" * 252 + "!")) == (None, 10)
+
+
+def test_patterns_that_take_too_much_memory_together_are_refused() -> None:
+    large, small = "a{1000}", "pool-[0-9]+"
+    many = {key: [small] for key in range(500)}
+    assert priority.parse(yaml.safe_dump(many), source="ConfigMap").of("pool-7") == 499
+    with pytest.raises(InvalidInput, match="too large together"):
+        priority.parse(yaml.safe_dump({key: [large] for key in range(500)}), source="ConfigMap")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +185,12 @@ def test_what_means_something_else_to_re2_or_takes_for_ever_is_refused_by_name(p
         ("(ab)+", False),
         (r"(\++|[*+]{2})$", False),
         ("p{x", False),
+        ("[[:digit:]]-a", True),
+        (r"pool-\pN-\z", False),
+        (r"pool-\pN-", True),
+        (r"\Qpool-7\E", True),
+        (r"\Q\C\E|\\C", False),
+        ("(?P<number>7)|(?<name>8)", True),
     ],
 )
 def test_patterns_are_searched_for_in_ids(pattern: str, matches: bool) -> None:
@@ -181,7 +202,7 @@ def test_patterns_are_searched_for_in_ids(pattern: str, matches: bool) -> None:
     "text",
     [
         *("", "[]", "high: [a]", "10: a", "10: ['(']", "10: [1]", "{"),
-        *("10: [2026-02-30]", "!!bool maybe", "!!timestamp soon", "[" * 5000, "10: ['a{99999999999}']"),
+        *("10: [2026-02-30]", "!!bool maybe", "!!timestamp soon", "[" * 5000, "10: ['a{9999}']"),
     ],
 )
 def test_priorities_that_mean_nothing_are_refused(text: str) -> None:
