@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from manager import configuration
 from manager.configuration import Configuration
@@ -14,6 +13,7 @@ from shared import names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
+from shared.cached_property import cached_property
 
 
 @dataclass(frozen=True)

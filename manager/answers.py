@@ -155,7 +155,10 @@ class Explained:
 
 @dataclass(frozen=True)
 class Status:
-    """The manager itself. `waiting_for` is what it has not seen in full yet; `config_problem` what it refused."""
+    """The manager itself. `waiting_for` is what it has not seen in full yet; `config_problem` what it refused.
+
+    `overdue_loops` take longer than they should: seconds by loop.
+    """
 
     leader: bool
     dry_run: bool
@@ -163,6 +166,7 @@ class Status:
     colocation_enabled: bool
     config_map: str
     config_problem: str | None
+    overdue_loops: dict[str, float]
 
 
 def nodes(states: list[NodeState]) -> Nodes:
@@ -212,11 +216,17 @@ def explained(state: NodeState) -> Explained:
 
 
 def status(
-    configuration: Configuration, *, config_map: str, leader: bool, dry_run: bool, waiting_for: list[str]
+    configuration: Configuration,
+    *,
+    config_map: str,
+    leader: bool,
+    dry_run: bool,
+    waiting_for: list[str],
+    overdue: dict[str, float],
 ) -> Status:
     """The manager itself."""
     problem = None if configuration.problem is None else str(configuration.problem)
-    return Status(leader, dry_run, waiting_for, configuration.enabled, config_map, problem)
+    return Status(leader, dry_run, waiting_for, configuration.enabled, config_map, problem, overdue)
 
 
 def _reason(decision: Decision | None) -> str:

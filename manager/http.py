@@ -40,9 +40,12 @@ def application(
     registry: CollectorRegistry,
     status: Callable[[], Status],
     unhealthy: Callable[[], dict[str, float]],
+    overdue: Callable[[], dict[str, float]],
     version: str,
 ) -> FastAPI:
-    """The routes. `unhealthy` names the loops that have been silent for too long, with their age in seconds."""
+    """The routes. `unhealthy` names the loops that have been silent for too long, with their age in seconds, `overdue`
+    those that take longer than they should, which a restart would not mend.
+    """
     app = FastAPI(
         title="Headroom manager",
         version=version,
@@ -51,10 +54,10 @@ def application(
         redoc_url=None,
     )
 
-    @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent")
+    @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent; names those that are overdue")
     def healthz() -> Response:
         silent = unhealthy()
-        return _json({"silent_loops": silent}, 503 if silent else 200)
+        return _json({"silent_loops": silent, "overdue_loops": overdue()}, 503 if silent else 200)
 
     @app.get("/readyz", summary="Ready: 503 until all of the cluster has been seen")
     def readyz() -> Response:

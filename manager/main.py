@@ -108,6 +108,7 @@ class Manager:
             registry=registry,
             status=self._status,
             unhealthy=self._silent,
+            overdue=self._overdue,
             version=importlib.metadata.version("headroom"),
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
@@ -231,6 +232,11 @@ class Manager:
             silent["autoscaler"] = rounds
         return silent
 
+    def _overdue(self) -> dict[str, float]:
+        """Loops that take longer than they should, with the time in seconds: what to look at before they are silent."""
+        overdue = 0.0 if self._autoscaler is None else self._autoscaler.overdue_seconds()
+        return {"autoscaler": overdue} if overdue else {}
+
     def _elect(self, stop: threading.Event) -> None:
         if self._elector is not None:
             self._elector.run(stop, self._lead, lambda: None)
@@ -246,6 +252,7 @@ class Manager:
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
             waiting_for=[*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())],
+            overdue=self._overdue(),
         )
 
 

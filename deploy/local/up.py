@@ -102,12 +102,17 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> in
     is_live = sys.stdout.isatty()
     shown = LiveScreen() if is_live else PlainScreen()
     table_at = 0.0
+    overdue: dict[str, float] = {}
     try:
         while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
             for notice in notices.new() if notices is not None else ():
                 _say(f"{time.strftime('%H:%M:%S')}  {notice}")
+            known, overdue = overdue, reader.overdue()
+            if known.keys() != overdue.keys():
+                table_at = 0.0  # told at once
             if time.monotonic() >= table_at and (answer := reader.nodes()):
-                shown.show(answer.nodes, f"{time.strftime('%H:%M:%S')}  {local.manager_url}")
+                late = (f"the {loop}'s round has been going on for {age:.0f} s" for loop, age in overdue.items())
+                shown.show(answer.nodes, "  ".join([time.strftime("%H:%M:%S"), local.manager_url, *late]))
                 table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
             stop.wait(LIVE_SECONDS if deadline is None else max(0.0, min(LIVE_SECONDS, deadline - time.monotonic())))
     finally:
@@ -126,6 +131,10 @@ def _print_json(reader: "_Reader") -> int:
     return 1
 
 
+class _Health(msgspec.Struct, frozen=True):
+    overdue_loops: dict[str, float] = {}
+
+
 class _Reader:
     """Asks the manager; no answer is nothing unusual while it starts."""
 
@@ -133,6 +142,7 @@ class _Reader:
         import httpx
 
         self._url = f"{url}/api/v1/nodes"
+        self._health = f"{url}/healthz"
         self._http = httpx.Client(timeout=REQUEST_SECONDS)
         self._errors = httpx.HTTPError
 
@@ -142,6 +152,13 @@ class _Reader:
         except self._errors:
             return None
         return answer.content if answer.status_code == 200 else None
+
+    def overdue(self) -> dict[str, float]:
+        """Loops of the manager that take longer than they should, with the time in seconds."""
+        try:
+            return msgspec.json.decode(self._http.get(self._health).content, type=_Health).overdue_loops
+        except (self._errors, msgspec.MsgspecError):
+            return {}
 
     def nodes(self) -> Nodes | None:
         body = self.body()

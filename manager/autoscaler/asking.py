@@ -1,65 +1,38 @@
-"""The cloud for whoever is not the thread that makes rounds: what that has observed, and one question at a time.
+"""The cloud for questions, which are asked beside the rounds: what a round observed last, and reads of its own.
 
-Between two questions rounds go on, so that a question about the future does not keep the present waiting.
+Locks: rounds and departures share the cloud's lock, which stands for the guard's one thread. A question takes none of
+that: it reads what was observed without a lock, and asks the provider in a thread of its own, within a deadline of its
+own. So neither waits for the other, however slow the cloud is, and there is no order in which locks are to be taken.
 """
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-from manager.autoscaler.cloudprovider.contract import Gpus, GroupSpec, Theoretical
+from manager.autoscaler.cloudprovider.contract import Provider
+from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
-from manager.autoscaler.pricing.model import Machine, PricingModel
-from shared.api.core import Node
-from shared.quantity import Amounts
-
-T = TypeVar("T")
+from manager.autoscaler.cloudprovider.reader import CloudReader
 
 
-class SharedCloud:
-    """See `outlook.Cloud`. `lock` is held when the guard is asked."""
+class QuestionCloud(CloudReader):
+    """See `outlook.Cloud`. For one question at a time, each of which begins with `begin`."""
 
-    def __init__(self, guard: Guard, lock: threading.Lock) -> None:
-        """Raises ProviderError where nothing is observed."""
+    def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:
+        """All that one question asks the provider is over within `deadline_seconds`."""
+        caller = Caller(provider.name, deadline_seconds)
+        super().__init__(provider, caller)
         self._guard = guard
-        self._lock = lock
-        with lock:
-            self._observed = guard.observed
+        self._deadline_seconds = deadline_seconds
+        self._observed = Observed()
+
+    def begin(self) -> None:
+        """From now on all is as it was last observed. Raises ProviderError where nothing is."""
+        observed = self._guard.observed
+        if observed is not self._observed:
+            self.forget()
+        self._observed = observed
+        self._caller.end_within(self._deadline_seconds)
 
     @property
     def observed(self) -> Observed:
         return self._observed
 
-    def template(self, group: str) -> Node:
-        return self._asked(lambda: self._guard.template(group))
-
-    def gpus(self) -> Gpus:
-        return self._asked(self._guard.gpus)
-
-    def pricing(self) -> PricingModel | None:
-        model = self._asked(self._guard.pricing)
-        return None if model is None else _SharedPrices(model, self._lock)
-
-    def machine_types(self) -> Sequence[str]:
-        return self._asked(self._guard.machine_types)
-
-    def theoretical(self, spec: GroupSpec) -> Theoretical:
-        return self._asked(lambda: self._guard.theoretical(spec))
-
-    def _asked(self, ask: Callable[[], T]) -> T:
-        with self._lock:
-            return ask()
-
-
-class _SharedPrices:
-    def __init__(self, model: PricingModel, lock: threading.Lock) -> None:
-        self._model = model
-        self._lock = lock
-
-    def node_price(self, machine: Machine) -> float:
-        with self._lock:
-            return self._model.node_price(machine)
-
-    def pod_price(self, requests: Amounts) -> float:
-        with self._lock:
-            return self._model.pod_price(requests)
+    def close(self) -> None:
+        self._caller.close()

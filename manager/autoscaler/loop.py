@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler import assessment, bookkeeper, planning, scanning
 from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.actuation.scan_work import Hands
-from manager.autoscaler.asking import SharedCloud
+from manager.autoscaler.asking import QuestionCloud
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 
 MOST_NAMED = 3  # of many, in an error
+OVERDUE_INTERVALS = 3  # scan intervals that a round may take before everybody is told
 PAUSE_SECONDS = 0.5  # between two rounds at least, unless the scan interval is shorter
 _POLL_SECONDS = 0.1  # how soon a waiting pod, or the end, is noticed
 
@@ -119,7 +120,12 @@ class Autoscaler:
         make = build.read_only if place.dry_run else partial(build.build, loops=loops)
         provider = make(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
-        self._cloud_lock = threading.Lock()  # the guard speaks with one thread at a time
+        # The guard speaks with one thread at a time. Held while the cloud is waited for: the round and the departures
+        # take it before any other lock, and a question never does (see `asking`).
+        self._cloud_lock = threading.Lock()
+        self._question_cloud = QuestionCloud(
+            provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds
+        )
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
         self._removals = Removals(
             client,
@@ -159,6 +165,7 @@ class Autoscaler:
             registry,
             theirs if settings.cluster_autoscaler_metrics else None,
             escalators if settings.escalator_metrics else None,
+            overdue_seconds=self.overdue_seconds,
         )
         self._announcer = Announcer(
             self.journal,
@@ -177,14 +184,16 @@ class Autoscaler:
     def asked(self, more: Sequence[Pod], config: Config) -> Round:
         """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
 
-        Does and remembers nothing; for any thread. Raises ProviderError, also where this process knows no cloud.
+        Does and remembers nothing; for any thread. It waits for no round, and no round waits for it. Raises
+        ProviderError, also where this process knows no cloud.
         """
         if missing := self.unsynced():
             raise Unavailable(self._guard.name, "", f"not all has been seen yet: {', '.join(missing)}")
         if not self._leads:  # what this process has seen of the cloud, if anything, is long past
             raise Unavailable(self._guard.name, "", NOT_LEADING)
         with self._asking:
-            cloud = SharedCloud(self._guard, self._cloud_lock)
+            cloud = self._question_cloud
+            cloud.begin()
             world = self._watching.world(self._clock.now())
             world = replace(world, pods=(*world.pods, *more))
             made = planning.plan(
@@ -210,6 +219,7 @@ class Autoscaler:
         """Lets the cloud go, once the threads have ended; who has not acted leaves it as it is."""
         if not self._closed:
             self._closed = True
+            self._question_cloud.close()
             self._guard.close(cleanup=self._leads and not self._place.dry_run)
 
     def unsynced(self) -> list[str]:
@@ -219,6 +229,11 @@ class Autoscaler:
     def silent_seconds(self) -> float:
         """For how long a round has been going on; between two rounds for next to no time."""
         return self._clock.monotonic() - self._turned_at
+
+    def overdue_seconds(self) -> float:
+        """The same once it is too long, by `OVERDUE_INTERVALS`; 0 before."""
+        seconds = self.silent_seconds()
+        return seconds if seconds > OVERDUE_INTERVALS * self._settings.scan_interval_seconds else 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Round after round, until `stop`."""

@@ -4,7 +4,6 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol, TypeVar
 
 from manager.autoscaler import waiting
@@ -30,6 +29,7 @@ from shared import durations, quantity
 from shared.api import pods
 from shared.api.core import Node, NodeSpec, NodeStatus, Pod
 from shared.api.meta import ObjectMeta
+from shared.cached_property import cached_property
 from shared.errors import InvalidInput
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from shared.quantity import Amounts

@@ -221,6 +221,9 @@ const drawNodes = nodes => {
 const drawNotices = (status, nodes) => {
   const notices = [];
   if (status.waiting_for.length) notices.push(["", `Still reading the cluster: ${status.waiting_for.join(", ")}.`]);
+  for (const [loop, seconds] of Object.entries(status.overdue_loops)) {
+    notices.push(["bad", `The ${loop}'s round has been going on for ${Math.round(seconds)} s: nothing new is decided meanwhile.`]);
+  }
   if (status.config_problem) {
     notices.push(["bad", `The newest configuration is refused, the last good one stays in effect. ${status.config_problem}`]);
   } else if (!status.colocation_enabled && !status.waiting_for.length) {

@@ -9,8 +9,8 @@ import math
 import random
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 
+from shared.cached_property import cached_property
 from shared.quantity import Resources
 
 STEP_SECONDS = 300

@@ -21,6 +21,9 @@ What a call is made of, where:
 
 Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and keeps off the groups of others.
 All raise ProviderError. An instance's id is its Node's `spec.providerID`.
+
+One thread makes all calls, but that questions are answered beside it: `template`, `gpus`, `pricing` and what that
+returns, `machine_types` and `theoretical` may be called in a second thread, whatever call is under way in the first.
 """
 
 import enum

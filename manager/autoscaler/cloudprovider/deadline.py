@@ -1,12 +1,14 @@
 """Calls that may hang, made in a thread of their own and given up in time."""
 
 import logging
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked, ProviderError, Unavailable
+from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, NotAsked, ProviderError, Unavailable
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
@@ -47,19 +49,27 @@ class Caller:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._late: tuple[str, threading.Event] | None = None
         self._thread: threading.Thread | None = None
+        self._ends = math.inf  # by the monotonic clock
+
+    def end_within(self, seconds: float) -> None:
+        """All calls from now on together, until this is said anew."""
+        self._ends = time.monotonic() + seconds
 
     def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
         """`work()`'s result. Raises ProviderError whatever goes wrong; NoAnswer after the deadline."""
         if self._late is not None and not self._late[1].is_set():
             raise NotAsked(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
+        patience = min(self._deadline_seconds, self._ends - time.monotonic())
+        if patience <= 0:
+            raise Later(self._provider, group, f"{what}: not asked, as the calls before it have taken too long")
         call = _Call(work)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"provider {self._provider}", daemon=True)
             self._thread.start()
         self._calls.put(call.run)
-        if not call.done.wait(self._deadline_seconds):
+        if not call.done.wait(patience):
             self._late = (what, call.done)
-            raise NoAnswer(self._provider, group, f"{what}: no answer within {self._deadline_seconds:g} s")
+            raise NoAnswer(self._provider, group, f"{what}: no answer within {patience:.3g} s")
         try:
             return call.result()
         except ProviderError:

@@ -1,4 +1,4 @@
-"""The only way to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
+"""The only way to write to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
 
 One round is `observe`, whose result is plain data for everything that decides, and then the writes. After one of
 which nobody knows whether it was done, nothing more is asked of its group before it has been observed again.
@@ -13,7 +13,6 @@ from typing import TypeVar
 from manager.autoscaler.cloudprovider import checks
 from manager.autoscaler.cloudprovider.contract import (
     Created,
-    Gpus,
     Group,
     GroupOptions,
     GroupSpec,
@@ -21,7 +20,6 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
     Provider,
-    Theoretical,
 )
 from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.errors import (
@@ -33,9 +31,7 @@ from manager.autoscaler.cloudprovider.errors import (
     Unsupported,
 )
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cloudprovider.prices import GuardedPrices
-from manager.autoscaler.pricing.model import PricingModel
-from shared.api.core import Node
+from manager.autoscaler.cloudprovider.reader import CloudReader
 
 logger = logging.getLogger(__name__)
 
@@ -68,30 +64,31 @@ class Observed:
     group_of_node: Mapping[str, str] = field(default_factory=dict)
 
 
-class Guard:
-    """Speaks with one provider for one thread. Every call raises ProviderError."""
+class Guard(CloudReader):
+    """Speaks with one provider for one thread, but for `observed`, which any thread may read. Every call raises
+    ProviderError.
+    """
 
     def __init__(self, provider: Provider, ownership: Ownership, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        self.name = provider.name
-        self._provider = provider
+        super().__init__(provider, Caller(provider.name, deadline_seconds))
         self._ownership = ownership
-        self._caller = Caller(provider.name, deadline_seconds)
         self._observed: Observed | None = None
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
         self._told: dict[str, str] = {}  # refusals by group, as they were logged
         self._passed_by: dict[str, str] = {}  # what else was answered with an error, by what was asked, as logged
         self._options_of: dict[str, GroupOptions] = {}  # as they were told last
-        self._templates: dict[str, Node] = {}
-        self._gpus: Gpus | None = None
-        self._prices: GuardedPrices | None = None
 
     @property
     def observed(self) -> Observed:
-        """The last round, with what was written since. Raises Later before the first, and after a failed one."""
-        if self._observed is None:
+        """What was last observed, with what was written since; it stays while the cloud is observed anew.
+
+        Raises Later before the first time, and after one that failed.
+        """
+        observed = self._observed  # read once: another thread may be observing
+        if observed is None:
             raise Later(self.name, "", "not observed")
-        return self._observed
+        return observed
 
     def observe(self, nodes: Sequence[NodeRef] = ()) -> Observed:
         """Begins a round: all groups that are ours, their instances and options, and which group each Node is in.
@@ -99,12 +96,13 @@ class Guard:
         A lie costs the group it is about; a question that stays unanswered costs the round, since what is on its way in
         one group decides about all others.
         """
-        self._observed = None
         self._nodes = nodes
-        self._templates.clear()
-        if self._prices is not None:
-            self._prices.forget()
-        self._observed = self._caller.call("observe", lambda: self._look(nodes))
+        self.forget()
+        try:
+            self._observed = self._caller.call("observe", lambda: self._look(nodes))
+        except ProviderError:
+            self._observed = None
+            raise
         self._in_doubt.clear()
         refused = {group: str(error) for group, error in self._observed.refused.items()}
         for group in refused.keys() - {group for group, why in self._told.items() if refused.get(group) == why}:
@@ -124,36 +122,6 @@ class Guard:
     def launched_at(self, node: NodeRef) -> float | None:
         """When the node's machine was launched, in Unix seconds; None when there is no such machine any more."""
         return self._caller.call("launch time", lambda: self._provider.launched_at(node))
-
-    def template(self, group: str) -> Node:
-        """The next Node of the group; remembered for the round."""
-        found = self._templates.get(group)
-        if found is None:
-            found = self._caller.call("template", lambda: self._provider.template(group), group=group)
-            checks.template(self.name, group, found)
-            self._templates[group] = found
-        return found
-
-    def gpus(self) -> Gpus:
-        if self._gpus is None:
-            self._gpus = self._caller.call("gpus", self._provider.gpus)
-        return self._gpus
-
-    def pricing(self) -> PricingModel | None:
-        """The cloud's own prices, which are remembered for the round."""
-        if self._prices is None:
-            model = self._caller.call("pricing", self._provider.pricing)
-            self._prices = None if model is None else GuardedPrices(model, self._caller)
-        return self._prices
-
-    def machine_types(self) -> Sequence[str]:
-        return self._caller.call("machine types", self._provider.machine_types)
-
-    def theoretical(self, spec: GroupSpec) -> Theoretical:
-        """What `create_group` would make."""
-        found = self._caller.call("theoretical group", lambda: self._provider.theoretical(spec))
-        checks.template(self.name, found.id, found.template)
-        return found
 
     def increase(self, group: str, delta: int) -> None:
         """`delta` > 0 more, within the bounds."""

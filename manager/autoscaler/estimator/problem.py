@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from manager.autoscaler.snapshot.cluster import PODS, Flags, Integers, NodeTempl
 from manager.autoscaler.snapshot.podclasses import PendingClass
 from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT, NodeDemands, PodFacts
 from manager.autoscaler.snapshot.predicates import Shapes
+from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
 

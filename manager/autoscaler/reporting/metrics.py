@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -57,9 +57,20 @@ class Metrics:
     """Counts rounds as they are over; the last one is what the gauges show. For the thread that makes the rounds."""
 
     def __init__(
-        self, registry: CollectorRegistry, theirs: Theirs | None = None, escalators: Named | None = None
+        self,
+        registry: CollectorRegistry,
+        theirs: Theirs | None = None,
+        escalators: Named | None = None,
+        *,
+        overdue_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`theirs` and `escalators` are what names of others tell of, None where those are not served."""
+        overdue = Gauge(
+            f"{OURS}_round_overdue_seconds",
+            "How long the round under way has been going on, once that is three scan intervals; 0 before",
+            registry=registry,
+        )
+        overdue.set_function(overdue_seconds)
         self._ours = _Ours(registry)
         self._theirs: _TheirCounters | None = None
         self._last = _Last()

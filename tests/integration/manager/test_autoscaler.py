@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,7 @@ from deploy.local.scheduler.scheduler import Scheduler
 from manager.autoscaler import bookkeeper, config, waiting
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cluster_state import books
 from manager.autoscaler.expander import priority
 from manager.autoscaler.loop import Autoscaler, Place
@@ -36,7 +38,7 @@ from shared.kube.events import Recorder
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 from shared.quantity import Amounts
 from shared.telemetry import Loops
-from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.integration.manager.conftest import Cluster, StartManager, fetch, summed
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, rule
 
@@ -586,6 +588,62 @@ def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Al
     asker.start()
     asker.join(PATIENCE_SECONDS)
     assert asked
+
+
+def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> None:
+    """Each in the midst of what the other one works out, too: neither waits for the other."""
+    eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
+    made: list[Round] = []
+    answered: list[Round] = []
+    rounds = threading.Thread(target=lambda: made.append(alone.round()), daemon=True)
+
+    def offered(_: Node) -> Amounts:
+        """Asked of templates, in the midst of a plan."""
+        alone.autoscaler._offered_by = lambda _: {}
+        rounds.start()
+        rounds.join(PATIENCE_SECONDS)
+        return {}
+
+    alone.autoscaler._offered_by = offered
+    asker = threading.Thread(target=lambda: answered.append(alone.asked()), daemon=True)
+    asker.start()
+    asker.join(2 * PATIENCE_SECONDS)
+    assert [each.held for each in (*made, *answered)] == ["", ""]
+
+
+def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_hangs(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.offer(WEB)
+    manager = town.manager("0:10:web", scan_interval_seconds=0.1, autoscaling_mode="recommend")
+    eventually(lambda: fetch(manager, "/api/v1/decisions").json()["latest"], PATIENCE_SECONDS)
+
+    def overdue() -> tuple[int, bool, bool, float]:
+        """By health (which stays good), by status and by metric."""
+        health, state = fetch(manager, "/healthz"), fetch(manager, "/api/v1/status").json()
+        told = (name in each["overdue_loops"] for name, each in (("autoscaler", health.json()), ("autoscaler", state)))
+        return health.status_code, *told, summed(manager, "headroom_autoscaler_round_overdue_seconds")
+
+    def plan() -> httpx.Response:
+        host, port = manager.address
+        return httpx.post(f"http://{host}:{port}/api/v1/plan", json={}, timeout=PATIENCE_SECONDS)
+
+    eventually(lambda: plan().is_success, PATIENCE_SECONDS)
+    refreshing, refreshed, refresh = threading.Event(), threading.Event(), SimulatedProvider.refresh
+
+    def hang(cloud: SimulatedProvider) -> None:
+        refreshing.set()
+        refreshed.wait(PATIENCE_SECONDS)
+        refresh(cloud)
+
+    monkeypatch.setattr(SimulatedProvider, "refresh", hang)
+    try:
+        assert refreshing.wait(PATIENCE_SECONDS)
+        assert {plan().status_code for _ in range(3)} == {200}
+        eventually(lambda: overdue()[:3] == (200, True, True) and overdue()[3] >= 0.3, PATIENCE_SECONDS)
+    finally:
+        refreshed.set()
+    eventually(lambda: overdue() == (200, False, False, 0.0), PATIENCE_SECONDS)
 
 
 def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone: Alone, town: Town) -> None:

@@ -55,9 +55,10 @@ def url() -> Iterator[str]:
         reader=States(),
         registry=CollectorRegistry(),
         status=lambda: answers.status(
-            Configuration(), config_map="ns/cm", leader=True, dry_run=False, waiting_for=["pods"]
+            Configuration(), config_map="ns/cm", leader=True, dry_run=False, waiting_for=["pods"], overdue={}
         ),
         unhealthy=lambda: {"worker": 12.0},
+        overdue=dict,
         version="1",
     )
     server = web.server(app, "127.0.0.1:0")

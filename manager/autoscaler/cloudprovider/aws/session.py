@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class Session:
-    """Calls of one thread, each of which ends within the timeout."""
+    """Calls of any thread, each of which ends within the timeout.
+
+    No call waits for another thread's, but for the very first role. `_renewing` is taken before `_making`.
+    """
 
     def __init__(self, config: AwsConfig, clock: Clock) -> None:
         """Raises InvalidInput when the library is not installed, knows no region or no such profile."""
@@ -48,6 +52,8 @@ class Session:
             raise InvalidInput(
                 source="--cloud-config", field="region", value="", problem=f"neither here nor in {REGION} is one named"
             )
+        self._renewing = threading.Lock()
+        self._making = threading.Lock()  # of what follows; the library makes clients for one thread at a time
         self._clients: dict[tuple[str, bool], Any] = {}
         self._assumed: Any = None
         self._until = self._renewed_at = float("-inf")  # of the role that is assumed
@@ -67,18 +73,33 @@ class Session:
             raise Unavailable(NAME, group, f"{call.operation}: {error}") from error
 
     def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        with self._making:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
 
     def _client(self, service: str, *, writes: bool) -> Any:
-        if self._config.assume_role_arn and self._clock.now() >= self._renewed_at:
-            self._renew()
+        if self._config.assume_role_arn and self._is_due():
+            self._renew_once()
         key = service, writes
-        if key not in self._clients:
-            session = self._assumed or self._own
-            self._clients[key] = self._made(session, service, attempts=1 if writes else READ_ATTEMPTS)
-        return self._clients[key]
+        with self._making:
+            if key not in self._clients:
+                session = self._assumed or self._own
+                self._clients[key] = self._made(session, service, attempts=1 if writes else READ_ATTEMPTS)
+            return self._clients[key]
+
+    def _is_due(self) -> bool:
+        return self._clock.now() >= self._renewed_at
+
+    def _renew_once(self) -> None:
+        """While another thread renews the role, what was given before is used, for as long as it holds."""
+        if not self._renewing.acquire(blocking=self._clock.now() >= self._until):
+            return
+        try:
+            if self._is_due():
+                self._renew()
+        finally:
+            self._renewing.release()
 
     def _renew(self) -> None:
         """Assumes the role anew. Where that fails, what was given before is used for as long as it holds."""
@@ -92,8 +113,9 @@ class Session:
             self._renewed_at = min(now + RENEWED_AGAIN_SECONDS, self._until)
             logger.warning("the role is not renewed: %s", error, extra={"provider": NAME})
             return
-        self.close()
-        self._assumed = assumed
+        with self._making:  # another thread may be in the midst of a call: its client is closed with its last use
+            self._clients.clear()
+            self._assumed = assumed
 
     def _as_role(self) -> Any:
         answer = self._made(self._own, "sts", attempts=READ_ATTEMPTS).assume_role(

@@ -1,6 +1,5 @@
 """Groups and instances as they were at the last look, and as writes have changed them since. Pure."""
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +11,7 @@ from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
 from manager.autoscaler.cloudprovider.aws.orders import Underway
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
+from shared.cached_property import cached_property
 
 _PLACEHOLDER = "placeholder"
 
@@ -63,7 +63,7 @@ class Snapshot:
         """The provider ids of what could not be launched."""
         return frozenset(each.provider_id for each in self._missing(name))
 
-    @functools.cached_property
+    @cached_property
     def owners(self) -> Mapping[str, str]:
         """Groups by the ids of their instances."""
         members = {each.instance_id: name for name, group in self.groups.items() for each in group.instances}

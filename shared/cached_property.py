@@ -1,0 +1,40 @@
+"""What an object works out when it is first asked for it, and keeps."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, overload
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def cached_property(work_out: "Callable[[S], T]") -> "_CachedProperty[S, T]":
+    """`functools.cached_property` as it is from Python 3.12 on, without a lock.
+
+    In Python 3.11 that has one lock for each attribute of a class, which all objects share: two threads, each with an
+    object of its own, wait for each other, and for ever where one of them holds what the other works it out with.
+    Threads that share an object may both work it out; the last one's value stays.
+    """
+    return _CachedProperty(work_out)
+
+
+class _CachedProperty(Generic[S, T]):
+    """Has no `__set__`, so that the value in the object's own `__dict__` goes before it."""
+
+    def __init__(self, work_out: Callable[[S], T]) -> None:
+        self.__doc__ = work_out.__doc__
+        self._work_out = work_out
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "_CachedProperty[S, T]": ...
+    @overload
+    def __get__(self, instance: S, owner: type) -> T: ...
+    def __get__(self, instance: S | None, owner: type) -> "T | _CachedProperty[S, T]":
+        if instance is None:
+            return self
+        found = self._work_out(instance)
+        vars(instance)[self._name] = found
+        return found
