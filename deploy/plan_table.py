@@ -56,10 +56,10 @@ def _cluster(plan: Plan, groups: Groups) -> list[str]:
     lines = [f"Cluster  {there_in}, as of {plan.time}"]
     if cost.total:
         shares = [f"{_dollars(cost.idle)} of it idle"]
-        if cost.reclaimed:
-            shares.append(f"{_dollars(cost.reclaimed)} on offer as Mid and Batch")
-        if cost.avoided:
-            shares.append(f"{_dollars(cost.avoided)} saved by pods that use those")
+        if cost.offered:
+            shares.append(f"{_dollars(cost.offered)} reclaimed and on offer as Mid and Batch")
+        if cost.used:
+            shares.append(f"{_dollars(cost.used)} used as those, and not bought")
         lines.append(f"Cost     {_dollars(cost.total)}/h, {', '.join(shares)}")
     if cost.total and cost.unpriced:
         lines.append(f"         {rendering.count(cost.unpriced, 'node')} without a price are not in it")

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from manager.autoscaler.pricing.model import GIB, PricingModel, Unpriced
 from manager.autoscaler.snapshot.cluster import NodeState, Snapshot
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
-from shared.quantity import MILLI_PER_CORE, Amounts
+from shared.quantity import MILLI_PER_CORE
 
-_NATIVE_OF = {MID_CPU: CPU, BATCH_CPU: CPU, MID_MEMORY: MEMORY, BATCH_MEMORY: MEMORY}
+_TIERS_OF = {CPU: (MID_CPU, BATCH_CPU), MEMORY: (MID_MEMORY, BATCH_MEMORY)}  # Mid and Batch, by what they are of
 
 Floats = NDArray[np.float64]
 
@@ -20,16 +20,19 @@ Floats = NDArray[np.float64]
 class Cost:
     """In the price model's currency per hour.
 
-    `by_node` has the nodes that have a price, `by_group` nodes of no group under the empty name. `idle` is the share of
-    nodes that no pod requests, `reclaimed` what is on offer as Mid and Batch, `avoided` what pods hold of that, which
-    would have been bought otherwise. `unpriced` are the nodes without a price: none of these sums has them in it.
+    `by_node` has the nodes that have a price, `by_group` nodes of no group under the empty name. `unpriced` are the
+    nodes without a price: none of these sums has them in it.
+
+    No part of a node is in two of these shares, which together are at most the `total`: `used` is what pods hold as Mid
+    and Batch, `idle` what no pod requests, of whatever tier, and `offered` what is reclaimed from the requests of pods
+    and held by none yet. What both Mid and Batch offer counts once, and what Batch offers of the idle part is idle.
     """
 
     total: float = 0.0
     by_group: Mapping[str, float] = field(default_factory=dict)
     idle: float = 0.0
-    reclaimed: float = 0.0
-    avoided: float = 0.0
+    offered: float = 0.0
+    used: float = 0.0
     unpriced: tuple[str, ...] = ()
     by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
 
@@ -37,8 +40,8 @@ class Cost:
 def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
     """The cost of the nodes there are; what is still to come costs nothing yet. Without a model nothing has a price.
 
-    A node's idle share is that of its cores and that of its memory, each weighted by what the model takes for all of
-    it; both count alike where the model has no price for them. Mid and Batch are worth the cores and memory they are.
+    A share of a node is that of its cores and that of its memory, each weighted by what the model takes for all of it;
+    both count alike where the model has no price for them. Mid and Batch are the cores and memory they are.
     """
     prices = np.full(len(snapshot.nodes), np.nan)
     unpriced: list[str] = []
@@ -60,19 +63,13 @@ def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel
     counted = ~np.isnan(prices)
     if model is None or not counted.any():
         return Cost(unpriced=tuple(unpriced))
-    units = _unit_prices(model)
-    worth = np.zeros(len(snapshot.kinds)) + [_worth(kind.requests, units) for kind in snapshot.kinds]
-    held = counted[snapshot.placed_node]
+    used, idle, offered = (float((prices * share)[counted].sum()) for share in _shares(snapshot, _unit_prices(model)))
     return Cost(
         total=float(prices[counted].sum()),
         by_group=dict(sorted(by_group.items())),
-        idle=float((prices * _idle_share(snapshot, units))[counted].sum()),
-        reclaimed=sum(
-            _worth(node.allocatable, units)
-            for node, counts in zip(snapshot.nodes, counted.tolist(), strict=True)
-            if counts
-        ),
-        avoided=float((worth[snapshot.placed_kind] * snapshot.placed_count)[held].sum()),
+        idle=idle,
+        offered=offered,
+        used=used,
         unpriced=tuple(unpriced),
         by_node=by_node,
     )
@@ -89,25 +86,33 @@ def _unit_prices(model: PricingModel) -> dict[str, float]:
     return found
 
 
-def _worth(amounts: Amounts, units: Mapping[str, float]) -> float:
-    """What Mid and Batch among these amounts would cost as cores and memory."""
-    return sum(
-        max(0, amounts[resource]) * units.get(native, 0.0)
-        for resource, native in _NATIVE_OF.items()
-        if resource in amounts
-    )
+def _shares(snapshot: Snapshot, units: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
+    """By node, between 0 and 1 and together at most 1: what is used as Mid and Batch, idle, and offered."""
+    weights = {native: _allocatable(snapshot, native) * units.get(native, 0.0) for native in _TIERS_OF}
+    total = weights[CPU] + weights[MEMORY]
+    used, idle, offered = (np.zeros(len(snapshot.nodes), np.float64) for _ in range(3))
+    for native, (mid, batch) in _TIERS_OF.items():
+        there = _allocatable(snapshot, native)
+        weight = np.divide(weights[native], total, out=np.full_like(there, 1 / len(_TIERS_OF)), where=total > 0)
+        of_whole = np.divide(weight, there, out=np.zeros_like(there), where=there > 0)
+        held_mid, held_batch = _held(snapshot, mid), _held(snapshot, batch)
+        held = np.minimum(held_mid + held_batch, there)
+        free = np.clip(snapshot.free_of(native), 0, there - held)
+        # Both offer what pods request and do not use; Batch offers what is free, too.
+        left = np.maximum(_allocatable(snapshot, mid) - held_mid, _allocatable(snapshot, batch) - held_batch - free)
+        used += held * of_whole
+        idle += free * of_whole
+        offered += np.clip(left, 0, there - held - free) * of_whole
+    return used, idle, offered
 
 
-def _idle_share(snapshot: Snapshot, units: Mapping[str, float]) -> Floats:
-    """By node, between 0 and 1."""
-    shares, weights = [], []
-    for resource in (CPU, MEMORY):
-        there = np.array([node.allocatable.get(resource, 0) for node in snapshot.nodes], np.float64)
-        free = np.clip(snapshot.free_of(resource), 0, there)
-        shares.append(np.divide(free, there, out=np.zeros_like(there), where=there > 0))
-        weights.append(there * units.get(resource, 0.0))
-    total = weights[0] + weights[1]
-    weighted = np.divide(
-        shares[0] * weights[0] + shares[1] * weights[1], total, out=np.zeros_like(total), where=total > 0
-    )
-    return np.where(total > 0, weighted, (shares[0] + shares[1]) / 2)
+def _allocatable(snapshot: Snapshot, resource: str) -> Floats:
+    return np.array([max(0, node.allocatable.get(resource, 0)) for node in snapshot.nodes], np.float64)
+
+
+def _held(snapshot: Snapshot, resource: str) -> Floats:
+    """What pods on every node hold of it together."""
+    each = np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)
+    held = np.zeros(len(snapshot.nodes), np.float64)
+    np.add.at(held, snapshot.placed_node, each[snapshot.placed_kind] * snapshot.placed_count)
+    return held

@@ -57,7 +57,7 @@ const tagged = (text, ...tags) => {
 const drawCosts = cost => {
   const unpriced = cost.unpriced ? `without ${counted(cost.unpriced, "node")} of no known price` : "all nodes";
   const tiles = [["Cost", cost.total, unpriced], ["Idle", cost.idle, "requested by no pod"],
-    ["Reclaimed", cost.reclaimed, "on offer as Mid and Batch"], ["Avoided", cost.avoided, "held of it, and not bought"]];
+    ["Offered", cost.offered, "reclaimed, and held by no pod yet"], ["Used", cost.used, "held as Mid and Batch, and not bought"]];
   byId("costs").replaceChildren(...tiles.map(([label, value, about]) => {
     const tile = element("div", "tile");
     tile.append(element("h2", "", label), element("strong", "", `$${value.toFixed(2)}/h`), element("span", "", about));

@@ -315,7 +315,7 @@ class Packing:
         """Gives out up to `most` pods, one each time round, beginning at the pointer."""
         if len(nodes) <= 1:
             return self._put_on_one(position, nodes, room, most)
-        split = int(nodes.searchsorted(self.pointer % self.size))
+        split = int(nodes.searchsorted(self.pointer))
         if split and split < len(nodes):
             nodes = np.concatenate((nodes[split:], nodes[:split]))
             room = np.concatenate((room[split:], room[:split]))
@@ -337,7 +337,7 @@ class Packing:
                     last = int(lucky[-1])
                 else:
                     last = int((room >= rounds).nonzero()[0][-1])
-        self.pointer = int(nodes[last]) + 1
+        self._point_behind(int(nodes[last]))
         self._commit(position, nodes, counts)
         return most
 
@@ -346,9 +346,13 @@ class Packing:
         if not len(nodes):
             return 0
         placed = min(most, int(room[0]))
-        self.pointer = int(nodes[0]) + 1
+        self._point_behind(int(nodes[0]))
         self._commit(position, nodes, np.array([placed]))
         return placed
+
+    def _point_behind(self, node: int) -> None:
+        """Behind the last of the nodes there are now is the first one: nodes that are added later come after all."""
+        self.pointer = (node + 1) % self.size
 
     def _commit(self, position: int, nodes: Integers, counts: Integers) -> None:
         rows = self._rows
@@ -361,7 +365,7 @@ class Packing:
             for row, amount in self.problem.asked[position]:
                 rows[row][nodes] -= counts * amount
             self.used[nodes] = True
-        self.placements.append(Placement(position, nodes, counts))
+        self.placements.append(Placement(position, _alone(nodes), _alone(counts)))
         for number in self.problem.bonds.contributions.get(position, ()):
             domains = self._domains[self.problem.bonds.counters[number].key][nodes]
             counted = domains >= 0
@@ -454,6 +458,11 @@ class Packing:
         return rules is not None and any(
             self.problem.bonds.counters[rule.counter].key == LABEL_HOSTNAME for rule in rules.spread
         )
+
+
+def _alone(part: Integers) -> Integers:
+    """Without the larger array that it may be a view of, and would keep alive."""
+    return part if part.base is None or len(part.base) <= len(part) else part.copy()
 
 
 def _full_rounds(room: Integers, most: int) -> int:

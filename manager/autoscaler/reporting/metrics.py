@@ -211,8 +211,14 @@ def _costs(made: Round) -> Iterator[Metric]:
         by_group.add_metric([group], price)
     yield by_group
     yield _gauge("idle_cost_per_hour", "What the part of all nodes costs that no pod requests", cost.idle)
-    yield _gauge("reclaimed_cost_per_hour", "What is on offer as Mid and Batch would cost", cost.reclaimed)
-    yield _gauge("avoided_cost_per_hour", "What pods hold of Mid and Batch would have cost", cost.avoided)
+    reclaimed = _family(
+        "reclaimed_cost_per_hour",
+        "What the part of all nodes costs that is reclaimed; used: held by pods as Mid and Batch, offered: by none yet",
+        "state",
+    )
+    reclaimed.add_metric(["offered"], cost.offered)
+    reclaimed.add_metric(["used"], cost.used)
+    yield reclaimed
     yield _gauge("unpriced_nodes", "Nodes without a price, which no cost has in it", len(cost.unpriced))
 
 

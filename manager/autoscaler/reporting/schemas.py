@@ -213,15 +213,16 @@ class CostRow:
     """Per hour. `by_group` has nodes of no group under the empty name; `unpriced` counts the nodes that are in none of
     the sums, and `unpriced_nodes` names the first of them.
 
-    `idle` is the share of nodes that no pod requests, `reclaimed` what is on offer as Mid and Batch, `avoided` what
-    pods hold of that. `added` is what the decisions add, less what they save (null: one of them has no price).
+    No part of a node is in two of these: `idle` is what no pod requests, `offered` what is reclaimed from requests and
+    on offer as Mid or Batch, `used` what pods hold of Mid and Batch. `added` is what the decisions add, less what they
+    save (null: one of them has no price).
     """
 
     total: float
     by_group: dict[str, float]
     idle: float
-    reclaimed: float
-    avoided: float
+    offered: float
+    used: float
     unpriced: int
     unpriced_nodes: list[str]
     added: float | None

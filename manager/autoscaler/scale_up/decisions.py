@@ -155,7 +155,8 @@ def _nothing(_: int) -> Reasons:
 
 @dataclass(frozen=True)
 class Decision:
-    """`triggered` are all pods of what was chosen, those included whose nodes were capped away.
+    """`triggered` are the pods that the nodes which are bought are for; `chosen` counts those, too, whose nodes were
+    capped away, and which are `left`.
 
     `unmatched` are the groups that the priority expander left out as no pattern matches them, or would have, had any
     other matched. `remaining` is what the cluster may still take when all of it is done. Machines of

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import limits
 from manager.autoscaler.estimator import binpacking
@@ -109,6 +109,25 @@ def _estimated(
             has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
         )
     return Estimated(state, fit, found, alike, option)
+
+
+def cut(asked: Problem, left: Packing, each: Estimated, nodes: int, why: Sequence[str]) -> Estimated:
+    """The same where only so many nodes are bought, and `why` no more are: the pods that these take, and no others."""
+    template, found = each.state.template, each.estimate
+    assert template is not None
+    if nodes >= found.node_count:
+        return each
+    permitted = nodes
+    while True:
+        found = binpacking.estimate(asked, template, each.fit.positions, Permissions(permitted), after=left)
+        if found.node_count >= nodes:
+            break
+        permitted += nodes - found.node_count  # nodes that the estimate added and then did not use
+    reasons = {
+        position: tuple(why) if reasons == (binpacking.NOT_PERMITTED,) else reasons
+        for position, reasons in found.reasons.items()
+    }
+    return replace(each, estimate=replace(found, reasons=reasons))
 
 
 def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupState, ...]]:

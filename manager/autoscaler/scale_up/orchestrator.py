@@ -11,7 +11,7 @@ from typing import NamedTuple
 from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator import binpacking, problem
-from manager.autoscaler.estimator.binpacking import Permissions
+from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import Problem
 from manager.autoscaler.expander import chain, priority, ranking, strategies
@@ -279,8 +279,12 @@ class _Round:
         if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
             why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
-        comparison, cheaper = self._compared(asked, left, estimated, main, shares)
-        triggered = dict(chosen.pods)
+        bought = options.cut(asked, left, main, grown, [cap.limit for cap in caps])
+        comparison, cheaper = self._compared(asked, left, estimated, main, bought.estimate, shares)
+        triggered = bought.estimate.placed
+        if bought is not main:
+            cut = [bought if each is main else each for each in estimated]
+            base = replace(base, why_not=_WhyNot(cut, base.skipped))
         if cheaper is not None:
             shares, caps = cheaper, cheaper.caps
         creations = []
@@ -331,19 +335,15 @@ class _Round:
         left: Packing,
         estimated: Sequence[Estimated],
         main: Estimated,
+        found: Estimate,
         shares: Shares,
     ) -> "tuple[Comparison | None, Shares | None]":
-        """The single group's cost beside that of several, None without prices; and the shares of the latter where they
-        are to take the place of the single group's.
+        """The single group's cost for the pods of `found` beside that of several, None without prices; and the shares
+        of the latter where they are to take the place of the single group's.
         """
         settings = self.settings
         if settings.pricing is None:
             return None, None
-        found = main.estimate
-        if shares.node_count < found.node_count:
-            assert main.state.template is not None
-            capped = Permissions(shares.node_count)
-            found = binpacking.estimate(asked, main.state.template, main.fit.positions, capped, after=left)
         placed = dict(found.placed)
         prices = _prices(settings.pricing, asked, estimated)
         cost = prices.of_nodes(shares.nodes)

@@ -16,8 +16,8 @@ from manager.autoscaler.snapshot.cluster import Holding, NodeFacts, NodeState, N
 def after(situation: Situation, decision: Decision) -> Situation:
     """The situation with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
 
-    Those pods are pending no more, those included whose nodes were capped away, nor are pods that found a place
-    without. A group that is to be created is no option any more, as its name is not yet known.
+    Those pods are pending no more, nor are pods that found a place without. A group that is to be created is no option
+    any more, as its name is not yet known.
     """
     ordered = sorted(situation.classes, key=lambda each: each.pods)
     states = {state.id: state for state in situation.groups}

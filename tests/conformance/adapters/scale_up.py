@@ -11,6 +11,7 @@ from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide, usage_of
 from manager.autoscaler.pricing.model import NVIDIA_GPU
@@ -57,7 +58,8 @@ def scaled_up(row: Input) -> object:
     return {
         "scaled": Holds(lambda claim: claim == scaled),
         "options": [f"{each.group}:+{each.node_count}" for each in decision.considered],
-        "triggered": Holds(lambda _: len(decision.triggered) == len(_pending(row))),
+        # Upstream lists all pods of the option, also those whose nodes are capped away.
+        "triggered": Holds(lambda _: decision.chosen is not None and decision.chosen.pod_count == len(_pending(row))),
         "target_sizes": targets,
         "result": RESULTS.get(decision.outcome, decision.outcome),
         "reason": Holds(lambda claim: claim in reasons),
@@ -96,7 +98,7 @@ def _settings(row: Input) -> Settings:
         bounds["memory"] = Bounds(0, row["max_memory_bytes"])
     priorities = Priorities()
     if "choice" in row:
-        priorities = Priorities({1: (re.compile(f"^{re.escape(row['choice'].partition(':')[0])}$"),)})
+        priorities = Priorities({1: (Pattern(f"^{re.escape(row['choice'].partition(':')[0])}$"),)})
     return Settings(
         ownership=Ownership(listed=dict.fromkeys(_group_ids(row)), prefix="autoprovisioned"),
         expanders=("priority", "most-pods"),

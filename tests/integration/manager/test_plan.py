@@ -122,6 +122,19 @@ def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     assert ledger.CONFIG_MAP not in names
 
 
+def test_a_plan_under_a_quota_says_of_no_pod_that_it_gets_a_node_that_is_not_bought(
+    cluster: Cluster, planned: Planner, cloud: Path, pending: Callable[..., str]
+) -> None:
+    pending(*(f"p{number:02d}" for number in range(40)), cpu="900m")
+    answer = planned("--cloud-provider", "simulated", "--cloud-config", str(cloud), "--max-cpu", "4")
+    assert changes(answer) == {"web": (0, 1)}
+    assert sum(row["triggered"] for row in answer["pending"]) == 4
+    assert sum(row["count"] for row in answer["unplaced"]) == 36
+    assert {reason for row in answer["unplaced"] for each in row["reasons"] for reason in each["reasons"]} == {
+        'exceeded quota: "cluster-wide", resources: cpu'
+    }
+
+
 def test_books_that_the_manager_would_pass_by_are_passed_by(
     cluster: Cluster,
     planned: Planner,

@@ -35,7 +35,7 @@ def estimate(world: World, fresh: Callable[[int], Machine], groups: Sequence[Seq
             index = (pointer + step) % len(cluster)
             if acceptable(index) and not world.refusal(pod, cluster[index]):
                 put(pod, cluster[index])
-                pointer = index + 1
+                pointer = (index + 1) % len(cluster)
                 return True
         return False
 

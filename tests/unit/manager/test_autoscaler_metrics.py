@@ -73,7 +73,7 @@ MADE = Round(
     aside={"team/young": "too young", "team/new": NOT_JUDGED},
     decision=DECISION,
     acts=ACTS,
-    cost=Cost(3.0, {"pool": 2.0, "": 1.0}, idle=0.5, reclaimed=0.25, avoided=0.125, unpriced=("n7",)),
+    cost=Cost(3.0, {"pool": 2.0, "": 1.0}, idle=0.5, offered=0.25, used=0.125, unpriced=("n7",)),
     incidents=INCIDENTS,
 )
 
@@ -111,8 +111,8 @@ def test_the_cost_is_shown_as_a_whole_and_by_where_it_goes(scrape: Scrape) -> No
     assert scrape.ours("group_cost_per_hour", group="pool") == 2.0
     assert scrape.ours("group_cost_per_hour", group="") == 1.0
     assert scrape.ours("idle_cost_per_hour") == 0.5
-    assert scrape.ours("reclaimed_cost_per_hour") == 0.25
-    assert scrape.ours("avoided_cost_per_hour") == 0.125
+    assert scrape.ours("reclaimed_cost_per_hour", state="offered") == 0.25
+    assert scrape.ours("reclaimed_cost_per_hour", state="used") == 0.125
     assert scrape.ours("unpriced_nodes") == 1
 
 

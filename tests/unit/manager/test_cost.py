@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler import cost
-from manager.autoscaler.pricing.model import GIB, Machine, Unpriced
+from manager.autoscaler.pricing.model import GIB, Machine, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.podfacts import PodFacts
-from shared.names import BATCH_MEMORY, MID_CPU
+from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts
 from tests.unit.manager.rounds import UNITS, cluster_of, node
 
@@ -42,17 +42,38 @@ def test_an_overcommitted_node_is_not_idle() -> None:
     assert cost.of(cluster_of(1, too_much), {}, PRICES).idle == 0
 
 
-def test_mid_and_batch_are_worth_the_cores_and_memory_they_are() -> None:
+def test_what_is_reclaimed_is_offered_or_used_and_never_idle_as_well() -> None:
     lending = node("n", {MID_CPU: 2000, BATCH_MEMORY: GIB})
+    asking = PodFacts(requests={"cpu": 3000, "memory": 8 * GIB})
     mid = PodFacts(requests={MID_CPU: 500})
-    found = cost.of(cluster.of_facts([lending], [(0, mid), (0, mid)]), {}, PRICES)
-    assert [found.reclaimed, found.avoided] == pytest.approx([6.5, 3.0])
+    found = cost.of(cluster.of_facts([lending], [(0, asking), (0, mid), (0, mid)]), {}, PRICES)
+    assert [found.idle, found.offered, found.used] == pytest.approx([3.0, 3.0 + 0.5, 3.0])
+
+
+def test_what_both_mid_and_batch_offer_counts_once() -> None:
+    lending = node("n", {MID_CPU: 1000, BATCH_CPU: 2000})
+    snapshot = cluster.of_facts([lending], [(0, PodFacts(requests={"cpu": 4000, "memory": 8 * GIB}))])
+    assert cost.of(snapshot, {}, PRICES).offered == pytest.approx(6.0)
+
+
+def test_what_batch_offers_of_an_empty_node_is_idle_until_a_pod_holds_it() -> None:
+    lending = node("n", {BATCH_CPU: 4000, BATCH_MEMORY: 8 * GIB})
+    found = cost.of(cluster.of_facts([lending]), {}, PRICES)
+    assert (found.idle, found.offered, found.used) == (16.0, 0.0, 0.0)
+    found = cost.of(cluster.of_facts([lending], [(0, PodFacts(requests={BATCH_CPU: 1000}))]), {}, PRICES)
+    assert [found.idle, found.offered, found.used] == pytest.approx([13.0, 0.0, 3.0])
+
+
+def test_a_machine_that_is_cheaper_than_its_parts_lends_at_its_own_price() -> None:
+    lending = replace(node("n", {MID_CPU: 4000}), labels={"node.kubernetes.io/instance-type": "m"})
+    snapshot = cluster.of_facts([lending], [(0, PodFacts(requests={"cpu": 4000, "memory": 8 * GIB}))])
+    assert cost.of(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).offered == pytest.approx(12 / 16)
 
 
 def test_what_is_still_to_come_costs_nothing_yet() -> None:
-    nodes = [node("n", {MID_CPU: 1000}), node("new", {MID_CPU: 1000}, NodeState.UPCOMING)]
+    nodes = [node("n"), node("new", {MID_CPU: 1000}, NodeState.UPCOMING)]
     found = cost.of(cluster.of_facts(nodes, [(1, PodFacts(requests={MID_CPU: 1000}))]), {}, PRICES)
-    assert (found.total, found.reclaimed, found.avoided, found.unpriced) == (16.0, 3.0, 0.0, ())
+    assert (found.total, found.offered, found.used, found.unpriced) == (16.0, 0.0, 0.0, ())
 
 
 class OnlyFirst:
@@ -71,7 +92,7 @@ def test_a_node_without_a_price_is_named_and_in_none_of_the_sums() -> None:
     other = replace(node("other", {MID_CPU: 1000}), labels={"a": "b"})
     snapshot = cluster.of_facts([node("n"), other], [(0, PodFacts(requests={"cpu": 2000}))])
     found = cost.of(snapshot, {}, OnlyFirst())
-    assert (found.total, found.by_group, found.reclaimed, found.unpriced) == (1.0, {"": 1.0}, 0.0, ("other",))
+    assert (found.total, found.by_group, found.offered, found.unpriced) == (1.0, {"": 1.0}, 0.0, ("other",))
     assert found.idle == pytest.approx(0.75), "cores and memory count alike where neither has a price"
 
 
@@ -80,9 +101,21 @@ def test_without_prices_nothing_has_one() -> None:
     assert cost.of(cluster_of(0), {}, PRICES) == cost.Cost()
 
 
-@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 9 * GIB)), max_size=4))
-def test_idle_is_never_negative_nor_more_than_the_whole(pods: list[tuple[int, int]]) -> None:
-    requests = [PodFacts(requests={"cpu": cpu, "memory": memory}) for cpu, memory in pods]
-    found = cost.of(cluster_of(2, *requests), {"n0": "a"}, PRICES)
-    assert 0 <= found.idle <= found.total + 1e-9
+AMOUNTS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("cpu", MID_CPU, BATCH_CPU), st.integers(0, 9000)),
+        **dict.fromkeys(("memory", MID_MEMORY, BATCH_MEMORY), st.integers(0, 20 * GIB)),
+    },
+)
+
+
+@given(AMOUNTS, st.lists(AMOUNTS, max_size=4), st.sampled_from([PRICES, OnlyFirst()]))
+def test_idle_offered_and_used_together_are_never_more_than_the_whole(
+    offer: Amounts, pods: list[Amounts], prices: PricingModel
+) -> None:
+    snapshot = cluster.of_facts([node("n0", offer), node("n1")], [(0, PodFacts(requests=each)) for each in pods])
+    found = cost.of(snapshot, {"n0": "a"}, prices)
+    assert min(found.idle, found.offered, found.used) >= 0
+    assert found.idle + found.offered + found.used <= found.total + 1e-9
     assert math.isclose(sum(found.by_group.values()), found.total)

@@ -1,5 +1,6 @@
 """Estimates by counting agree with the rule pod by pod, and nothing is placed where it does not fit."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import Problem
 from manager.autoscaler.snapshot import cluster, podclasses
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts, NodeState, NodeTemplate
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
 from shared.api.core import Node, Pod
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine
@@ -291,3 +293,77 @@ def test_an_empty_problem_needs_nothing() -> None:
     assert Packing(asked).size == 0
     assert binpacking.estimate(asked, template, [], Permissions()).node_count == 0
     assert binpacking.fitting(asked, template).positions.tolist() == []
+
+
+def counted_by_hand(classes: Sequence[tuple[tuple[int, int], int]], node: tuple[int, int]) -> tuple[int, list[int]]:
+    """Cluster Autoscaler's rule for pods that ask for nothing but cpu and memory: nodes, and pods of each class.
+
+    Each class has its request and number. The search goes round, from behind the node that took the pod before; behind
+    the last node is the first, whatever nodes are added later.
+    """
+    free: list[tuple[int, int]] = []
+    behind = 0
+    placed = []
+
+    def put(at: int, asked: tuple[int, int]) -> bool:
+        left = free[at][0] - asked[0], free[at][1] - asked[1]
+        if min(left) < 0:
+            return False
+        free[at] = left
+        return True
+
+    for asked, count in classes:
+        done = 0
+        while done < count:
+            around = ((behind + step) % len(free) for step in range(len(free)))
+            taken = next((at for at in around if put(at, asked)), None)
+            if taken is None:
+                break
+            behind, done = (taken + 1) % len(free), done + 1
+        while done < count:
+            if not (free and put(len(free) - 1, asked)):
+                if free and free[-1] == node:
+                    break
+                free.append(node)
+                if not put(len(free) - 1, asked):
+                    break
+            done += 1
+        placed.append(done)
+    return sum(left != node for left in free), placed
+
+
+def test_the_search_for_a_node_goes_round_as_in_cluster_autoscaler_when_nodes_are_added_in_between() -> None:
+    node = 4000, 8000
+    names = ("cpu", "memory")
+    amounts = {**dict(zip(names, node, strict=True)), PODS: 110}
+    template = NodeTemplate("g", NodeFacts("n", {}, capacity=amounts, allocatable=amounts))
+    for seed in range(300):
+        chance = random.Random(seed)
+        kinds = [
+            ((chance.randrange(100, 2000, 100), chance.randrange(100, 4000, 100)), chance.randint(1, 6))
+            for _ in range(chance.randint(2, 7))
+        ]
+        classes = [
+            PendingClass(
+                PodFacts("ns", requests=dict(zip(names, asked, strict=True))),
+                tuple(f"ns/{index}-{number}" for number in range(count)),
+            )
+            for index, (asked, count) in enumerate(kinds)
+        ]
+        asked = problem.problem(cluster.of_facts([]), classes, [template])
+        order = binpacking.in_order(asked, template, range(len(classes)))
+        found = binpacking.estimate(asked, template, order, Permissions())
+        placed = [found.placed.get(position, 0) for position in order]
+        assert (found.node_count, placed) == counted_by_hand([kinds[each] for each in order], node), seed
+
+
+def test_what_is_remembered_of_a_pod_does_not_grow_with_the_nodes_it_could_have_gone_to() -> None:
+    amounts = {"cpu": 4000, "memory": 8000, PODS: 110}
+    nodes = [NodeFacts(f"n{number}", {}, capacity=amounts, allocatable=amounts) for number in range(500)]
+    one = PendingClass(PodFacts("ns", requests={"cpu": 10}), ("ns/a",))
+    packing = Packing(problem.problem(cluster.of_facts(nodes), [one]))
+    for count in (1, 2, 3):
+        assert packing.fill(0, count, 0) == count
+        for kept in packing.placements[-1][1:]:
+            assert isinstance(kept, np.ndarray)
+            assert (kept if kept.base is None else kept.base).nbytes == 8 * count

@@ -1,7 +1,6 @@
 """What scale-up decides: which group, how many nodes, at what cost, and why not the others."""
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,11 +11,14 @@ from manager.autoscaler.actuation import execution
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.limits import Bounds, Quota
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.reporting import answers
+from manager.autoscaler.rounds import Round
 from manager.autoscaler.scale_up import groups, orchestrator, reclaim
 from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
 from manager.autoscaler.scale_up.groups import GroupState, Usage
@@ -109,15 +111,54 @@ def test_a_group_whose_next_node_a_quota_forbids_is_not_looked_at() -> None:
     assert decision.skipped[0].reason == 'exceeded quota: "cluster-wide", resources: cpu, memory'
 
 
-def test_a_quota_takes_off_nodes_and_the_pods_count_as_triggered_all_the_same() -> None:
+def test_a_quota_takes_off_nodes_and_only_pods_on_those_bought_are_triggered() -> None:
     decision = decided([group("a", machine(2))], [pending(2, 3)], bounds={"cpu": Bounds(0, 4)})
     assert grown(decision) == {"a": 2}
-    assert len(decision.triggered) == 3
+    assert len(decision.triggered) == 2
+    (left,) = decision.left
+    assert (len(left.pods), left.awaiting) == (1, True)
+    assert decision.reasons(left) == {"a": ('exceeded quota: "cluster-wide", resources: cpu',)}
     assert [(cap.wanted, cap.allowed, cap.limit) for cap in decision.caps] == [
         (3, 2, 'exceeded quota: "cluster-wide", resources: cpu')
     ]
     assert decision.comparison is not None
     assert decision.comparison.single.pod_count == 2
+
+
+GPU_LABEL = "cloud.google.com/gke-accelerator"
+BALANCED = EstimateRules(balance_similar=True, gpu_label=GPU_LABEL)
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds", "bought", "placed"),
+    [
+        ({}, {"cpu": Bounds(0, 4)}, 1, 4),
+        ({}, {"cpu": Bounds(0, 7)}, 1, 4),
+        ({}, {"cpu": Bounds(0, 3)}, 0, 0),
+        ({}, {"memory": Bounds(0, 8 * GIB)}, 2, 8),
+        ({}, {"gpu": Bounds(0, 3)}, 3, 12),
+        ({}, {"cpu": Bounds(0, 8), "memory": Bounds(0, 4 * GIB)}, 1, 4),
+        ({}, {"cpu": Bounds(0, 40)}, 10, 40),
+        ({"similar": 2}, {"cpu": Bounds(0, 12)}, 3, 12),
+        ({"zero_or_max": True, "most": 2}, {"cpu": Bounds(0, 8)}, 2, 8),
+        ({"spec": GroupSpec("m", PREFIX)}, {"cpu": Bounds(0, 4)}, 1, 4),
+    ],
+)
+def test_under_max_cpu_max_memory_and_gpu_total_a_plan_says_of_no_pod_that_it_gets_a_node_that_is_not_bought(
+    given: dict[str, Any], bounds: dict[str, Bounds], bought: int, placed: int
+) -> None:
+    given = dict(given)
+    kind = machine(4, labels={GPU_LABEL: "gpu"}, gpus=1)
+    names = [f"{PREFIX}-{letter}" for letter in "abc"[: given.pop("similar", 1)]]
+    states = [group(name, kind, **given) for name in names]
+    for expanders in (("least-waste",), ("price",)):
+        decision = decided(states, [pending(0.9, 40)], bounds=bounds, estimates=BALANCED, expanders=expanders)
+        assert (decision.new_nodes, len(decision.triggered)) == (bought, placed)
+        (row,) = (plan := answers.plan(Round(1, 0.0, decision=decision))).pending
+        assert (row.triggered, row.unplaced) == (placed, 40 - placed)
+        assert [(each.count, bool(each.reasons)) for each in plan.unplaced] == (
+            [(40 - placed, True)] if placed < 40 else []
+        )
 
 
 def test_there_are_never_more_nodes_than_the_cluster_may_have() -> None:
@@ -176,7 +217,7 @@ def test_similar_groups_share_the_nodes_and_a_quota_is_not_made_up_for_elsewhere
         situation={"quotas": (quota,)},
         estimates=balanced,
         expanders=("priority",),
-        priorities=Priorities({1: (re.compile("b"),)}),
+        priorities=Priorities({1: (Pattern("b"),)}),
     )
     assert grown(decision) == {"a": 2, "b": 4}
 

@@ -568,6 +568,26 @@ def test_every_pod_is_accounted_for_once(case: Case) -> None:
         assert waiting.awaiting or decision.outcome is Outcome.ALL_NODES or named == case.by_group.keys()
 
 
+@examples(200)
+@given(cases(plain=True, most_pods=30))
+def test_what_is_bought_has_room_for_the_pods_that_triggered_it(case: Case) -> None:
+    situation = case.situation()
+    decision = orchestrator.decide(situation, case.settings, random.Random(1))
+    triggered = Counter(decision.triggered)
+    event("capped" if decision.caps else "not capped")
+    for resource in ("cpu", "memory", "pods"):
+        asked = sum(
+            (each.facts.requests.get(resource, 0) or (resource == "pods")) * sum(triggered[pod] for pod in each.pods)
+            for each in situation.classes
+        )
+        there = sum(
+            template.free.get(resource, 0) * count
+            for name, count in bought(decision).items()
+            if (template := case.by_group[name].state.template)
+        )
+        assert asked <= there
+
+
 @examples(150)
 @given(rounds())
 def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Case) -> None:
