@@ -23,7 +23,7 @@ class CompactHistogram(msgspec.Struct, frozen=True, rename="camel", omit_default
 
 
 def save(bank: Bank, row: int) -> CompactHistogram:
-    weights = bank.histograms.weights[row]
+    weights = bank.histograms.counting(np.array([row]))[0]
     # By a power of two, which changes no digit, as the reciprocal of a very small weight is infinite.
     heaviest, exponent = math.frexp(weights.max())
     scaled = np.floor(np.ldexp(weights, -exponent) * (MAX_WEIGHT / heaviest) + 0.5) if heaviest > 0 else weights

@@ -1,7 +1,8 @@
 """Histograms of many models as one array (model x bucket), updated and asked in one vector operation.
 
 The rules are those of VPA's recommender (`pkg/recommender/util/histogram.go`), which Koordinator ports: which bucket
-takes a value, when a bucket counts as empty, which bound of a bucket a percentile answers. They hold to the bit.
+takes a value, when a bucket counts as empty, which of them are merged and saved, which bound of a bucket a percentile
+answers. They hold to the bit, but for where buckets start: Go's power and Python's differ by up to 6e-15 of a value.
 """
 
 import math
@@ -118,9 +119,7 @@ class Histograms:
         self.weights[rows, found] = grown
         self.totals[rows] += weights
         counts = grown >= self.buckets.epsilon
-        rows, found = rows[counts], found[counts]
-        self.first[rows] = np.minimum(self.first[rows], found)
-        self.last[rows] = np.maximum(self.last[rows], found)
+        self.widen(rows[counts], found[counts], found[counts])
 
     def subtract(self, rows: Rows, values: Floats, weights: Floats) -> None:
         """Takes away from each row one value with its weight; what is left below epsilon is nothing."""
@@ -130,10 +129,21 @@ class Histograms:
         self.trim(rows)
 
     def merge(self, rows: Rows, other: "Histograms", other_rows: Rows) -> None:
-        """Adds all weights of other histograms of the same layout."""
-        self.weights[rows] += other.weights[other_rows]
+        """Adds the weights of other histograms of the same layout, and their totals."""
+        self.weights[rows] += other.counting(other_rows)
         self.totals[rows] += other.totals[other_rows]
-        self.trim(rows)
+        self.widen(rows, other.first[other_rows], other.last[other_rows])
+
+    def counting(self, rows: Rows) -> Floats:
+        """The weights from the first to the last bucket that is not empty. What lies outside is too small to count."""
+        columns = np.arange(self.buckets.count)
+        inside = (columns >= self.first[rows, np.newaxis]) & (columns <= self.last[rows, np.newaxis])
+        return np.where(inside, self.weights[rows], 0.0)
+
+    def widen(self, rows: Rows, first: Rows, last: Rows) -> None:
+        """These buckets of each row are not empty, however little they hold."""
+        self.first[rows] = np.minimum(self.first[rows], first)
+        self.last[rows] = np.maximum(self.last[rows], last)
 
     def scale(self, rows: Rows, factors: Floats) -> None:
         """Multiplies every weight of each row by its factor."""
