@@ -139,7 +139,8 @@ class _Scan:
                 rules.group.scale_up_threshold_percent,
             ),
         )
-        if not seen.nodes and not seen.pods:
+        is_to_grow = rules.fixes.grows_below_min and self.min_nodes > 0
+        if not seen.nodes and not seen.pods and not is_to_grow:
             return self.ended(begun, Rule.NOTHING_THERE, 0)
         if len(seen.nodes) < self.min_nodes and not rules.fixes.grows_below_min:
             return replace(begun, error=BELOW_MIN)

@@ -81,10 +81,21 @@ def test_oldest_go_first(compat: str) -> None:
     assert names(decided(rules_of(compat), seen(nodes(9))).taint.planned) == ["n8", "n7", "n6", "n5", "n4"]
 
 
-@BOTH
-def test_empty_groups_are_silent(compat: str) -> None:
-    decision = decided(rules_of(compat, min_nodes=5), seen(()))
+@pytest.mark.parametrize(("compat", "min_nodes"), [("escalator", 5), ("headroom", 0)])
+def test_empty_groups_are_silent(compat: str, min_nodes: int) -> None:
+    decision = decided(rules_of(compat, min_nodes=min_nodes), seen(()))
     assert (decision.error, decision.delta, decision.writes) == ("", 0, False)
+
+
+def test_a_group_without_nodes_and_pods_is_brought_to_its_minimum_once() -> None:
+    empty = decided(rules_of(min_nodes=5), seen(()))
+    assert (empty.error, empty.increase, empty.steps[-1].rule) == ("", 5, Rule.BELOW_MIN)
+    ordered = decided(rules_of(min_nodes=5), seen((), cloud=CloudGroup(0, 100, 5)))
+    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, Rule.ON_ITS_WAY)
+    town = Town(rules_of(min_nodes=5), (), boot_seconds=360)
+    for _ in range(6):
+        town.scan()
+    assert town.target_size == 5
 
 
 @BOTH
