@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,13 +112,17 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> in
             if known.keys() != overdue.keys():
                 table_at = 0.0  # told at once
             if time.monotonic() >= table_at and (answer := reader.nodes()):
-                late = (f"the {loop}'s round has been going on for {age:.0f} s" for loop, age in overdue.items())
-                shown.show(answer.nodes, "  ".join([time.strftime("%H:%M:%S"), local.manager_url, *late]))
+                shown.show(answer.nodes, _caption(local.manager_url, overdue))
                 table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
             stop.wait(LIVE_SECONDS if deadline is None else max(0.0, min(LIVE_SECONDS, deadline - time.monotonic())))
     finally:
         shown.close()
     return 0
+
+
+def _caption(url: str, overdue: Mapping[str, float]) -> str:
+    late = (f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items())
+    return "  ".join([time.strftime("%H:%M:%S"), url, *late])
 
 
 def _print_json(reader: "_Reader") -> int:

@@ -1,0 +1,40 @@
+"""What `headroom up` says of a manager that is late."""
+
+from prometheus_client import CollectorRegistry
+
+from deploy.local import up
+from manager import http
+from manager.answers import Status
+from manager.decisions import NodeState
+from shared import web
+
+
+class NoNodes:
+    def states(self) -> list[NodeState]:
+        return []
+
+    def state(self, name: str) -> NodeState | None:
+        return None
+
+
+def test_an_overdue_round_is_read_from_the_managers_health_and_told_under_the_table() -> None:
+    overdue = {"autoscaler": 31.4}
+    app = http.application(
+        reader=NoNodes(),
+        registry=CollectorRegistry(),
+        status=lambda: Status(True, False, [], True, "ns/cm", None, overdue),
+        unhealthy=dict,
+        overdue=lambda: overdue,
+        version="1",
+    )
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    try:
+        reader = up._Reader(server.url)
+        assert reader.overdue() == overdue
+        assert up._caption(server.url, reader.overdue()).endswith("the autoscaler's round has been going on for 31 s")
+        overdue.clear()
+        assert up._caption(server.url, reader.overdue()).endswith(server.url)
+    finally:
+        server.close()
+    assert reader.overdue() == {}
