@@ -175,7 +175,7 @@ def open_ring(path: Path, geometry: Geometry, owner: str, reserve_percent: float
 
     Raises OSError when the disk refuses, or another process has the ring.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     complaint = ""
     try:
         return open_existing(path, geometry, owner, reserve_percent), ""

@@ -248,9 +248,10 @@ def save(path: Path, content: Content) -> None:
     """Raises OSError; a file that was there before is then still there."""
     payload = msgspec.msgpack.encode(content)
     header = _HEADER.pack(_MAGIC, VERSION, len(payload), hashlib.sha256(payload).digest())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "wb", opener=_open_private) as file:
         file.write(header + payload)
         file.flush()
         os.fsync(file.fileno())
@@ -260,6 +261,11 @@ def save(path: Path, content: Content) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _open_private(path: str, flags: int) -> int:
+    """What a node's pods use is for the agent alone to read."""
+    return os.open(path, flags, 0o600)
 
 
 def decode(file: bytes, *, node: str) -> Content:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.local import kubeconfig, ports
+from deploy.local import kubeconfig, ports, private
 from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program
@@ -152,7 +152,7 @@ class ControlPlane:
 
     def _write_keys(self) -> None:
         """The key that signs service-account tokens, and who may come with which fixed token."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
         if not self._signing_key.exists():
             command = [str(binary("openssl")), "genrsa", "-out", str(self._signing_key), "2048"]
             subprocess.run(command, check=True, capture_output=True)
@@ -161,8 +161,7 @@ class ControlPlane:
             token = secrets.token_hex(24)
             users.append(f"{token},system:{component},{component}")
             kubeconfig.write(self._component_kubeconfig(component), self.server, token, self.ca_file)
-        self._tokens.touch(mode=0o600)
-        self._tokens.write_text("\n".join(users) + "\n")
+        private.write(self._tokens, "\n".join(users) + "\n")
 
     def _component_kubeconfig(self, component: str) -> Path:
         return self.directory / f"{component}.kubeconfig"

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from deploy.local import private
 from deploy.local.kubelet import containment
 from shared.errors import InvalidInput
 
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 VARIABLE_CLUSTER = "HEADROOM_CLUSTER"
 _ID = re.compile(r"[0-9a-f]{8}")
+_ID_FILE = "cluster-id"
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
@@ -101,17 +103,18 @@ def claim(keep: Path | None) -> Home:
         _refuse_if_taken(cluster_id, keep)
     owner = psutil.Process()
     claimed = Claim(cluster_id, str(directory), keep is None, owner.pid, owner.create_time())
-    _claim_file(cluster_id).write_bytes(msgspec.json.encode(claimed))
+    _write_claim(claimed)
     home = Home(claimed, directory)
     if not home.token_file.exists():
-        home.token_file.touch(mode=0o600)
-        home.token_file.write_text(secrets.token_hex(24))
+        private.write(home.token_file, secrets.token_hex(24))
     return home
 
 
 def release(home: Home) -> None:
-    """The cluster has ended in order."""
+    """The cluster has ended in order. The folder of claims goes with the last one."""
     _clear(home.claim)
+    with contextlib.suppress(OSError):  # others of this user run
+        claims_dir().rmdir()
 
 
 def clear_dead() -> list[str]:
@@ -148,16 +151,37 @@ def _kill_processes(cluster_id: str) -> None:
 
 
 def _made(keep: Path) -> Path:
+    """The directory, for its owner alone. Raises InvalidInput where it cannot be made so."""
     try:
-        keep.mkdir(parents=True, exist_ok=True)
+        keep.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
+        _make_private(keep)
     except OSError as error:
         raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=str(error.strerror)) from error
     return keep.resolve()
 
 
+def _make_private(keep: Path) -> None:
+    """Secrets are kept in it. An earlier cluster's directory, or an empty one, is closed to others; what else it might
+    be is not ours to close, and what others can write to is not to be trusted. Raises InvalidInput, OSError.
+    """
+    found = keep.stat()
+    problem = ""
+    if found.st_uid != os.getuid():
+        problem = "it belongs to another user"
+    elif found.st_mode & 0o022:
+        problem = "other users can write to it: take another directory"
+    elif found.st_mode & 0o077:
+        if (keep / _ID_FILE).exists() or not any(keep.iterdir()):
+            keep.chmod(private.DIRECTORY_MODE)
+        else:
+            problem = f"other users can read it, and it is to hold Secrets: chmod 700 {keep}, or take a new directory"
+    if problem:
+        raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=problem)
+
+
 def _id_of(directory: Path) -> str:
     """The id of the cluster that lives in `directory`, the same at every start."""
-    file = directory / "cluster-id"
+    file = directory / _ID_FILE
     known = file.read_text().strip() if file.exists() else ""
     if not _ID.fullmatch(known):
         known = secrets.token_hex(4)
@@ -171,6 +195,16 @@ def _refuse_if_taken(cluster_id: str, keep: Path) -> None:
         if found.is_alive:
             problem = f"in use by the headroom up with pid {found.owner_pid}"
             raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=problem)
+
+
+def _write_claim(claim: Claim) -> None:
+    text = msgspec.json.encode(claim).decode()
+    while True:
+        try:
+            private.write(_claim_file(claim.cluster_id), text)
+            return
+        except FileNotFoundError:
+            continue  # another cluster that ended took the empty folder away
 
 
 def _claim_file(cluster_id: str) -> Path:

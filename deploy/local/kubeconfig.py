@@ -4,13 +4,14 @@ from pathlib import Path
 
 import yaml
 
+from deploy.local import private
+
 NAME = "headroom"
 
 
 def write(path: Path, server: str, token: str, ca_file: Path | None = None) -> None:
     """Writes a kubeconfig that only its owner can read."""
-    path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(content(server, token, ca_file), sort_keys=False))
+    private.write(path, yaml.safe_dump(content(server, token, ca_file), sort_keys=False))
 
 
 def content(server: str, token: str, ca_file: Path | None = None) -> dict[str, object]:

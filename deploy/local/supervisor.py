@@ -56,7 +56,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervisor")
-        log_dir.mkdir(parents=True, exist_ok=True)
+        log_dir.mkdir(0o700, parents=True, exist_ok=True)
         self._thread.start()
 
     def add(self, program: Program) -> None:

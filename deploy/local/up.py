@@ -1,6 +1,7 @@
 """`headroom up`: brings the local cluster up, shows what it does, and takes it down again."""
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.local import cloud, home, ports
+from deploy.local import cloud, home, ports, private
 from deploy.local import profile as profiles
 from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
 from deploy.local.home import Home
@@ -50,6 +51,7 @@ class UpOptions:
 
 def run(options: UpOptions) -> int:
     """The whole life of the command; 0 when it ended as told, 1 when the cluster failed. Raises InvalidInput."""
+    os.umask(private.UMASK)  # the cluster's processes inherit it
     if options.trace is not None:
         from deploy.local.simulated import traces
 

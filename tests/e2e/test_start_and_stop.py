@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,25 @@ def test_kube_scheduler_places_the_pods_where_it_is_asked_to(
     events = running.client.list(EVENTS, "default", field_selector="reason=Scheduled").items
     assert {event["reportingComponent"] for event in events} == {"default-scheduler"}
     assert not any(event.get("firstTimestamp") for event in events), "ours writes the events of the core group"
+
+
+def test_keep_dir_store_logs_kubeconfig_tokens_and_work_folders_are_private(cluster: RunningCluster) -> None:
+    state = cluster.directory / "state"
+    pods_run(cluster)
+    shared_with_pods = state / "kubelet" / "volumes"
+    seen = set()
+    for top, folders, files in os.walk(state):
+        for path in (Path(top), *(Path(top) / name for name in files)):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # replaced while we look
+            if not stat.S_ISLNK(mode):
+                assert not mode & 0o077, f"{path} has mode {stat.S_IMODE(mode):o}"
+                seen.add(path.name)
+        if Path(top) == shared_with_pods:
+            folders.clear()  # what is in it has the modes that its pods need; the folder itself keeps others out
+    assert {"kubeconfig", "token", "logs", "manager.log", "kubelet", "work", "volumes", "agent"} <= seen
 
 
 def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from deploy.local.apiserver import protobuf, status, structs
+from deploy.local.apiserver import nesting, protobuf, status, structs
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind, mismatch
+from deploy.local.apiserver.nesting import TooNested
 from deploy.local.apiserver.objects import Json, JsonObject, decode, dig, encode
 from deploy.local.apiserver.requests import Request
 
@@ -23,6 +24,8 @@ _NO_MAP = "error decoding YAML: error unmarshaling JSON: while decoding JSON:"
 _NO_TYPE = "couldn't get version/kind; json parse error:"
 _TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 _QUOTED_LETTERS = 30
+_MALFORMED_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TooNested)
+_MALFORMED_YAML = (yaml.YAMLError, UnicodeDecodeError, RecursionError, TooNested)
 _BOTH_SET = "orphanDependents and deletionPropagation cannot be both set"
 _ACCEPTED = (
     "this server takes JSON and YAML: use `kubectl apply -f` or `kubectl create -f` with a manifest "
@@ -41,11 +44,18 @@ def parse(request: Request) -> Json:
         if media_type in _YAML and not _is_json(request.body):
             # Timestamps stay text: JSON has none.
             return _load_yaml(request.body)[0]
-        return decode(request.body)
+        return _load_json(request.body)
     except protobuf.Unreadable as error:
         raise status.unsupported_media_type(f"this protobuf body cannot be read: {error}; {_ACCEPTED}") from None
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (*_MALFORMED_JSON, *_MALFORMED_YAML) as error:
         raise Unreadable(syntax_error(error, media_type, request.body), request.body) from None
+
+
+def _load_json(body: bytes) -> Json:
+    """Raises one of _MALFORMED_JSON."""
+    found = decode(body)
+    nesting.check_json(body, found)
+    return found
 
 
 def _is_json(body: bytes) -> bool:
@@ -54,7 +64,7 @@ def _is_json(body: bytes) -> bool:
         return False
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 
@@ -82,6 +92,8 @@ def _unrecognized(name: str, why: str, body: bytes) -> status.StatusError:
 
 def syntax_error(error: Exception, media_type: str, body: bytes) -> str:
     """Why a body is not what its media type says, in the words of the API's decoder."""
+    if isinstance(error, RecursionError | TooNested):
+        return str(error) if isinstance(error, TooNested) else nesting.TOO_DEEP
     if isinstance(error, yaml.YAMLError):
         return f"yaml: {' '.join(str(error).split())}"
     if "truncated" in str(error):
@@ -116,22 +128,24 @@ _JsonLoader.yaml_implicit_resolvers = {
 
 
 def _load_yaml(body: bytes) -> tuple[Json, Sequence[str]]:
-    """A document, and the keys that come twice in it. Raises YAMLError."""
+    """A document, and the keys that come twice in it. Raises one of _MALFORMED_YAML."""
     loader = _JsonLoader(body)
     try:
-        return loader.get_single_data(), loader.repeated
+        found = loader.get_single_data()
     finally:
         loader.dispose()
+    nesting.check(found, len(body))  # a value takes a byte at least
+    return found, loader.repeated
 
 
 def unmarshalled(body: bytes) -> JsonObject:
     """An object in JSON, or else in YAML, where nobody says which it is. Raises Unreadable."""
     try:
-        found = decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _load_json(body)
+    except _MALFORMED_JSON:
         try:
             found = _load_yaml(body)[0]
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except _MALFORMED_YAML as error:
             raise Unreadable(syntax_error(error, "", body), body) from None
     if isinstance(found, dict):
         return found

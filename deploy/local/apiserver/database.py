@@ -7,6 +7,7 @@ trusted and never deleted.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -113,15 +114,24 @@ class Database:
 
 def open_database(directory: Path) -> Database:
     """The directory's database; one that cannot be trusted is set aside. Raises DataInUse, OSError."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(0o700, parents=True, exist_ok=True)
     path = directory / FILE_NAME
+    _make_private(path)
     try:
         return Database(path)
     except sqlite3.OperationalError as error:
         raise DataInUse(f"{path}: {error} (is another API server using this data directory?)") from error
     except (DataError, sqlite3.DatabaseError) as error:
         set_aside(path, str(error))
+        _make_private(path)
         return Database(path)
+
+
+def _make_private(path: Path) -> None:
+    """Secrets are stored as they are, so only the owner may read them; SQLite gives the file's mode to those beside it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)  # one that an earlier version made
+    os.close(descriptor)
 
 
 def set_aside(path: Path, why: str) -> None:

@@ -28,6 +28,7 @@ def write(directory: Path, files: Files, *, group: int | None = None) -> bool:
     Raises OSError.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(_DIRECTORY_MODE)
     if not (directory / _NEXT).is_symlink() and _held(directory) == _wanted(files, group):
         return False
     stamp = time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime())

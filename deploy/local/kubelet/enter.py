@@ -24,6 +24,8 @@ PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL =
 
 CANNOT_START = 125  # what a shell says of a command it could not set up
 
+_UMASK = 0o022  # as container runtimes have it; the kubelet's own keeps everybody out
+
 _KERNEL_FOLDERS = ("/dev", "/proc")  # a read-only root leaves them alone
 
 
@@ -71,6 +73,7 @@ def main(argv: Sequence[str]) -> int:
     """Returns only if it fails."""
     plan, command = Plan.decoded(argv[0]), list(argv[1:])
     os.set_inheritable(plan.told, False)
+    os.umask(_UMASK)
     try:
         procs = [os.open(path, os.O_WRONLY) for path in plan.procs]  # by fd: the new root may not show them
         if plan.stage:

@@ -57,9 +57,14 @@ def identity_of(container: RunnableContainer, pod: RunnablePod, *, own_user: int
 
 def files_owner(pod: RunnablePod) -> int | None:
     """The user all containers of the pod share, if they do; its token files belong to that user."""
-    users = {_first(each.security_context.run_as_user, pod.spec.security_context.run_as_user) for each in
-             pod.all_containers}  # fmt: skip
-    return users.pop() if len(users) == 1 else None
+    found = users(pod)
+    return found.pop() if len(found) == 1 else None
+
+
+def users(pod: RunnablePod) -> set[int | None]:
+    """Whom the pod's containers run as; None is the kubelet's own user."""
+    shared = pod.spec.security_context.run_as_user
+    return {_first(each.security_context.run_as_user, shared) for each in pod.all_containers}
 
 
 def _capabilities(chosen: Capabilities, container: RunnableContainer) -> tuple[int, ...] | None:

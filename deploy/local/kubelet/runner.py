@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
-from deploy.local.kubelet import confinement, containment, lifecycle, probes, process, status, volumes
+from deploy.local.kubelet import confinement, containment, identity, lifecycle, probes, process, status, volumes
 from deploy.local.kubelet.containment import Containment, Place
 from deploy.local.kubelet.enter import Mount, Plan
 from deploy.local.kubelet.environment import environment_of
@@ -36,7 +37,7 @@ from shared.quantity import QuantityError
 
 logger = logging.getLogger(__name__)
 
-_SHARED_MODE = 0o1777  # of a pod's working directory, whose containers may be different users
+_SHARED_MODE = 0o1777  # of the working directory of a pod whose containers are different users
 
 Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about the pod: type, reason, message
 
@@ -290,9 +291,8 @@ class PodRunner:
         machine = self._machine
         work_dir = machine.work_dir(self._uid)
         log_file = machine.log_file(self._uid, container.name)
-        for directory in (work_dir, log_file.parent):
-            directory.mkdir(parents=True, exist_ok=True)
-        work_dir.chmod(_SHARED_MODE)
+        log_file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        self._make_work_dir(work_dir)
         own = {POD_UID_VARIABLE: self._uid, process.VARIABLE_CONTAINER_ID: place.container_id}
         chosen = environment_of(container, self._pod, machine.host, machine.sources)
         given = process.base_environment(self._pod.metadata.name, work_dir) | dict(machine.variables)
@@ -311,6 +311,19 @@ class PodRunner:
                 f"for image {container.image or '(none)'}",
             )
         return Launch(command, environment, log_file, self._plan(container, place, mounts))
+
+    def _make_work_dir(self, work_dir: Path) -> None:
+        """For the user of the pod's containers alone, or for all users where they differ; on the host, the folder above
+        keeps everybody else out.
+        """
+        work_dir.parent.mkdir(0o700, parents=True, exist_ok=True)
+        work_dir.mkdir(0o700, exist_ok=True)
+        if self._machine.powers.users:
+            users = identity.users(self._pod)
+            if len(users) > 1:
+                work_dir.chmod(_SHARED_MODE)
+            elif (user := users.pop()) is not None:
+                os.chown(work_dir, user, -1)
 
     def _plan(self, container: RunnableContainer, place: Place, mounts: Sequence[Mount] = ()) -> Plan:
         """What a process of the container is to become. Raises InvalidInput, QuantityError, OSError."""

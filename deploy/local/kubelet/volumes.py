@@ -19,6 +19,7 @@ MAX_RETRY_SECONDS = 10.0
 REFRESH_SECONDS = 60.0  # a changed ConfigMap or Secret shows in its files after this long at most
 
 _EMPTY_DIR_MODE = 0o777
+_OPEN_MODE = 0o755
 _PRIVATE_MODE = 0o700  # of the folder of all volumes: on the host, tokens are nobody's business
 _GROUP_INHERITED = 0o2000
 
@@ -128,9 +129,16 @@ def _inside(volume: Path, sub_path: str) -> Path:
     root, found = volume.resolve(), (volume / sub_path).resolve()
     if not found.is_relative_to(root):
         raise InvalidInput(source="volumeMount", field="subPath", value=sub_path, problem="must lie inside its volume")
-    if not found.exists():
-        found.mkdir(parents=True)
+    _make_open(found)
     return found
+
+
+def _make_open(directory: Path) -> None:
+    """Makes it and what is missing above it, for any user of a pod to enter, whatever the kubelet's umask."""
+    if not directory.exists():
+        _make_open(directory.parent)
+        directory.mkdir()
+        directory.chmod(_OPEN_MODE)
 
 
 def _make_empty_dir(directory: Path, group: int | None) -> None:
@@ -146,10 +154,10 @@ def _check_host_path(volume: HostPathVolume) -> None:
     """Raises OSError, VolumeError."""
     path = Path(volume.path)
     if volume.type in ("", "DirectoryOrCreate"):
-        if not path.exists():
-            path.mkdir(parents=True)
-    elif volume.type == "FileOrCreate":
-        path.touch(mode=0o644)
+        _make_open(path)
+    elif volume.type == "FileOrCreate" and not path.exists():
+        path.touch()
+        path.chmod(0o644)
     if not volume.type:
         return
     if volume.type not in _HOST_PATH_KINDS:

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import msgspec
 import psutil
 import pytest
 
-from deploy.local import home, ports
+from deploy.local import home, kubeconfig, ports
 from deploy.local.home import VARIABLE_CLUSTER, Claim
 from deploy.local.kubelet.logs import LogServer
 from deploy.local.supervisor import Program, Supervisor, restart_delay_seconds
@@ -137,6 +138,53 @@ def test_a_directory_belongs_to_one_cluster_at_a_time(tmp_path: Path, monkeypatc
     assert second.token_file.read_text() == first.token_file.read_text()
     assert second.token_file.stat().st_mode & 0o077 == 0
     home.release(second)
+
+
+def test_keep_dir_is_private_from_creation_or_made_so_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    mask = os.umask(0)
+    try:
+        kept, empty, foreign, open_to_writes = (tmp_path / name for name in ("kept", "empty", "foreign", "writable"))
+        for directory, mode in ((empty, 0o755), (foreign, 0o755), (open_to_writes, 0o777)):
+            directory.mkdir(mode)
+        (foreign / "notes").touch()
+        for keep in (kept, empty):
+            home.release(home.claim(keep))
+            assert stat.S_IMODE(keep.stat().st_mode) == 0o700
+            assert not [path for path in keep.iterdir() if path.stat().st_mode & 0o077 and path.name != "cluster-id"]
+        kept.chmod(0o755)  # as an earlier version left it
+        home.release(home.claim(kept))
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+        for keep, problem in ((foreign, f"chmod 700 {foreign}"), (open_to_writes, "other users can write to it")):
+            before = keep.stat().st_mode
+            with pytest.raises(InvalidInput, match=f"--keep.*{problem}"):
+                home.claim(keep)
+            assert keep.stat().st_mode == before
+    finally:
+        os.umask(mask)
+
+
+def test_a_kubeconfig_that_others_could_read_is_replaced_by_one_that_they_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.touch(0o644)
+    with path.open() as held_open:
+        kubeconfig.write(path, "http://127.0.0.1:1", "secret-token")
+        assert held_open.read() == ""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_empty_folder_stays_behind_after_the_last_cluster_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    first, second = home.claim(None), home.claim(None)
+    home.release(first)
+    assert [path.name for path in home.claims_dir().iterdir()] == [f"{second.cluster_id}.json"]
+    home.release(second)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_temporary_directory_goes_with_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
