@@ -177,6 +177,13 @@ class Volume(Wire, frozen=True):
         return self.host_path is not None or (self.empty_dir is not None and self.empty_dir.medium != "Memory")
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """A ResourceClaim by its name, or one that is made from a template and named in the pod's status."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -195,6 +202,7 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
     host_network: bool = False
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
 
 
 class Resizable(Wire, frozen=True):
@@ -225,6 +233,7 @@ class PodStatus(Wire, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     ephemeral_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodResourceClaim, ...] | None = None
 
 
 @prepared
@@ -250,10 +259,15 @@ class PersistentVolumeClaimSpec(Wire, frozen=True):
     access_modes: tuple[str, ...] | None = None
 
 
+class PersistentVolumeClaimStatus(Wire, frozen=True):
+    phase: str = ""
+
+
 @prepared
 class PersistentVolumeClaim(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
 class VolumeNodeAffinity(Wire, frozen=True):

@@ -8,6 +8,7 @@ from shared.kube.resources import LEASES
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
+KUBELET_VERSION = "v1.34.0+headroom"  # of the nodes that we make; an API server may be three minor versions newer
 
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from deploy.local.apiserver import bodies, discovery, openapi, requests, status
+from deploy.local.apiserver import bodies, discovery, nesting, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.events import EventsView
 from deploy.local.apiserver.faults import Faults, Rule
@@ -139,6 +139,8 @@ class Application:
             return failure(error), rule
         except Disconnect:
             raise
+        except RecursionError:  # patches can nest an object deeper than any of them is
+            return failure(status.bad_request(nesting.TOO_DEEP)), rule
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             return failure(status.internal(f"{type(error).__name__}: {error}")), rule

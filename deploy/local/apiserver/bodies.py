@@ -112,9 +112,17 @@ class _JsonLoader(yaml.SafeLoader):
         super().__init__(stream)
         self.repeated: list[str] = []
 
+    def fetch_flow_collection_start(self, token_class: type[yaml.Token]) -> None:
+        """What it does for one bracket takes longer the deeper it is."""
+        if self.flow_level > nesting.MAX_LEVELS:
+            raise TooNested(nesting.TOO_DEEP)
+        super().fetch_flow_collection_start(token_class)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(problem="invalid map key", problem_mark=key.start_mark)
             if key.value in seen:
                 self.repeated.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
             seen.add(key.value)
@@ -132,6 +140,10 @@ def _load_yaml(body: bytes) -> tuple[Json, Sequence[str]]:
     loader = _JsonLoader(body)
     try:
         found = loader.get_single_data()
+    except (yaml.YAMLError, UnicodeDecodeError, TooNested):
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise yaml.YAMLError(f"a value is not of its tag: {error}") from error  # as PyYAML finds, and lets pass
     finally:
         loader.dispose()
     nesting.check(found, len(body))  # a value takes a byte at least

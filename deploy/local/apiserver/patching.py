@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.merging import ListRule, ListRules, Path
-from deploy.local.apiserver.objects import Json, JsonObject, copy
+from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
 from deploy.local.apiserver.quoting import go_text
 
+_COPIED_BYTES = 3 << 20  # by all operations of one patch
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
@@ -48,7 +49,12 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
 def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:
     """The object after the operations; `target` stays as it is. Raises PatchFailed."""
     document = copy(target)
+    copied = 0
     for operation in operations:
+        if operation.get("op") == "copy":
+            copied += len(encode(document))
+            if copied > _COPIED_BYTES:  # each may double the document
+                raise status.too_large(_COPIED_BYTES)
         try:
             document = _operate(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:

@@ -177,6 +177,9 @@ class Writes:
             raise status.not_found(kind.group, kind.plural, name)
         old = self._store.latest_object(record)
         new = dict(mutate(old))
+        if not isinstance(new.get("metadata"), dict | None):
+            problem = structs.decode_metadata(kind.kind, {"metadata": new["metadata"]}).problem
+            raise _undecodable(kind, new, how, problem)
         meta = new["metadata"] = dict(new.get("metadata") or {})
         metadata.check_version(kind, old, meta, replacing=replacing)
         metadata.check_identity(kind, old, meta, replacing=replacing)

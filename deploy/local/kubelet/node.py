@@ -15,7 +15,7 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.node_heartbeat import conditions, renew_lease
+from shared.kube.node_heartbeat import KUBELET_VERSION, conditions, renew_lease
 from shared.kube.resources import NODES
 from shared.quantity import Resources
 
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
 STATUS_BEATS = 30  # the status itself is repeated this rarely, as kubelet's five minutes
 POD_CAPACITY = 110
-VERSION = "v1.34.0+headroom"
 ADDRESS = "127.0.0.1"
 
 
@@ -79,7 +78,7 @@ def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
             "containerRuntimeVersion": facts.runtime,
             "kernelVersion": platform.release(),
             "kubeProxyVersion": "",
-            "kubeletVersion": VERSION,
+            "kubeletVersion": KUBELET_VERSION,
             "machineID": "",
             "operatingSystem": platform.system().lower(),
             "osImage": platform.platform(terse=True),

@@ -58,7 +58,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     client = Client(connection, "headroom-simulated", stop=ended)
     loops = Loops()
     fleet = Fleet(simulation, client, SystemClock())
-    fleet.start(loops)
+    fleet.start(loops, ended)
     ended.wait()
     loops.close()
     fleet.close()

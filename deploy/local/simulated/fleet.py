@@ -3,10 +3,11 @@
 Nodes that a simulated cloud makes are served beside them, and have agents, too, as long as they are few.
 """
 
+import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +29,17 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
+from shared.kube.errors import NotFound
 from shared.kube.informer import Change, Informer, Kind
 from shared.kube.resources import NODES, PODS
+from shared.kube.retry import Backoff, Jitter
 from shared.quantity import Resources
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 10.0
+MAX_RETRY_SECONDS = 5.0
 RUNTIME = "simulated://0.1.0"
 MOST_BOUGHT_AGENTS = 20  # each has a dozen threads
 
@@ -93,7 +97,9 @@ class SimulatedNode:
         self._lock = threading.Lock()
 
     def start_agent(self) -> None:
-        """Starts the agent of the registered Node, and says there where it is."""
+        """Starts the agent of the registered Node. Raises HeadroomError when it gets no token."""
+        if self._closed:
+            return  # its Node has gone, and nobody gives it a token
         client = self._agent_client()
         agent = Agent(self._settings, client, self._source, self._clock, CollectorRegistry())
         with self._lock:
@@ -101,9 +107,17 @@ class SimulatedNode:
                 return
             self._agent = agent
             agent.start()
+
+    def publish_address(self) -> None:
+        """Says on the Node where its agent is. Raises HeadroomError; a Node that has gone needs no word."""
+        with self._lock:
+            agent = self._agent
+            if agent is None or self._closed:
+                return
         host, port = agent.address
         patch = {"metadata": {"annotations": {annotations.AGENT_ADDRESS: f"{host}:{port}"}}}
-        self._client.patch(NODES, self.name, patch)
+        with contextlib.suppress(NotFound):
+            self._client.patch(NODES, self.name, patch)
 
     def close(self) -> None:
         with self._lock:
@@ -131,6 +145,7 @@ class Fleet:
         self._hearts: dict[str, NodeHeart] = {}
         self._bought: dict[str, SimulatedNode] = {}
         self._lock = threading.Lock()  # over those that were bought
+        self._ended = threading.Event()
         self._names = frozenset(node_names(simulation.node_count))
         self._kubelet = SimulatedKubelet(client, clock, serves=self._serves)
         self._cloud = CloudNodes(client, clock, appeared=self._on_bought, gone=self._on_sold)
@@ -138,20 +153,21 @@ class Fleet:
             client, NODES, Node, label_selector=f"{names.LABEL_SIMULATED}=true", on_change=self._on_node
         )
 
-    def start(self, loops: Loops) -> None:
-        """Everything at once; raises what the API server answers, for the process to be started again."""
+    def start(self, loops: Loops, ended: threading.Event) -> None:
+        """Returns once all of it runs, however often the API server refuses meanwhile, or once `ended` is set."""
+        self._ended = ended
         for name in sorted(self._names):
             self._nodes[name] = self._made(name, workloads.NODE_SIZE)
             self._hearts[name] = self._made_heart(name)
-            self._hearts[name].register()
+            self._persist(f"registration of {name}", self._hearts[name].register)
         self._kubelet.start(loops)
         self._cloud.start(loops)
         loops.every("simulated-hearts", lambda: BEAT_SECONDS, self._beat)
         loops.start("simulated-nodes", self._informer.run)
-        self._create_workloads()
-        self._await_workloads(loops.stop)
+        self._persist("sample pods", self._create_workloads)
+        self._persist("start of the sample pods", self._await_workloads)
         for node in list(self._nodes.values()):
-            node.start_agent()
+            self._start_agent(node)
 
     def close(self) -> None:
         with self._lock:
@@ -179,14 +195,30 @@ class Fleet:
         pods = workloads.sample_pods(self._simulation.node_count)
         bootstrap.create_pods(self._client, pods, workloads.NAMESPACE)
 
-    def _await_workloads(self, stop: threading.Event) -> None:
+    def _await_workloads(self) -> None:
         """Nodes that fill up while they are watched would look restless for long, so the agents come after the pods."""
         deadline = self._clock.monotonic() + SETTLE_SECONDS
-        while self._clock.monotonic() < deadline and not stop.is_set():
+        while self._clock.monotonic() < deadline and not self._ended.is_set():
             listed = self._client.list(PODS, workloads.NAMESPACE, into=Pod).items
             if all(pod.status.phase == "Running" for pod in listed):
                 return
-            self._clock.wait(stop, 0.2)
+            self._clock.wait(self._ended, 0.2)
+
+    def _start_agent(self, node: SimulatedNode) -> None:
+        self._persist(f"agent of {node.name}", node.start_agent)
+        self._persist(f"address of the agent of {node.name}", node.publish_address)
+
+    def _persist(self, what: str, action: Callable[[], None]) -> None:
+        """Tries until the API server lets it, unless we end."""
+        backoff = Backoff(self._clock, Jitter(cap_seconds=MAX_RETRY_SECONDS))
+        while not self._ended.is_set():
+            try:
+                action()
+                return
+            except HeadroomError as error:
+                delay = backoff.delay_seconds(error)
+                logger.warning("%s failed, tried again in %.1f s: %s", what, delay, error)
+                self._clock.wait(self._ended, delay)
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.kind is Kind.DELETED and (node := self._nodes.pop(change.key, None)):
@@ -202,16 +234,10 @@ class Fleet:
                 logger.info("no further agent for nodes of the cloud", extra={"node": name})
                 return
             bought = self._bought[name] = self._made(name, node.capacity)
-        threading.Thread(target=self._watch_over, args=(bought,), name=f"start-{name}", daemon=True).start()
+        threading.Thread(target=self._start_agent, args=(bought,), name=f"start-{name}", daemon=True).start()
 
     def _on_sold(self, name: str) -> None:
         with self._lock:
             node = self._bought.pop(name, None)
         if node is not None:
             threading.Thread(target=node.close, name=f"close-{name}", daemon=True).start()
-
-    def _watch_over(self, node: SimulatedNode) -> None:
-        try:
-            node.start_agent()
-        except HeadroomError as error:
-            logger.warning("no agent for the node: %s", error, extra={"node": node.name})

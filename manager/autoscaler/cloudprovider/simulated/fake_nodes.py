@@ -25,7 +25,6 @@ ANNOTATION_FAKE, FAKE = "kwok.x-k8s.io/node", "fake"
 TAINT = Taint(key="kwok-provider", value="true", effect="NoSchedule")
 NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")  # until the node says that it is
 
-KUBELET_VERSION = "fake"
 _SCHEME = "kwok:"
 
 
@@ -112,5 +111,5 @@ def _node_info(labels: Mapping[str, str]) -> dict[str, str]:
         "architecture": labels[gke.LABELS_ARCH[0]],
         "operatingSystem": labels[gke.LABELS_OS[0]],
         "containerRuntimeVersion": "simulated://0.1.0",
-        "kubeletVersion": KUBELET_VERSION,
+        "kubeletVersion": node_heartbeat.KUBELET_VERSION,
     }
