@@ -38,6 +38,7 @@ def test_neither_bytecode_nor_the_dockerfile_itself_reaches_the_build() -> None:
     files = dockerfile.context(ROOT)
     assert Path("deploy/cli.py") in files
     assert Path("deploy/Dockerfile") not in files
+    assert not [file for file in files if file.is_relative_to("deploy/local") or file.is_relative_to("deploy/helm")]
     assert not [file for file in files if "__pycache__" in file.parts or file.suffix == ".pyc"]
 
 

@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 from tests.image import dockerfile
 from tests.image.dockerfile import PlainFolder
 from tests.support import eventually
+from tests.unit.local.test_wheel import OPERATORS_COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -141,10 +142,11 @@ def test_of_headroom_it_holds_the_four_packages_and_nothing_of_the_tests(image: 
     files = {Path(str(file)) for file in image.distributions["headroom"].files or []}
     tops = {file.parts[0] for file in files}
     assert tops == {"..", "agent", "deploy", "manager", "shared", f"headroom-{PROJECT['version']}.dist-info"}
+    assert {file.parts[1] for file in files if file.parts[0] == "deploy"} == set(OPERATORS_COMMANDS) | {"__pycache__"}
     context = image.root / "context"
     for part in ("agent", "deploy", "manager", "shared"):
-        modules = {file.relative_to(context) for file in (context / part).rglob("*.py") if file.parent.name != "image"}
-        assert modules <= files
+        modules = {file.relative_to(context) for file in (context / part).rglob("*.py")}
+        assert {file for file in modules if file.name in OPERATORS_COMMANDS or file.parts[0] != "deploy"} <= files
 
 
 def test_its_user_may_read_all_and_write_nothing(image: Image) -> None:
@@ -189,6 +191,15 @@ def test_the_entry_points_say_how_they_are_used(image: Image, arguments: tuple[s
     )
     assert done.returncode == 0, done.stderr
     assert " ".join(("usage: headroom", *arguments[:-1])) in done.stdout.lower()
+
+
+def test_it_has_no_local_cluster_and_says_where_that_is(image: Image) -> None:
+    done = subprocess.run(
+        image.command("up", "--for", "1s"), cwd="/", env=image.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "`make run` starts it in a checkout" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("half", ["agent", "manager"])

@@ -24,8 +24,8 @@ _NO_MAP = "error decoding YAML: error unmarshaling JSON: while decoding JSON:"
 _NO_TYPE = "couldn't get version/kind; json parse error:"
 _TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 _QUOTED_LETTERS = 30
-_MALFORMED_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TooNested)
-_MALFORMED_YAML = (yaml.YAMLError, UnicodeDecodeError, RecursionError, TooNested)
+_MALFORMED_JSON = (msgspec.DecodeError, UnicodeError, RecursionError, TooNested)
+_MALFORMED_YAML = (yaml.YAMLError, UnicodeError, RecursionError, TooNested)
 _BOTH_SET = "orphanDependents and deletionPropagation cannot be both set"
 _ACCEPTED = (
     "this server takes JSON and YAML: use `kubectl apply -f` or `kubectl create -f` with a manifest "
@@ -55,6 +55,8 @@ def _load_json(body: bytes) -> Json:
     """Raises one of _MALFORMED_JSON."""
     found = decode(body)
     nesting.check_json(body, found)
+    if b"\\ud" in body.lower():
+        encode(found)  # half of a surrogate pair is no text
     return found
 
 
@@ -147,7 +149,10 @@ def _load_yaml(body: bytes) -> tuple[Json, Sequence[str]]:
     finally:
         loader.dispose()
     nesting.check(found, len(body))  # a value takes a byte at least
-    return found, loader.repeated
+    try:
+        return decode(encode(found)), loader.repeated
+    except (TypeError, ValueError) as error:
+        raise yaml.YAMLError(f"it holds what JSON cannot: {error}") from error
 
 
 def unmarshalled(body: bytes) -> JsonObject:

@@ -58,10 +58,13 @@ def test_a_patch_of_5000_deep_json_answers_400_and_changes_nothing(
         ("application/json", b'{"metadata":{"name":"y"},"data":{"a":"\xff\xfe"}}'),
         ("application/yaml", b'metadata: {name: y}\ndata: {a: "\xff\xfe"}'),
         ("application/yaml", "? [a, b]\n: c\n"),
+        ("application/yaml", "{null: a, true: b, metadata: {name: y}}"),
+        ("application/json", '{"metadata":{"name":"y"},"data":{"a":"\\ud800"}}'),
     ],
     ids=[
         *("deep", "deep data", "deep yaml list", "deep yaml map", "yaml that holds itself", "huge integer"),
         *("infinite float", "NaN", "yaml nan", "invalid UTF-8", "invalid UTF-8 in yaml", "key that is a list"),
+        *("keys that are no text", "half a surrogate pair"),
     ],
 )
 def test_a_post_of_what_no_object_can_be_answers_400(

@@ -1,0 +1,93 @@
+"""`headroom up` as the command line has it. What runs the cluster is imported when it runs."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class UpFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class ProfileChoice(enum.StrEnum):
+    DEMO = "demo"
+    PRODUCTION = "production"
+
+
+class ClusterChoice(enum.StrEnum):
+    EMBEDDED = "embedded"
+    APISERVER = "apiserver"
+
+
+class SchedulerChoice(enum.StrEnum):
+    HEADROOM = "headroom"
+    KUBE = "kube-scheduler"
+
+
+def _seconds(text: str) -> float:
+    from shared import durations
+
+    try:
+        seconds = durations.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if seconds <= 0:
+        raise typer.BadParameter("must be more than 0")
+    return seconds
+
+
+def up(
+    nodes: Annotated[int, typer.Option(min=0, max=1000, help="Simulated nodes beside this machine.")] = 5,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="CSV file (.gz) whose series the simulated pods follow, each scaled to its peak."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=100_000, help="How much faster than the clock simulated time runs.")
+    ] = 1.0,
+    keep: Annotated[
+        Path | None, typer.Option(help="Directory of the cluster's state, continued from if it is there.")
+    ] = None,
+    for_: Annotated[
+        float | None, typer.Option("--for", parser=_seconds, metavar="DURATION", help="End after, for example, 120s.")
+    ] = None,
+    output: Annotated[
+        UpFormat, typer.Option("--output", "-o", help="table, or the last state as JSON.")
+    ] = UpFormat.TABLE,
+    profile: Annotated[ProfileChoice, typer.Option(help="How fast the prediction learns.")] = ProfileChoice.DEMO,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server (0: any).")] = 6443,
+    manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
+    agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
+    cluster: Annotated[
+        ClusterChoice, typer.Option(help="The embedded API server, or a real control plane (see the README).")
+    ] = ClusterChoice.EMBEDDED,
+    scheduler: Annotated[
+        SchedulerChoice, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
+    ] = SchedulerChoice.HEADROOM,
+    cloud: Annotated[
+        str, typer.Option(metavar="FILE", help="Simulated cloud to buy nodes from, or none; a small one if not given.")
+    ] = "",
+) -> int:
+    """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""
+    from deploy.local import up as local_cluster
+    from deploy.local.cluster import ClusterKind, Ports, SchedulerKind
+    from deploy.local.profile import ProfileName
+
+    return local_cluster.run(
+        local_cluster.UpOptions(
+            nodes=nodes,
+            trace=trace,
+            speed=speed,
+            keep=keep,
+            for_seconds=for_,
+            as_json=output is UpFormat.JSON,
+            profile=ProfileName(profile),
+            ports=Ports(api=port, manager=manager_port, agent=agent_port),
+            kind=ClusterKind(cluster),
+            scheduler=SchedulerKind(scheduler),
+            cloud=cloud,
+        )
+    )
