@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.reporting import history
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
 from manager.main import LEASE_NAME
@@ -172,7 +173,7 @@ def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
     with contextlib.suppress(NotFound):
         client.get(LEASES, LEASE_NAME, namespace)
         yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
-    for name in (bookkeeper.CONFIG_MAP, past.status, ledger.CONFIG_MAP):
+    for name in (bookkeeper.CONFIG_MAP, history.CONFIG_MAP, past.status, ledger.CONFIG_MAP):
         with contextlib.suppress(NotFound):
             client.get(CONFIGMAPS, name, namespace)
             yield Step(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))

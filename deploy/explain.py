@@ -138,7 +138,7 @@ def _rendered(explained: Explained, style: str) -> str:
 
 def _table(explained: Explained) -> str:
     lines = [("", "TERM", "VALUE", "TIME", "SOURCE")]
-    said = [f"Node {explained.node}"]
+    said = [f"Node {explained.node}" + (f" of cluster {explained.cluster}" if explained.cluster else "")]
     for tier, of in explained.tiers.items():
         said.append(f"{tier.title()}: {of.reason}")
         if of.shortfall is not None:

@@ -24,7 +24,10 @@ class Amount:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node. `mid` and `batch` are what its status offers now, `reason` why; an amount nobody knows is null."""
+    """One node. `mid` and `batch` are what its status offers now, `reason` why; an amount nobody knows is null.
+
+    `reported` is when the agent made its last report (RFC 3339), `report_reason` why.
+    """
 
     name: str
     simulated: bool
@@ -36,10 +39,16 @@ class NodeRow:
     mid: Amount
     batch: Amount
     reason: str
+    reported: str | None
+    report_reason: str
 
 
 @dataclass(frozen=True)
 class Nodes:
+    """All nodes of a cluster, at the manager's `time` (RFC 3339)."""
+
+    cluster: str
+    time: str
     nodes: list[NodeRow]
 
 
@@ -143,7 +152,7 @@ class PendingRow:
 class Explained:
     """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
 
-    `pending` is null while the Node says what is decided.
+    `cluster` is empty where no manager answers. `pending` is null while the Node says what is decided.
     """
 
     node: str
@@ -151,6 +160,7 @@ class Explained:
     tiers: dict[str, TierRow]
     last_write: LastWriteRow | None
     pending: PendingRow | None
+    cluster: str
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,7 @@ class Status:
     `overdue_loops` take longer than they should: seconds by loop.
     """
 
+    cluster: str
     leader: bool
     dry_run: bool
     waiting_for: list[str]
@@ -169,9 +180,9 @@ class Status:
     overdue_loops: dict[str, float]
 
 
-def nodes(states: list[NodeState]) -> Nodes:
+def nodes(states: list[NodeState], cluster: str, now: float) -> Nodes:
     """The table."""
-    return Nodes([row(state) for state in states])
+    return Nodes(cluster, durations.timestamp(now), [row(state) for state in states])
 
 
 def row(state: NodeState) -> NodeRow:
@@ -194,10 +205,12 @@ def row(state: NodeState) -> NodeRow:
         mid=Amount(*(writing.on_offer(node, Tier.MID) or Resources())),
         batch=Amount(*(writing.on_offer(node, Tier.BATCH) or Resources())),
         reason=_reason(decision),
+        reported=report.updated if report else None,
+        report_reason=report.reason if report else "",
     )
 
 
-def explained(state: NodeState) -> Explained:
+def explained(state: NodeState, cluster: str = "") -> Explained:
     """Every term of one node's offers."""
     decision = state.decision
     tiers = (
@@ -212,12 +225,14 @@ def explained(state: NodeState) -> Explained:
         tiers=tiers,
         last_write=None if state.last_write is None else _last_write(state.last_write),
         pending=None if state.pending is None else _pending(state.pending),
+        cluster=cluster,
     )
 
 
 def status(
     configuration: Configuration,
     *,
+    cluster: str,
     config_map: str,
     leader: bool,
     dry_run: bool,
@@ -226,7 +241,7 @@ def status(
 ) -> Status:
     """The manager itself."""
     problem = None if configuration.problem is None else str(configuration.problem)
-    return Status(leader, dry_run, waiting_for, configuration.enabled, config_map, problem, overdue)
+    return Status(cluster, leader, dry_run, waiting_for, configuration.enabled, config_map, problem, overdue)
 
 
 def _reason(decision: Decision | None) -> str:

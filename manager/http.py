@@ -42,6 +42,7 @@ def application(
     unhealthy: Callable[[], dict[str, float]],
     overdue: Callable[[], dict[str, float]],
     version: str,
+    now: Callable[[], float],
 ) -> FastAPI:
     """The routes. `unhealthy` names the loops that have been silent for too long, with their age in seconds, `overdue`
     those that take longer than they should, which a restart would not mend.
@@ -74,7 +75,7 @@ def application(
 
     @app.get("/api/v1/nodes", summary="All nodes", response_model=Nodes)
     def nodes() -> Response:
-        return _json(answers.nodes(reader.states()))
+        return _json(answers.nodes(reader.states(), status().cluster, now()))
 
     @app.get(
         "/api/v1/nodes/{name}",
@@ -86,7 +87,7 @@ def application(
         state = reader.state(name)
         if state is None:
             raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
-        return _json(answers.explained(state))
+        return _json(answers.explained(state, status().cluster))
 
     @app.get("/api/v1/status", summary="The manager itself", response_model=Status)
     def status_() -> Response:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from manager import answers, http
@@ -110,6 +111,7 @@ class Manager:
             unhealthy=self._silent,
             overdue=self._overdue,
             version=importlib.metadata.version("headroom"),
+            now=clock.now,
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock)
@@ -248,6 +250,7 @@ class Manager:
     def _status(self) -> Status:
         return answers.status(
             self._caches.configuration,
+            cluster=self._settings.cluster_name,
             config_map=self._settings.config_map_key,
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
@@ -279,9 +282,10 @@ def main(argv: Sequence[str]) -> int:
         logger.info("effective settings", extra={"settings": settings_module.shown(settings)})
         clock, registry = SystemClock(), CollectorRegistry()
         stop = termination.event()
-        client = Client(
-            config.discover(settings.kubeconfig or None), "headroom-manager", clock=clock, registry=registry, stop=stop
-        )
+        connection = config.discover(settings.kubeconfig or None)
+        cluster_name = settings.cluster_name or connection.cluster_name or connection.server
+        settings = msgspec.structs.replace(settings, cluster_name=cluster_name)
+        client = Client(connection, "headroom-manager", clock=clock, registry=registry, stop=stop)
         manager = Manager(settings, client, clock, registry)
     except InvalidInput as error:
         print(f"headroom manager: {error}", file=sys.stderr)

@@ -15,6 +15,7 @@ from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.control_plane import ControlPlane
 from deploy.local.embedded import EmbeddedServer
+from deploy.local.freshness import WriteProbe
 from deploy.local.home import VARIABLE_CLUSTER, Home
 from deploy.local.kubelet import node
 from deploy.local.notices import Notices
@@ -22,6 +23,7 @@ from deploy.local.ports import LOOPBACK
 from deploy.local.profile import Profile
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program, Supervisor
+from shared.clock import SystemClock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
@@ -112,6 +114,7 @@ class LocalCluster:
         self._home = home
         self._plan = plan
         self._say = say
+        self.name = f"headroom-{home.cluster_id}"
         self.node_name = node.host_name()
         self.manager_url = f"http://{LOOPBACK}:{plan.ports.manager}"
         self.agent_url = f"http://{LOOPBACK}:{plan.ports.agent}"
@@ -120,6 +123,8 @@ class LocalCluster:
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
         """What becomes of the cloud, if there is one, once it has started."""
+        self.write_probe: WriteProbe | None = None
+        """Whether the API server stores anything, once it has started."""
 
     def write_files(self) -> None:
         """The kubeconfig and the settings of agents and scheduler, which the processes start from."""
@@ -138,6 +143,7 @@ class LocalCluster:
         for program in self._server.controllers():
             self._supervisor.add(program)
         client = Client(self._connection(), "headroom-up")
+        self.write_probe = WriteProbe(client, SystemClock())
         if self._plan.cloud is not None:
             self.notices = Notices(client, self._plan.cloud.file)
             self.notices.new()  # what was said last time is known
@@ -203,6 +209,7 @@ class LocalCluster:
                 *self._access(client, identities.MANAGER),
                 *("--listen", f"{LOOPBACK}:{self._plan.ports.manager}"),
                 *("--leader-elect", "false"),
+                *("--cluster-name", self.name),
                 *("--webhook-listen", f"{LOOPBACK}:{self._plan.ports.webhook}", "--webhook-hosts", LOOPBACK),
                 *(self._plan.cloud.flags if self._plan.cloud is not None else ()),
             )),

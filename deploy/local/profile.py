@@ -25,6 +25,7 @@ class Profile:
     check_prediction_interval_seconds: int
     reporting_interval_seconds: int
     used_window_seconds: int
+    force_update_interval_seconds: int
     checkpoint_interval_seconds: int
     node_update_seconds: int
 
@@ -37,7 +38,9 @@ PROFILES = {
         memory_half_life_seconds=60,
         histogram_update_interval_seconds=5,
         check_prediction_interval_seconds=5,
-        reporting_interval_seconds=5,
+        # A change shows at the next check, half a period ahead; without one a report is forced in between.
+        reporting_interval_seconds=20,
+        force_update_interval_seconds=12,
         used_window_seconds=10,
         checkpoint_interval_seconds=10,
         node_update_seconds=15,
@@ -50,6 +53,7 @@ PROFILES = {
         histogram_update_interval_seconds=30,
         check_prediction_interval_seconds=20,
         reporting_interval_seconds=60,
+        force_update_interval_seconds=600,
         used_window_seconds=300,
         checkpoint_interval_seconds=60,
         node_update_seconds=300,
@@ -67,6 +71,7 @@ def agent_settings(profile: Profile) -> str:
             "histogramUpdateInterval": profile.histogram_update_interval_seconds,
             "checkPredictionInterval": profile.check_prediction_interval_seconds,
             "reportingInterval": profile.reporting_interval_seconds,
+            "forceUpdateInterval": profile.force_update_interval_seconds,
             "checkpointInterval": profile.checkpoint_interval_seconds,
         },
         sort_keys=False,
@@ -97,7 +102,8 @@ def described(profile: Profile) -> list[str]:
         f"cold start {text(profile.cold_start_seconds)}, half-lives cpu {text(profile.cpu_half_life_seconds)} "
         f"memory {text(profile.memory_half_life_seconds)}",
         f"histogram update {text(profile.histogram_update_interval_seconds)}, prediction check "
-        f"{text(profile.check_prediction_interval_seconds)}, report {text(profile.reporting_interval_seconds)}, "
+        f"{text(profile.check_prediction_interval_seconds)} (reports a change at once), periodic report "
+        f"{text(profile.reporting_interval_seconds)}, forced after {text(profile.force_update_interval_seconds)}, "
         f"usage averaged over {text(profile.used_window_seconds)}, "
         f"Node rewritten after {text(profile.node_update_seconds)} or a change of 10 %",
     ]

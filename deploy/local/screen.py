@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shared import explanation
+from shared import durations, explanation
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich.table
 
 UNKNOWN = "-"
 MAX_REASON = 100
@@ -32,10 +34,18 @@ class Row(msgspec.Struct, frozen=True):
     reclaimable: Amount | None
     mid: Amount | None
     reason: str
+    reported: str | None = None
+    report_reason: str = ""
 
 
 class Nodes(msgspec.Struct, frozen=True):
+    cluster: str
+    time: str
     nodes: list[Row]
+
+    def report_seconds(self, row: Row) -> float | None:
+        """How old the row's report was when the manager answered."""
+        return None if row.reported is None else max(0.0, _unix(self.time) - _unix(row.reported))
 
 
 _AMOUNTS: tuple[tuple[str, Callable[[Row], Amount | None]], ...] = (
@@ -46,41 +56,64 @@ _AMOUNTS: tuple[tuple[str, Callable[[Row], Amount | None]], ...] = (
     ("reclaimable", lambda row: row.reclaimable),
     ("MID", lambda row: row.mid),
 )
-HEADINGS = ("node", *(name for name, _ in _AMOUNTS), "why")
+HEADINGS = ("node", *(name for name, _ in _AMOUNTS), "last report", "why")
 
 
-def cells(row: Row, separator: str) -> list[str]:
-    """One line of the table; `separator` stands between cpu and memory, and between a name and what it is."""
-    name = f"{row.name}{separator}simulated" if row.simulated else row.name
-    return [name, *(_amount(value(row), separator) for _, value in _AMOUNTS), row.reason]
+@dataclass(frozen=True)
+class Table:
+    """What is shown. `silent_seconds` ago the manager gave that answer; `warnings` say what is wrong with it."""
+
+    answer: Nodes
+    caption: str
+    silent_seconds: float = 0.0
+    warnings: Sequence[str] = ()
+
+    @property
+    def footer(self) -> str:
+        return "\n".join([self.caption, *(f"STALE: {warning}" for warning in self.warnings)])
+
+    def lines(self, separator: str) -> list[list[str]]:
+        """Its cells; `separator` stands between cpu and memory, and between a name and what it is."""
+        return [self._cells(row, separator) for row in self.answer.nodes]
+
+    def _cells(self, row: Row, separator: str) -> list[str]:
+        name = f"{row.name}{separator}simulated" if row.simulated else row.name
+        seconds = self.answer.report_seconds(row)
+        ago = UNKNOWN if seconds is None else f"{durations.render(int(seconds + self.silent_seconds))} ago"
+        reported = f"{row.report_reason}{separator}{ago}" if row.report_reason else ago
+        return [name, *(_amount(value(row), separator) for _, value in _AMOUNTS), reported, row.reason]
 
 
-def plain(rows: Sequence[Row]) -> str:
+def plain(table: Table) -> str:
     """The table as text of fixed columns."""
-    lines = [HEADINGS, *(cells(row, " / ") for row in rows)]
+    lines = [HEADINGS, *table.lines(" / ")]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS) - 1)]
     return "\n".join(_padded(line, widths) for line in lines)
 
 
-def rich_table(rows: Sequence[Row], caption: str) -> "Table":
+def rich_table(table: Table) -> "rich.table.Table":
     """The table for a terminal."""
+    import rich.table
     from rich import box
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", expand=True)
+    caption = Text(table.caption)
+    for warning in table.warnings:
+        caption.append(f"\nSTALE: {warning}", "bold red")
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", expand=True)
     for heading in HEADINGS:
         style = "bold green" if heading == "MID" else None
-        table.add_column(heading, justify="left" if heading in ("node", "why") else "right", style=style)
-    for row in rows:
-        table.add_row(*cells(row, "\n"))
-    return table
+        shown.add_column(heading, justify="left" if heading in ("node", "why") else "right", style=style)
+    for line in table.lines("\n"):
+        shown.add_row(*line)
+    return shown
 
 
 class PlainScreen:
     """Prints the table whenever it is told to show it."""
 
-    def show(self, rows: Sequence[Row], caption: str) -> None:
-        print(f"{plain(rows)}\n{caption}\n", flush=True)
+    def show(self, table: Table) -> None:
+        print(f"{plain(table)}\n{table.footer}\n", flush=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -96,11 +129,15 @@ class LiveScreen:
         self._live = Live(console=Console(file=sys.stdout), auto_refresh=False)
         self._live.start()
 
-    def show(self, rows: Sequence[Row], caption: str) -> None:
-        self._live.update(rich_table(rows, caption), refresh=True)
+    def show(self, table: Table) -> None:
+        self._live.update(rich_table(table), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
+
+
+def _unix(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
 
 
 def _amount(amount: Amount | None, separator: str) -> str:

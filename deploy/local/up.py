@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.local import cloud, home, ports, private
+from deploy.local import cloud, freshness, home, ports, private
 from deploy.local import profile as profiles
 from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
+from deploy.local.freshness import Seen
 from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
 from deploy.local.profile import ProfileName
-from deploy.local.screen import LiveScreen, Nodes, PlainScreen
+from deploy.local.screen import LiveScreen, Nodes, PlainScreen, Table
 from shared import termination
 from shared.errors import HeadroomError, InvalidInput
 
@@ -104,7 +105,8 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> in
         return _print_json(reader)
     is_live = sys.stdout.isatty()
     shown = LiveScreen() if is_live else PlainScreen()
-    table_at = 0.0
+    table_at = answered_at = 0.0
+    answer: Nodes | None = None
     overdue: dict[str, float] = {}
     try:
         while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
@@ -113,18 +115,35 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> in
             known, overdue = overdue, reader.overdue()
             if known.keys() != overdue.keys():
                 table_at = 0.0  # told at once
-            if time.monotonic() >= table_at and (answer := reader.nodes()):
-                shown.show(answer.nodes, _caption(local.manager_url, overdue))
-                table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
+            if time.monotonic() >= table_at:
+                if fresh := reader.nodes():
+                    answer, answered_at = fresh, time.monotonic()
+                if answer is not None:
+                    shown.show(_table(options, local, answer, time.monotonic() - answered_at, overdue))
+                    table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
             stop.wait(LIVE_SECONDS if deadline is None else max(0.0, min(LIVE_SECONDS, deadline - time.monotonic())))
     finally:
         shown.close()
     return 0
 
 
-def _caption(url: str, overdue: Mapping[str, float]) -> str:
+def _table(
+    options: UpOptions, local: LocalCluster, answer: Nodes, silent_seconds: float, overdue: Mapping[str, float]
+) -> Table:
+    newest = freshness.newest_report_seconds([answer.report_seconds(row) for row in answer.nodes])
+    seen = Seen(
+        silent_seconds=silent_seconds,
+        report_seconds=None if newest is None else newest + silent_seconds,
+        report_interval_seconds=profiles.PROFILES[options.profile].reporting_interval_seconds,
+        write_problem="" if local.write_probe is None else local.write_probe.problem(),
+    )
+    caption = _caption(answer.cluster, local.manager_url, overdue)
+    return Table(answer, caption, silent_seconds, freshness.warnings(seen))
+
+
+def _caption(cluster: str, url: str, overdue: Mapping[str, float]) -> str:
     late = (f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items())
-    return "  ".join([time.strftime("%H:%M:%S"), url, *late])
+    return "  ".join([time.strftime("%H:%M:%S"), cluster, url, *late])
 
 
 def _print_json(reader: "_Reader") -> int:

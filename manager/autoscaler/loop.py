@@ -30,8 +30,9 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.outlook import Memory, OfferedBy
 from manager.autoscaler.planning import Planned
 from manager.autoscaler.removals import Removals
-from manager.autoscaler.reporting import metrics, status
+from manager.autoscaler.reporting import history, metrics, status
 from manager.autoscaler.reporting.announcer import Announcer
+from manager.autoscaler.reporting.history import History
 from manager.autoscaler.reporting.journal import Journal
 from manager.autoscaler.reporting.metrics import Metrics, Theirs
 from manager.autoscaler.reporting.metrics_escalator import Named
@@ -169,10 +170,12 @@ class Autoscaler:
         )
         self._announcer = Announcer(
             self.journal,
+            History(KeptText(client, place.namespace, history.CONFIG_MAP, history.KEY)),
             recorder,
             KeptText(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
             ObjectRef("v1", "ConfigMap", name, place.namespace),
             self._may_write,
+            clock=clock,
             max_nodes_total=settings.max_nodes_total,
         )
 

@@ -108,7 +108,8 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         latest = journal.plan()
         if latest is not None and brief:
             latest = answers.brief(latest)
-        return _json(Decisions(latest, journal.rounds(limit, brief=brief)))
+        rounds = journal.rounds(limit, brief=brief)
+        return _json(Decisions(settings.cluster_name, latest, rounds, list(journal.earlier[: limit - len(rounds)])))
 
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:

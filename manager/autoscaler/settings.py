@@ -19,6 +19,13 @@ Count = Annotated[int, Meta(ge=0)]
 class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without a `cloud_provider` there is no autoscaler, and nothing else here means anything."""
 
+    cluster_name: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description="name of the cluster in answers and on the page; empty: kubeconfig's, or server's address",
+        ),
+    ] = ""
     cloud_provider: Annotated[
         str, Meta(description="where nodes come from: simulated, externalgrpc, aws; empty: there is no autoscaler")
     ] = ""

@@ -60,10 +60,11 @@ _UNUSED = CpuAndMemory()
 class Report(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
 
-    `pods` are by "namespace/name"; several `host_applications` may bear one name. `peak` is of prod, `node_peak` of
-    all that runs, and `confidence_percent` what their `model` has learned of what it has to. `aggregated` are the
-    node's aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status holds,
-    and the rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands there.
+    `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
+    name. `peak` is of prod, `node_peak` of all that runs, and `confidence_percent` what their `model` has learned of
+    what it has to. `aggregated` are the node's aggregated usages as JSON, since they are seldom asked for. With a
+    `problem`, nothing of the status holds, and the rest is as if never said. A `spec` that cannot be read is as if
+    empty, and `unread_spec` what stands there.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Report(msgspec.Struct, frozen=True):
     spec: NodeMetricSpec
     update_time: float | None = None
     updated: str | None = None
+    reason: str = ""
     usage: Resources | None = None
     system_usage: Resources | None = None
     host_applications: tuple[ReportedUsage, ...] = ()
@@ -108,6 +110,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         spec=spec,
         update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
+        reason=status.prediction.report_reason if status.prediction else "",
         usage=_complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage"),
         system_usage=_complete(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
         host_applications=_host_applications(metric, source),

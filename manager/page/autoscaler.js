@@ -237,7 +237,7 @@ const now = group => group &&
   `Now ${group.nodes.ready} of ${group.target_size} ready` + (group.upcoming ? `, ${group.upcoming} on the way` : "") +
   (group.backoff ? `, left alone until ${moment(group.backoff.until)}` : "");
 
-const drawHistory = (rounds, groups) => {
+const drawHistory = (rounds, earlier, groups) => {
   const byGroup = new Map(groups.map(group => [group.id, group]));
   const lines = [];
   const add = (time, text, isBad, since) => {
@@ -247,7 +247,8 @@ const drawHistory = (rounds, groups) => {
     if (since) line.append(element("span", "since", since));
     lines.push(line);
   };
-  for (const round of rounds) {
+  for (const [index, round] of [...rounds, ...earlier].entries()) {
+    if (index === rounds.length) lines.push(element("li", "quiet", "Before this manager started:"));
     for (const each of round.leaving) {
       if (each.stage === "gone") add(round.time, `${each.node} of ${each.group} is gone`);
       if (each.stage === "failed") add(round.time, `${each.node} of ${each.group} stays: ${each.error}`, true);
@@ -293,7 +294,7 @@ const refreshAutoscaler = async () => {
     if (response.status === 404) return; // this manager has no autoscaler
     if (!response.ok) throw new Error(`api/v1/groups: ${response.status}`);
     const groups = await response.json();
-    const { latest, rounds } = await answered(`api/v1/decisions?brief=true&limit=${MAX_HISTORY}`);
+    const { latest, rounds, earlier } = await answered(`api/v1/decisions?brief=true&limit=${MAX_HISTORY}`);
     drawState(latest);
     drawCosts(groups.cost_per_hour);
     drawGroups(groups);
@@ -304,7 +305,7 @@ const refreshAutoscaler = async () => {
     drawLeaving(latest ? latest.leaving : []);
     drawStaying(latest && latest.scale_down);
     drawScans(latest ? latest.scans : []);
-    drawHistory(rounds, groups.groups);
+    drawHistory(rounds, earlier, groups.groups);
     section.hidden = false;
   } catch (error) {
     byId("autoscaler-state").textContent = `The autoscaler does not answer (${error.message}).`;

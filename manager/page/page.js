@@ -81,7 +81,9 @@ const makeRow = node => {
   return row;
 };
 
-const drawRow = (row, node) => {
+const ago = (then, now) => `${Math.max(0, Math.round((Date.parse(now) - Date.parse(then)) / 1000))} s ago`;
+
+const drawRow = (row, node, time) => {
   for (const amount of AMOUNTS) {
     const value = node[amount], [first, second] = row.cells[amount];
     first.textContent = value ? cpu(value.cpu_milli) : "unknown";
@@ -93,6 +95,7 @@ const drawRow = (row, node) => {
     drawBar(row.bars[index], label, format, of("allocatable"), of("requested"), of("used"), of("predicted_peak"));
   }
   row.why.textContent = node.reason;
+  row.button.title = node.reported ? `${node.report_reason || "Reported"}, ${ago(node.reported, time)}` : "No report yet";
 };
 
 const toggle = async name => {
@@ -196,7 +199,7 @@ const drawTotals = nodes => {
   }));
 };
 
-const drawNodes = nodes => {
+const drawNodes = (nodes, time) => {
   const wanted = byId("filter").value.trim().toLowerCase();
   const matching = nodes.filter(node => `${node.name} ${node.reason}`.toLowerCase().includes(wanted));
   const visible = matching.slice(0, MAX_ROWS);
@@ -209,7 +212,7 @@ const drawNodes = nodes => {
   for (const node of visible) {
     if (!rows.has(node.name)) rows.set(node.name, makeRow(node));
     const row = rows.get(node.name);
-    drawRow(row, node);
+    drawRow(row, node, time);
     if (row.detail) drawDetail(node.name, row);
     if (before.nextSibling !== row.body) before.after(row.body); // moved only when needed: a moved row loses the focus
     before = row.body;
@@ -233,6 +236,8 @@ const drawNotices = (status, nodes) => {
   if (status.dry_run) notices.push(["", "Dry run: everything is decided and explained, nothing is written."]);
   if (!nodes.length && !status.waiting_for.length) notices.push(["", "The cluster has no nodes."]);
   show(notices);
+  byId("cluster").textContent = status.cluster;
+  document.title = `Headroom: ${status.cluster}`;
   byId("role").textContent = status.leader ? "this manager writes" : "another manager writes, this one follows";
 };
 
@@ -241,12 +246,13 @@ const show = notices => byId("notices").replaceChildren(
 
 const refresh = async () => {
   try {
-    const [status, { nodes }] = await Promise.all([answered("api/v1/status"), answered("api/v1/nodes")]);
+    const [status, { nodes, time }] = await Promise.all([answered("api/v1/status"), answered("api/v1/nodes")]);
     const first = lastGood === null;
-    lastGood = { status, nodes, at: clock() };
+    lastGood = { status, nodes, time, at: clock() };
     draw();
     if (first && rows.has(linked)) toggle(linked);
-    byId("freshness").textContent = `as of ${lastGood.at}`;
+    const newest = nodes.map(node => node.reported).filter(Boolean).sort().at(-1);
+    byId("freshness").textContent = `as of ${lastGood.at}${newest ? `, newest report ${ago(newest, time)}` : ""}`;
   } catch (error) {
     show([["bad", `The manager does not answer (${error.message}). ` +
       (lastGood ? `Below is what it said at ${lastGood.at}.` : "Trying again.")]]);
@@ -257,7 +263,7 @@ const refresh = async () => {
 const draw = () => {
   drawNotices(lastGood.status, lastGood.nodes);
   drawTotals(lastGood.nodes);
-  drawNodes(lastGood.nodes);
+  drawNodes(lastGood.nodes, lastGood.time);
 };
 
 byId("filter").addEventListener("input", () => lastGood && draw());

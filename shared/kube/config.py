@@ -73,7 +73,10 @@ class TokenFile:
 
 @dataclass(frozen=True)
 class Connection:
-    """One API server and how to speak to it. `server` may carry a path, as behind Rancher."""
+    """One API server and how to speak to it. `server` may carry a path, as behind Rancher.
+
+    `cluster_name` is what a kubeconfig calls it.
+    """
 
     server: str
     credentials: Credentials = StaticToken()
@@ -82,6 +85,7 @@ class Connection:
     client_key_file: str | None = None
     verify: bool = True
     tls_server_name: str | None = None
+    cluster_name: str = ""
 
 
 def in_cluster(*, root: Path = SERVICE_ACCOUNT_DIR, environ: Mapping[str, str] = os.environ) -> Connection | None:
@@ -111,6 +115,7 @@ def from_kubeconfig(path: str | None = None, context: str | None = None) -> Conn
         client_key_file=found.key_file,
         verify=found.verify_ssl,
         tls_server_name=found.tls_server_name,
+        cluster_name=_cluster_name(path, context),
     )
 
 
@@ -146,6 +151,15 @@ class _KubeconfigUser:
     def renew(self) -> None:
         with self._lock:
             self.configuration = _load(self._path, self._context)
+
+
+def _cluster_name(path: str | None, context: str | None) -> str:
+    """What a kubeconfig that could be loaded calls the cluster of the (current) context."""
+    from kubernetes import config
+
+    contexts, current = config.list_kube_config_contexts(path or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG)
+    chosen = current if context is None else next(each for each in contexts if each["name"] == context)
+    return str(chosen["context"]["cluster"])
 
 
 def _load(path: str, context: str | None) -> "Configuration":

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.reporting import history
 from manager.main import LEASE_NAME, Manager
 from manager.settings import ManagerSettings
 from shared import names
@@ -23,6 +24,7 @@ MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
 BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
 ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
+AUTOSCALERS = (bookkeeper.CONFIG_MAP, history.CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
 
 
 class Leftovers:
@@ -96,7 +98,7 @@ def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is
     leftovers: Leftovers,
 ) -> None:
     client, namespace = leftovers.client, leftovers.namespace
-    for name in (bookkeeper.CONFIG_MAP, "own-status", ledger.CONFIG_MAP, "other"):
+    for name in (*AUTOSCALERS, "other"):
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
         client.create(CONFIGMAPS, body, namespace)
     fake = {fake_nodes.ANNOTATION_FAKE: fake_nodes.FAKE, fake_nodes.ANNOTATION_GROUP: "web"}
@@ -104,7 +106,7 @@ def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is
     leftovers.add_node("real", mid=False)
 
     assert _lines(leftovers.cleanup("--status-config-map-name", "own-status")) == [
-        f"removed configmap {namespace}/{name}" for name in (bookkeeper.CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
+        f"removed configmap {namespace}/{name}" for name in AUTOSCALERS
     ]
     assert client.get(CONFIGMAPS, "other", namespace)
     assert client.get(NODES, "made")["metadata"]["labels"] == {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD}

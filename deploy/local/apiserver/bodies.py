@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -130,7 +131,14 @@ class _JsonLoader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_finite(self, node: yaml.ScalarNode) -> float:
+        value = self.construct_yaml_float(node)
+        if not math.isfinite(value):
+            raise yaml.constructor.ConstructorError(problem=f"unsupported value: {value}", problem_mark=node.start_mark)
+        return value
 
+
+_JsonLoader.add_constructor("tag:yaml.org,2002:float", _JsonLoader.construct_finite)
 _JsonLoader.yaml_implicit_resolvers = {
     letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

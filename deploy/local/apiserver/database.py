@@ -128,7 +128,7 @@ def open_database(directory: Path) -> Database:
 
 
 def _make_private(path: Path) -> None:
-    """Secrets are stored as they are, so only the owner may read them; SQLite gives the file's mode to those beside it."""
+    """Secrets are stored as they are, so only the owner may read them; SQLite makes its other files alike."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(descriptor, 0o600)  # one that an earlier version made
     os.close(descriptor)

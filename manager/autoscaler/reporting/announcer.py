@@ -1,13 +1,15 @@
-"""Who is told of a round: the journal always, and by the leader the status ConfigMap and Events."""
+"""Who is told of a round: the journal always, and by the leader the history, the status ConfigMap and Events."""
 
 import logging
 from collections.abc import Callable, Mapping
 
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.reporting import status, telling
+from manager.autoscaler.reporting.history import History
 from manager.autoscaler.reporting.journal import Journal
 from manager.autoscaler.reporting.status import Status
 from manager.autoscaler.rounds import Round
+from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.events import ObjectRef, Recorder
 
@@ -23,18 +25,22 @@ class Announcer:
     def __init__(
         self,
         journal: Journal,
+        history: History,
         recorder: Recorder | None,
         kept: KeptText | None,
         regarding: ObjectRef,
         may_write: Callable[[], bool],
         *,
+        clock: Clock,
         max_nodes_total: int = 0,
     ) -> None:
         self._journal = journal
+        self._history = history
         self._recorder = recorder
         self._kept = kept
         self._regarding = regarding
         self._may_write = may_write
+        self._clock = clock
         self._max_nodes_total = max_nodes_total
         self._before: Status | None = None
         self._told: Round | None = None
@@ -44,7 +50,10 @@ class Announcer:
         self._journal.note(made)
         if not self._may_write():
             self._before = self._told = None
+            self._history.forget()
             return
+        self._history.keep(self._journal.rounds(brief=True), self._clock.monotonic())
+        self._journal.earlier = self._history.earlier
         if self._recorder is not None:
             for told in telling.events(
                 made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told

@@ -35,6 +35,8 @@ class Journal:
 
         Raises InvalidInput for a file that cannot be written.
         """
+        self.earlier: tuple[Plan, ...] = ()
+        """Rounds of the processes before this one, as far as they are known; brief, the newest first."""
         self._path = path
         self._most_bytes = most_bytes
         self._noted: deque[_Noted] = deque(maxlen=capacity)

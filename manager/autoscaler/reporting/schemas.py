@@ -269,10 +269,14 @@ class Plan:
 class Decisions:
     """`latest` is the last round (null: there was none yet), `rounds` those that did or changed something, the newest
     first. Where only what is brief was wanted, lists of pods and nodes are cut, and `count` says how many there are.
+
+    `earlier` are such rounds of managers before this one, always brief; numbers of rounds begin anew with each manager.
     """
 
+    cluster: str
     latest: Plan | None
     rounds: list[Plan]
+    earlier: list[Plan]
 
 
 @dataclass(frozen=True)

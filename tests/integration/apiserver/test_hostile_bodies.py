@@ -29,9 +29,9 @@ def config_map(api: Api, namespace: str) -> str:
     [
         nested(),
         "[" * DEEP + "]" * DEEP,
-        '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":%s}}' % nested(),
-        '{"data":%s}' % nested(200),
-        '[{"op":"add","path":"/data","value":%s}]' % nested(),
+        f'{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"labels":{nested()}}}}}',
+        f'{{"data":{nested(200)}}}',
+        f'[{{"op":"add","path":"/data","value":{nested()}}}]',
     ],
     ids=["objects", "lists", "labels", "200 levels", "operation"],
 )
@@ -47,7 +47,7 @@ def test_a_patch_of_5000_deep_json_answers_400_and_changes_nothing(
     ("media_type", "body"),
     [
         ("application/json", nested()),
-        ("application/json", '{"metadata":{"name":"y"},"data":%s}' % nested(300)),
+        ("application/json", f'{{"metadata":{{"name":"y"}},"data":{nested(300)}}}'),
         ("application/yaml", "- " * DEEP + "x"),
         ("application/yaml", "metadata: {name: y}\ndata: " + "{a: " * DEEP + "1" + "}" * DEEP),
         ("application/yaml", "a: &a [*a]\n"),
@@ -74,7 +74,10 @@ def test_a_post_of_what_no_object_can_be_answers_400(
 
 
 def test_aliases_that_multiply_what_a_yaml_document_holds_are_refused(api: Api, namespace: str) -> None:
-    rows = [f"{letter}: &{letter} [{', '.join([f'*{before}'] * 10)}]" for before, letter in zip("abcdef", "bcdefg", strict=True)]
+    rows = [
+        f"{letter}: &{letter} [{', '.join([f'*{before}'] * 10)}]"
+        for before, letter in zip("abcdef", "bcdefg", strict=True)
+    ]
     body = "\n".join(["a: &a [x, x, x, x, x, x, x, x, x, x]", *rows, "metadata: {name: y}"])
     found = api.fails(400, "POST", f"{namespace}/configmaps", body, "application/yaml")
     assert "excessive aliasing" in found["message"]

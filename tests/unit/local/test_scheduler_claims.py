@@ -29,7 +29,9 @@ class Known(Informer[PersistentVolumeClaim]):
 
 def claim(phase: str = "Bound", deleted_at: str | None = None) -> PersistentVolumeClaim:
     meta = ObjectMeta(name="data", namespace="team", deletion_timestamp=deleted_at)
-    return PersistentVolumeClaim(meta, PersistentVolumeClaimSpec(volume_name="disk"), PersistentVolumeClaimStatus(phase))
+    return PersistentVolumeClaim(
+        meta, PersistentVolumeClaimSpec(volume_name="disk"), PersistentVolumeClaimStatus(phase)
+    )
 
 
 def pod(volume: Volume) -> Pod:

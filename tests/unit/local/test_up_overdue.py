@@ -32,9 +32,9 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_under_the_ta
     try:
         reader = up._Reader(server.url)
         assert reader.overdue() == overdue
-        assert up._caption(server.url, reader.overdue()).endswith("the autoscaler's round has been going on for 31 s")
+        assert up._caption("local", server.url, reader.overdue()).endswith("the autoscaler's round has been going on for 31 s")
         overdue.clear()
-        assert up._caption(server.url, reader.overdue()).endswith(server.url)
+        assert up._caption("local", server.url, reader.overdue()).endswith(server.url)
     finally:
         server.close()
     assert reader.overdue() == {}

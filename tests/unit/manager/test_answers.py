@@ -43,7 +43,8 @@ def test_answers_keep_to_the_published_schemas(case: str) -> None:
     plan = answers.plan(made)
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
     assert list(schemas.problems(said(answers.groups(made)), schemas.published("groups"))) == []
-    assert list(schemas.problems(said(Decisions(plan, [answers.brief(plan)])), schemas.published("decisions"))) == []
+    brief = [answers.brief(plan)]
+    assert list(schemas.problems(said(Decisions("c", plan, brief, brief)), schemas.published("decisions"))) == []
 
 
 def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
@@ -53,7 +54,7 @@ def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
 
 def test_before_the_first_round_there_is_nothing_to_say() -> None:
     assert list(schemas.problems(said(answers.groups(None)), schemas.published("groups"))) == []
-    assert said(Decisions(None, [])) == {"latest": None, "rounds": []}
+    assert said(Decisions("c", None, [], [])) == {"cluster": "c", "latest": None, "rounds": [], "earlier": []}
 
 
 def test_an_answer_with_a_key_too_few_or_too_many_would_be_noticed() -> None:

@@ -55,11 +55,18 @@ def url() -> Iterator[str]:
         reader=States(),
         registry=CollectorRegistry(),
         status=lambda: answers.status(
-            Configuration(), config_map="ns/cm", leader=True, dry_run=False, waiting_for=["pods"], overdue={}
+            Configuration(),
+            cluster="prod-1",
+            config_map="ns/cm",
+            leader=True,
+            dry_run=False,
+            waiting_for=["pods"],
+            overdue={},
         ),
         unhealthy=lambda: {"worker": 12.0},
         overdue=dict,
         version="1",
+        now=lambda: NOW + 5,
     )
     server = web.server(app, "127.0.0.1:0")
     server.start()
@@ -69,6 +76,7 @@ def url() -> Iterator[str]:
 
 def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
     answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes").content)
+    assert (answer["cluster"], answer["time"]) == ("prod-1", "2023-11-14T22:13:25Z")
     first, second = answer["nodes"]
     assert first == {
         "name": "n1",
@@ -81,12 +89,15 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "mid": {"cpu_milli": 1000, "memory_bytes": GIB},
         "batch": {"cpu_milli": 0, "memory_bytes": 0},
         "reason": "cpu 1 by reclaimable, memory 1.00 GiB by reclaimable",
+        "reported": REPORTED.updated,
+        "report_reason": "",
     }
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
 
 
 def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
+    assert answer.cluster == "prod-1"
     assert (answer.resources.cpu.bound, answer.resources.cpu.result) == ("reclaimable", 1000)
     terms = {term.name for term in answer.resources.memory.terms}
     assert terms == {"prod_requested", "reclaimable", "allocatable", "threshold", "cap"}

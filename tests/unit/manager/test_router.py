@@ -87,7 +87,7 @@ def planned(url: str, **body: Any) -> Any:
 
 def test_before_the_first_round_nothing_is_known(url: str) -> None:
     assert httpx.get(f"{url}/groups").json()["time"] is None
-    assert httpx.get(f"{url}/decisions").json() == {"latest": None, "rounds": []}
+    assert httpx.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:

@@ -1,0 +1,85 @@
+"""What managers before this one decided: brief, bounded, kept in a ConfigMap, and read by whoever leads next."""
+
+import logging
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.reporting.schemas import Plan
+from shared.errors import HeadroomError
+
+logger = logging.getLogger(__name__)
+
+CONFIG_MAP, KEY = "headroom-autoscaler-decisions", "decisions"
+MOST_BYTES = 256 << 10  # an object of the API holds 1 MiB or so
+INTERVAL_SECONDS = 10.0  # between two writes at least
+
+
+class KeptRound(msgspec.Struct, frozen=True):
+    """A round, and which process decided it: numbers of rounds begin anew with each."""
+
+    process: str
+    round: Plan
+
+
+_DECODER = msgspec.json.Decoder(list[KeptRound])
+
+
+class History:
+    """The rounds of all processes, the newest first. For the thread of rounds alone but for `earlier`."""
+
+    def __init__(self, kept: KeptText) -> None:
+        self.earlier: tuple[Plan, ...] = ()
+        """Rounds of other processes, as far as they were read."""
+        self._kept = kept
+        self._process = uuid.uuid4().hex[:8]
+        self._others: list[KeptRound] = []
+        self._is_read = False
+        self._written: Plan | None = None  # the newest that is kept
+        self._next_at = 0.0
+
+    def forget(self) -> None:
+        """Somebody else leads, and writes."""
+        self._is_read = False
+
+    def keep(self, rounds: Sequence[Plan], now: float) -> None:
+        """Keeps this process's `rounds`, which are brief and the newest first. `now` never goes back.
+
+        What cannot be written now is written with a later round.
+        """
+        try:
+            if not self._is_read:
+                self._read()
+            if rounds and rounds[0] is not self._written and now >= self._next_at:
+                self._next_at = now + INTERVAL_SECONDS
+                self._kept.write(_encoded([*(KeptRound(self._process, each) for each in rounds), *self._others]))
+                self._written = rounds[0]
+        except HeadroomError as error:
+            self._is_read = False
+            logger.warning("the history of decisions was not kept: %s", error)
+
+    def _read(self) -> None:
+        text, _ = self._kept.read()
+        try:
+            found = _DECODER.decode(text or "[]")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            logger.error("the history of decisions is passed by: %s: %s", self._kept.source, error)
+            found = []
+        self._others = [each for each in found if each.process != self._process]
+        self.earlier = tuple(each.round for each in self._others)
+        self._is_read = True
+
+
+def _encoded(rounds: Sequence[KeptRound]) -> str:
+    """As many of them as there is room for."""
+    lines: list[bytes] = []
+    left = MOST_BYTES
+    for each in rounds:
+        line = msgspec.json.encode(each)
+        left -= len(line) + 1
+        if left < 0:
+            break
+        lines.append(line)
+    return f"[{b','.join(lines).decode()}]"
