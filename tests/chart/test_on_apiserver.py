@@ -14,6 +14,7 @@ from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler.bookkeeper import CONFIG_MAP as BOOKS
 from manager.autoscaler.cloudprovider import simulated
 from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.reporting.history import CONFIG_MAP as DECISIONS
 from manager.main import LEASE_NAME
 from shared import names
 from shared.kube.client import Client, Patch
@@ -235,6 +236,7 @@ AUTOSCALER_MAY: dict[str, Call] = {
     "follow namespaces": _watch(NAMESPACES),
     "follow priorities": _watch(CONFIGMAPS, NAMESPACE, "metadata.name=cluster-autoscaler-priority-expander"),
     "keep its books": lambda c: _keep(c, BOOKS),
+    "keep the history of decisions": lambda c: _keep(c, DECISIONS),
     "keep its status": lambda c: _keep(c, STATUS_CONFIG_MAP),
     "tell about pods": lambda c: _tell(c, "kube-system"),
 }
@@ -462,7 +464,7 @@ class TestAutoscaler:
     def autoscaler(self, with_cloud: str, cluster: RealApiServer) -> Client:
         """The manager, who has not kept anything yet."""
         client, admin = cluster.client(cluster.manager_connection()), cluster.client()
-        for name in (BOOKS, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
+        for name in (BOOKS, DECISIONS, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
             with suppress(NotFound):
                 admin.delete(CONFIGMAPS, name, NAMESPACE)
         for name in ("other", "made"):

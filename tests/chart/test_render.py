@@ -16,6 +16,7 @@ from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.reporting.history import CONFIG_MAP as DECISIONS
 from manager.main import LEASE_NAME
 from manager.scheduling import args as scheduling_args
 from manager.settings import ManagerSettings
@@ -331,7 +332,7 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert rules["nodes"]["verbs"] == ["create", "patch", "delete"]
     kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
     assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
-        [BOOKS, settings_.status_config_map_name, ledger.CONFIG_MAP]
+        [BOOKS, DECISIONS, settings_.status_config_map_name, ledger.CONFIG_MAP]
     ]
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
     assert {"--simulated-cloud", f"--status-config-map-name={settings_.status_config_map_name}"} <= set(cleanup["args"])

@@ -78,7 +78,7 @@ def test_keep_dir_store_logs_kubeconfig_tokens_and_work_folders_are_private(clus
                 seen.add(path.name)
         if Path(top) == shared_with_pods:
             folders.clear()  # what is in it has the modes that its pods need; the folder itself keeps others out
-    assert {"kubeconfig", "token", "logs", "manager.log", "kubelet", "work", "volumes", "agent"} <= seen
+    assert {"kubeconfig", "token", "logs", "manager.log", "kubelet", "work", "agent"} <= seen
 
 
 def test_a_directory_in_use_is_refused_in_one_line(cluster: RunningCluster) -> None:

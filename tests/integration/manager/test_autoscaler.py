@@ -23,7 +23,7 @@ from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvide
 from manager.autoscaler.cluster_state import books
 from manager.autoscaler.expander import priority
 from manager.autoscaler.loop import Autoscaler, Place
-from manager.autoscaler.reporting import answers, status
+from manager.autoscaler.reporting import answers, history, status
 from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.main import Manager
@@ -218,6 +218,29 @@ def test_status_events_metrics_and_api_tell_of_it(town: Town) -> None:
     assert (group["id"], group["target_size"], group["mode"]) == ("web", 1, "enforce")
 
 
+def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) -> None:
+    town.offer(WEB)
+    first = town.manager("0:10:web", cluster_name="blue")
+    town.pods(1)
+
+    def is_kept() -> bool:
+        kept = town.client.list(CONFIGMAPS, town.home, into=ConfigMap).items
+        texts = {each.metadata.name: (each.data or {}).get(history.KEY, "") for each in kept}
+        return '"what":"increase"' in texts.get(history.CONFIG_MAP, "")
+
+    eventually(is_kept, PATIENCE_SECONDS)
+    decided = [each for each in fetch(first, "/api/v1/decisions").json()["rounds"] if each["decisions"]]
+    first.close()
+
+    second = town.manager("0:10:web", cluster_name="blue")
+    eventually(lambda: fetch(second, "/api/v1/decisions").json()["earlier"], PATIENCE_SECONDS)
+    answer = fetch(second, "/api/v1/decisions").json()
+    assert answer["cluster"] == "blue"
+    acts = [act for each in answer["earlier"] for act in each["decisions"]]
+    assert [act for each in decided for act in each["decisions"]][-1] in acts
+    assert not any(act["what"] == "increase" for each in answer["rounds"] for act in each["decisions"])
+
+
 def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     town.offer(WEB)
     manager = town.manager("0:10:web", dry_run=True)
@@ -226,7 +249,8 @@ def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     assert (act["what"], act["to_size"], act["done"], act["error"]) == ("increase", 1, False, "")
     later_rounds(manager)
     kept = [each["metadata"]["name"] for each in town.client.list(CONFIGMAPS, town.home).items]
-    assert not {bookkeeper.CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"} & set(kept)
+    written = {bookkeeper.CONFIG_MAP, history.CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"}
+    assert not written & set(kept)
     assert not town.nodes
     assert not town.cluster.events()
 

@@ -1,6 +1,7 @@
 """The simulated cloud's books, its file, and Google's rules for its machines."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,9 @@ def test_an_unknown_provider_or_no_file_is_refused_at_the_start(tmp_path: Path, 
     path = str(tmp_path / file) if file else ""
     with pytest.raises(InvalidInput):
         build.build(name, path, client=NOBODY, namespace="default", clock=ManualClock(), loops=Loops())
+
+
+def test_a_bought_node_has_a_kubelet_version_that_is_one() -> None:
+    template = fake_nodes.node("web-1", GroupConfig(name="web", machine_type="n1-standard-4"), SimulatedCloud())
+    body = msgspec.to_builtins(fake_nodes.registration(template, 1, 0.0, ready=True))
+    assert re.fullmatch(r"v1\.\d+\.\d+(\+[a-z]+)?", body["status"]["nodeInfo"]["kubeletVersion"])
