@@ -1,6 +1,7 @@
 """The `headroom` command. Each command imports what it needs when it runs, so that `--help` comes at once."""
 
 import enum
+import gc
 import importlib.util
 import sys
 from pathlib import Path
@@ -72,6 +73,7 @@ def plan(context: typer.Context) -> int:
     """Show which node groups would grow, at what cost, and why (see `headroom plan --help`)."""
     from deploy import plan as command
 
+    _collect_nothing()
     print(command.main(context.args))
     return OK
 
@@ -98,6 +100,7 @@ def explain_node(
     from deploy import explain as command
     from deploy.nodeside import ConfigKey
 
+    _collect_nothing()
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
@@ -129,6 +132,13 @@ def cleanup(
     past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud)
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
+
+
+def _collect_nothing() -> None:
+    """A command that ends soon leaves its garbage to the end: walking over the objects of a large cluster again and
+    again takes a third of its time, and next to none of them are in cycles.
+    """
+    gc.disable()
 
 
 def main() -> None:

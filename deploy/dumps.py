@@ -1,9 +1,13 @@
-"""What `kubectl get ... -o yaml` (or json) printed, read into the objects that a command looks at."""
+"""What `kubectl get ... -o yaml` (or json) printed, read into the objects that a command looks at.
+
+A file of a large cluster has gigabytes: its objects stay text until one of them is wanted, and then become typed ones.
+"""
 
 import re
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from deploy import progress
 from shared import durations, yaml_file
 from shared.api.core import ConfigMap
+from shared.api.meta import Wire
 from shared.errors import InvalidInput
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -20,8 +26,8 @@ STDIN = Path("-")
 DEFAULT_NAMESPACE = "default"
 
 _MOST_NESTED = 1000  # no object of Kubernetes is, and a YAML parser in C does not say when its stack is at its end
-_BRACKETS, _DASHES = re.compile(r"[][{}]"), re.compile(rf"(- ){{{_MOST_NESTED}}}")
-_WHEN = ("time", "Time", "Timestamp", "At")  # what fields end in that say when something was
+_BRACKETS, _DASHES = re.compile(rb"[][{}]"), re.compile(rb"(- ){%d}" % _MOST_NESTED)
+_JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 # YAML without timestamps: an instant stays the text it is in Kubernetes.
@@ -37,16 +43,104 @@ _Strings: type = type(
 )
 
 
+class _Envelope(Wire, frozen=True):
+    """A document before it is known what it is. Lists of one kind, as API servers answer, do not repeat it."""
+
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+class _Kind(Wire, frozen=True):
+    kind: str = ""
+
+
+class _FieldsOwner(Wire, frozen=True):
+    time: str | None = None
+
+
+class HeadMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    managed_fields: tuple[_FieldsOwner, ...] | None = None
+
+
+class HeadSpec(Wire, frozen=True):
+    node_name: str | None = None
+
+
+class _ReportedCondition(Wire, frozen=True):
+    last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None
+    last_probe_time: str | None = None
+    last_update_time: str | None = None
+
+
+class _ContainerPhase(Wire, frozen=True):
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class _ContainerReport(Wire, frozen=True):
+    state: dict[str, _ContainerPhase] | None = None
+
+
+class _HeadStatus(Wire, frozen=True):
+    conditions: tuple[_ReportedCondition, ...] | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
+    update_time: str | None = None
+    container_statuses: tuple[_ContainerReport, ...] | None = None
+
+
+class Head(Wire, frozen=True):
+    """Of an object what says whether it is wanted, and when it was made, changed or reported. What is meant for later
+    is in its other parts, and so is what people have written.
+    """
+
+    metadata: HeadMeta = HeadMeta()
+    spec: HeadSpec | None = None
+    status: _HeadStatus | None = None
+
+    @property
+    def node_name(self) -> str:
+        """The node that a pod is on."""
+        return (self.spec.node_name or "") if self.spec is not None else ""
+
+    def moments(self) -> Iterator[str | None]:
+        """None where nothing is said."""
+        meta, status = self.metadata, self.status
+        yield meta.creation_timestamp
+        for owner in meta.managed_fields or ():
+            yield owner.time
+        if status is None:
+            return
+        yield from (status.start_time, status.completion_time, status.update_time)
+        for each in status.conditions or ():
+            yield each.last_transition_time
+            yield each.last_heartbeat_time
+            yield each.last_probe_time
+            yield each.last_update_time
+        for container in status.container_statuses or ():
+            for phase in (container.state or {}).values():
+                yield phase.started_at
+                yield phase.finished_at
+
+
+Wanted = Callable[[str, Head], bool]  # of an object of this kind
+
+
 @dataclass
 class Dump:
     """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
     at which one of them was made, changed or reported, in Unix seconds, and not in the future: a file is as true as the
-    moment it was written.
-    `unused` files have other kinds alone.
+    moment it was written. `counts` also has those that were not wanted. `unused` files have other kinds alone.
     """
 
     source: str
     now: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
     unused: list[str] = field(default_factory=list)
     _objects: dict[type[msgspec.Struct], dict[str, Any]] = field(default_factory=dict)
 
@@ -63,18 +157,16 @@ class Dump:
         self._objects.setdefault(type(made), {})[key] = made
 
 
-def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], config_maps: Collection[str] = ()) -> Dump:
-    """The objects of these kinds, by their names in Kubernetes; of ConfigMaps only those of the given names.
+def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wanted: Wanted) -> Dump:
+    """The `wanted` objects of these kinds, by their names in Kubernetes.
 
     Other kinds are passed over. Raises InvalidInput naming file, field and value.
     """
     dump = Dump(source=", ".join(map(str, files)))
     for path in files:
-        text = _text(path)
-        reader = _Reader(dump, kinds, config_maps, source=str(path))
-        documents = enumerate(_documents(path, text))
+        reader = _Reader(dump, kinds, wanted, source=str(path))
         try:
-            taken = [reader.take(document, where=f"document {index}") for index, document in documents]
+            taken = [reader.take(text, where=f"document {index}") for index, text in enumerate(_documents(path))]
         except RecursionError as error:
             raise InvalidInput(source=str(path), field="(document)", value="", problem="nested too deeply") from error
         if not any(taken):
@@ -87,60 +179,83 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], confi
 class _Reader:
     dump: Dump
     kinds: Mapping[str, type[msgspec.Struct]]
-    config_maps: Collection[str]
+    wanted: Wanted
     source: str
+    _instants: dict[str, float] = field(default_factory=dict)
 
-    def take(self, document: object, *, where: str) -> bool:
-        """Whether there was something of use in it."""
-        if not isinstance(document, dict) or "kind" not in document:
-            raise InvalidInput(
-                source=self.source, field=where, value=document, problem="not a Kubernetes object (no kind)"
-            )
-        kind = document["kind"]
-        if not isinstance(kind, str):
-            raise InvalidInput(source=self.source, field=f"{where} kind", value=kind, problem="expected a text")
+    def take(self, text: bytes | msgspec.Raw, *, where: str, kind: str = "") -> bool:
+        """Whether there was something of use in it. It is of this `kind` if it does not say otherwise."""
+        kind = self._kind(text, where) or kind
         if kind in self.kinds:
-            if kind != "ConfigMap" or _name(document) in self.config_maps:
-                made = self._converted(document, self.kinds[kind], where=where)
-                self.dump.add(self._key(document, where=f"{where} {kind}"), made)
-                self.dump.now = max(
-                    [self.dump.now, *self._instants(document, where=f"{where} {kind} {_name(document)}")]
-                )
+            self._add(text, kind, where)
         elif kind.endswith("List"):
-            items = document.get("items") or ()
-            if not isinstance(items, list | tuple):
-                raise InvalidInput(source=self.source, field=f"{where} items", value=items, problem="expected a list")
-            taken = [self.take(item, where=f"{where} items[{index}]") for index, item in enumerate(items)]
+            items = self._decoded(text, _Envelope, where, kind).items or ()
+            each = kind.removesuffix("List")
+            taken = [
+                self.take(item, where=f"{where} items[{index}]", kind=each)
+                for index, item in enumerate(progress.track(items, f"Reading {self.source}"))
+            ]
             return any(taken)
+        elif not kind:
+            problem = "not a Kubernetes object (no kind)"
+            raise InvalidInput(source=self.source, field=where, value=_plain(text), problem=problem)
         return kind in self.kinds
 
-    def _key(self, document: Mapping[str, Any], *, where: str) -> str:
-        """What tells the object from others of its kind."""
-        name = _name(document)
-        if not name:
-            raise InvalidInput(
-                source=self.source, field=f"{where} metadata.name", value=name, problem="an object has a name"
-            )
-        return f"{document['metadata'].get('namespace') or DEFAULT_NAMESPACE}/{name}"
-
-    def _instants(self, document: Mapping[str, Any], *, where: str) -> Iterator[float]:
-        for path, value in _moments(document):
-            try:
-                yield durations.instant(value)
-            except (TypeError, ValueError) as error:
-                problem = "expected an instant, such as 2026-01-31T12:00:00Z"
-                raise InvalidInput(source=self.source, field=f"{where} {path}", value=value, problem=problem) from error
-
-    def _converted(self, document: dict[str, Any], kind: type[T], *, where: str) -> T:
+    def _kind(self, text: bytes | msgspec.Raw, where: str) -> str:
         try:
-            return msgspec.json.decode(msgspec.json.encode(document), type=kind)
-        except (TypeError, OverflowError, RecursionError) as error:  # what YAML has and JSON does not
-            raise InvalidInput(source=self.source, field=where, value=document, problem=str(error)) from error
+            return _KIND.decode(text).kind
+        except msgspec.ValidationError as error:
+            value = _plain(text)
+            if not isinstance(value, dict):
+                problem = "not a Kubernetes object (no kind)"
+                raise InvalidInput(source=self.source, field=where, value=value, problem=problem) from error
+            if value.get("kind") is None:
+                return ""
+            raise InvalidInput(
+                source=self.source, field=f"{where} kind", value=value["kind"], problem="expected a text"
+            ) from error
+
+    def _add(self, text: bytes | msgspec.Raw, kind: str, where: str) -> None:
+        head = self._decoded(text, Head, where, kind)
+        name, dump = head.metadata.name, self.dump
+        if not name:
+            field_, problem = f"{where} {kind} metadata.name", "an object has a name"
+            raise InvalidInput(source=self.source, field=field_, value=name, problem=problem)
+        dump.counts[kind] += 1
+        named = f"{where} {kind} {name}"
+        for moment in head.moments():
+            if moment is not None:
+                dump.now = max(dump.now, self._instant(moment, text, named))
+        if head.metadata.deletion_timestamp is not None:  # which may be still to come
+            self._instant(head.metadata.deletion_timestamp, text, named)
+        if self.wanted(kind, head):
+            key = f"{head.metadata.namespace or DEFAULT_NAMESPACE}/{name}"
+            dump.add(key, self._decoded(text, self.kinds[kind], where, kind))
+
+    def _instant(self, moment: str, text: bytes | msgspec.Raw, where: str) -> float:
+        found = self._instants.get(moment)
+        if found is None:
+            try:
+                found = self._instants[moment] = durations.instant(moment)
+            except ValueError as error:
+                field_ = f"{where} {_path_of(moment, _plain(text))}"
+                problem = "expected an instant, such as 2026-01-31T12:00:00Z"
+                raise InvalidInput(source=self.source, field=field_, value=moment, problem=problem) from error
+        return found
+
+    def _decoded(self, text: bytes | msgspec.Raw, kind: type[T], where: str, called: str) -> T:
+        """A field that is null counts as absent, as it does for an API server."""
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError:
+            document = _without_nulls(_plain(text))
+        try:
+            return msgspec.convert(document, kind)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$.")
             path = path.rstrip("`")
             name = _name(document)
-            named = f"{kind.__name__} {name}" if name else kind.__name__
+            named = f"{called} {name}" if name else called
             raise InvalidInput(
                 source=self.source,
                 field=f"{where} {named} {path}".rstrip(),
@@ -149,72 +264,83 @@ class _Reader:
             ) from error
 
 
-def _name(document: Mapping[str, Any]) -> str:
+_KIND = msgspec.json.Decoder(_Kind)
+
+
+def _plain(text: bytes | msgspec.Raw) -> object:
+    return msgspec.json.decode(text)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _path_of(sought: str, value: object) -> str:
+    """Where this text stands first; empty where it does not."""
+    named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in named:
+        step = str(key) if isinstance(value, dict) else f"[{key}]"
+        if each == sought:
+            return step
+        if found := _path_of(sought, each):
+            return f"{step}{'' if found.startswith('[') else '.'}{found}"
+    return ""
+
+
+def _name(document: object) -> str:
     """What it is called; empty where it is not."""
-    metadata = document.get("metadata")
+    metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _moments(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What says, by path, when the object was made, changed or reported. What is meant for later is in its other parts,
-    and so is what people have written.
-    """
-    metadata = document["metadata"]
-    yield from _whens({key: metadata.get(key) for key in ("creationTimestamp", "managedFields")}, "metadata")
-    yield from _whens(document.get("status"), "status")
-
-
-def _whens(value: object, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list | tuple):
-        for index, each in enumerate(value):
-            yield from _whens(each, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            if isinstance(each, dict | list | tuple):
-                yield from _whens(each, f"{path}.{key}")
-            elif str(key).endswith(_WHEN) and each is not None:
-                yield f"{path}.{key}", each
-
-
-def _text(path: Path) -> str:
+def _text(path: Path) -> bytes:
     try:
-        return sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+    except OSError as error:
         raise InvalidInput(source="-f", field="file", value=str(path), problem=str(error)) from error
 
 
-def _may_be_deep(text: str) -> bool:
+def _may_be_deep(text: bytes) -> bool:
     """At a glance: texts in it may have brackets of their own."""
     depth = 0
     for bracket in _BRACKETS.finditer(text):
-        depth += 1 if bracket[0] in "[{" else -1
+        depth += 1 if bracket[0] in b"[{" else -1
         if depth > _MOST_NESTED:
             return True
     return _DASHES.search(text) is not None
 
 
-def _depth(text: str) -> int:
-    depth = deepest = 0
+def _is_deep(text: bytes) -> bool:
+    depth = 0
     for event in yaml.parse(text, _Base):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        deepest = max(deepest, depth)
-    return deepest
+        if depth > _MOST_NESTED:
+            return True
+    return False
 
 
-def _documents(path: Path, text: str) -> Iterator[object]:
-    if text.lstrip()[:1] == "{":
+def _documents(path: Path) -> Iterator[bytes]:
+    """Each as JSON."""
+    text = _text(path)
+    if _JSON_OBJECT.match(text):
         try:
-            yield msgspec.json.decode(text)  # many times faster, where it is JSON and nothing else
-        except msgspec.DecodeError:
+            _KIND.decode(text)
+        except msgspec.ValidationError:  # it is JSON, and the reader says what is wrong with it
             pass
-        else:
-            return
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error
+        yield text
+        return
     try:
-        if _may_be_deep(text) and _depth(text) > _MOST_NESTED:
+        if _may_be_deep(text) and _is_deep(text):
             raise RecursionError
         for document in yaml.load_all(text, _Strings):
             if document is not None:
-                yield document
+                yield msgspec.json.encode(document)
     except yaml.YAMLError as error:
+        raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error
+    except (TypeError, OverflowError, UnicodeError, msgspec.EncodeError) as error:  # what YAML has and JSON does not
         raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error

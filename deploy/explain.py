@@ -8,7 +8,7 @@ explained as of the newest instant at which something in them was made, changed 
 import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from deploy import dumps, rendering
+from deploy.dumps import Head
 from deploy.nodeside import ConfigKey, NodeSide
 from manager import answers
 from manager.answers import Explained
@@ -48,6 +49,7 @@ class Objects:
     metrics: dict[str, NodeMetric] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
     config_map: ConfigMap | None = None
+    tells_of_pods: bool = True
 
 
 def node(
@@ -55,15 +57,15 @@ def node(
 ) -> str:
     """The answer, ready to print. Raises InvalidInput, and what the API server answers."""
     key = config_key or ConfigKey()
-    objects = from_files(files, key) if files else from_cluster(name, kubeconfig, key)
+    objects = from_files(name, files, key) if files else from_cluster(name, kubeconfig, key)
     found = objects.nodes.get(name)
     if found is None:
-        known = ", ".join(sorted(objects.nodes)) or "none"
-        raise InvalidInput(source=objects.source, field="Node", value=name, problem=f"not there (nodes: {known})")
+        problem = f"there is no such node{_listed(objects.nodes) if files else ''}"
+        raise InvalidInput(source=objects.source, field="Node", value=name, problem=problem)
     rendered = _rendered(answers.explained(_state(objects, found)), style)
     if style == "table" and objects.config_map is None:
         rendered += f"\nThere is no ConfigMap {key.namespace}/{key.name}, so the defaults hold"
-    if style == "table" and files and not objects.pods:
+    if style == "table" and not objects.tells_of_pods:
         rendered += "\nThere is no Pod in the files, so none is counted"
     return rendered
 
@@ -96,9 +98,18 @@ def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> O
     return objects
 
 
-def from_files(files: Sequence[Path], config_key: ConfigKey) -> Objects:
-    """Everything the files hold; kinds that do not matter here are passed over. Raises InvalidInput."""
-    dump = dumps.read(files, _KINDS, config_maps={config_key.name})
+def from_files(name: str, files: Sequence[Path], config_key: ConfigKey) -> Objects:
+    """What the files hold of one node; kinds that do not matter here are passed over. Raises InvalidInput."""
+
+    def wanted(kind: str, head: Head) -> bool:
+        match kind:
+            case "Pod":
+                return head.node_name == name
+            case "ConfigMap":
+                return head.metadata.name == config_key.name
+        return True
+
+    dump = dumps.read(files, _KINDS, wanted)
     return Objects(
         source=dump.source,
         now=dump.now,
@@ -106,7 +117,12 @@ def from_files(files: Sequence[Path], config_key: ConfigKey) -> Objects:
         metrics={each.metadata.name: each for each in dump.of(NodeMetric)},
         pods=dump.of(Pod),
         config_map=dump.config_map(config_key.namespace, config_key.name),
+        tells_of_pods=dump.counts["Pod"] > 0,
     )
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    return f" (nodes: {rendering.names(sorted(nodes)) or 'none'})"
 
 
 def _state(objects: Objects, found: Node) -> NodeState:

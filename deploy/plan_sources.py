@@ -92,7 +92,8 @@ class Seen:
 
 def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
     """What the files hold; `namespace` is the manager's. Raises InvalidInput."""
-    dump = dumps.read(files, _KINDS, {priority.CONFIG_MAP, bookkeeper.CONFIG_MAP, config_key.name})
+    maps = {priority.CONFIG_MAP, bookkeeper.CONFIG_MAP, config_key.name}
+    dump = dumps.read(files, _KINDS, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
     priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, bookkeeper.CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
