@@ -3,6 +3,7 @@
 import enum
 import gc
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -74,7 +75,7 @@ def plan(context: typer.Context) -> int:
     from deploy import plan as command
 
     _collect_nothing()
-    print(command.main(context.args))
+    _print(command.main(context.args))
     return OK
 
 
@@ -104,10 +105,10 @@ def explain_node(
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
-        print(command.by_manager(name, manager, style=output.value))
+        _print(command.by_manager(name, manager, style=output.value))
         return OK
     key = ConfigKey(config_namespace, config_name)
-    print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
+    _print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
     return OK
 
 
@@ -132,6 +133,22 @@ def cleanup(
     past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud)
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
+
+
+def _print(answer: str) -> None:
+    """Raises HeadroomError where it cannot be written; who reads no further, as `head` does, has all they want."""
+    try:
+        print(answer, flush=True)
+    except BrokenPipeError:
+        _forget_output()
+    except (OSError, UnicodeError) as error:
+        _forget_output()
+        raise HeadroomError(f"the answer cannot be written: {error}") from error
+
+
+def _forget_output() -> None:
+    """Python writes what is left at its end, which would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _collect_nothing() -> None:

@@ -14,6 +14,7 @@ from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta
+from shared.quantity import MILLI_PER_CORE, QuantityError
 
 NAME = "nodes"
 
@@ -30,7 +31,9 @@ GROUP_LABELS = (
     "lke.linode.com/pool-id",
 )
 GROUP_ANNOTATIONS = (fake_nodes.ANNOTATION_GROUP, "cluster.x-k8s.io/owner-name")
+CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _OF_ANY_TYPE = frozenset({"karpenter.sh/nodepool"})  # one group for each machine type in it
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,16 @@ class _Members:
     max_size: int = gke.MAX_GROUP_SIZE
 
 
-def groups_of(nodes: Iterable[Node], label: str = "") -> dict[str, Group]:
-    """All groups by id, with the bounds that kwok notes on nodes, or else any. A `label` alone makes them if given."""
+def tell_groups(nodes: Iterable[Node], label: str = "") -> bool:
+    """Whether any node says which group it is in."""
+    return any(group_of(node, label) for node in nodes)
+
+
+def groups_of(nodes: Sequence[Node], label: str = "") -> dict[str, Group]:
+    """All groups by id, with the bounds that kwok notes on nodes, or else any. A `label` alone makes them if given.
+
+    Where no node says its group, nodes of one kind of machine are one, which nothing is known to make grow.
+    """
     return {name: _group(name, members) for name, members in _members(nodes, label).items()}
 
 
@@ -97,17 +108,32 @@ def group_of(node: Node, label: str = "") -> str | None:
     return next((found for key in GROUP_ANNOTATIONS if (found := meta.annotation(key))), None)
 
 
-def _members(nodes: Iterable[Node], label: str) -> dict[str, _Members]:
+def _machine_of(node: Node) -> str | None:
+    """What kind of machine it is, where no group is known. What the control plane runs on is not to go."""
+    labels = node.metadata.labels or {}
+    if any(label in labels for label in CONTROL_PLANE_LABELS):
+        return None
+    try:
+        cpu_milli, memory_bytes = node.capacity
+    except QuantityError:
+        return gce.machine_type(labels) or "machine"
+    cores = f"{cpu_milli / MILLI_PER_CORE:g}"
+    return gce.machine_type(labels) or f"{cores}-cpu-{memory_bytes / _GIB:.0f}-gib"
+
+
+def _members(nodes: Sequence[Node], label: str) -> dict[str, _Members]:
     found: dict[str, _Members] = {}
+    are_told = bool(label) or tell_groups(nodes)
     for node in sorted(nodes, key=lambda each: each.metadata.name):
-        name = group_of(node, label)
+        name = group_of(node, label) if are_told else _machine_of(node)
         if name is None:
             continue
         members = found.setdefault(name, _Members())
         members.names.append(node.metadata.name)
         members.instances.append(Instance(node.spec.provider_id))
         members.min_size = _bound(node.metadata, fake_nodes.ANNOTATION_MIN, members.min_size)
-        members.max_size = _bound(node.metadata, fake_nodes.ANNOTATION_MAX, members.max_size)
+        most = members.max_size if are_told else len(members.names)
+        members.max_size = _bound(node.metadata, fake_nodes.ANNOTATION_MAX, most)
     return dict(sorted(found.items()))
 
 

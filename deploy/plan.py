@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
-from deploy import dumped_cloud, plan_sources, plan_table, rendering
+from deploy import dumped_cloud, plan_nodes, plan_sources, plan_table, rendering
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import config, planning, scanning
@@ -35,15 +35,17 @@ from manager.autoscaler.config import Config
 from manager.autoscaler.outlook import Cloud
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers
+from manager.autoscaler.reporting.schemas import Groups, Plan
 from manager.autoscaler.rounds import Round
+from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Memory
+from manager.autoscaler.scale_down.verdict import Decision, Memory
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.world import World
 from manager.lending import Lending
 from manager.settings import ManagerSettings
-from shared import names
+from shared import durations, names
 from shared import settings as settings_module
 from shared.api.core import Node
 from shared.clock import ManualClock, SystemClock
@@ -70,6 +72,9 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
     all_nodes: Annotated[
         bool, Meta(description="list every node and why it is still here, in place of counting them by reason")
     ] = False
+    top: Annotated[
+        int, Meta(ge=1, description="list so many of the nodes that could go, those that cost most first")
+    ] = plan_nodes.MOST_ROWS
     group_label: Annotated[
         str, Meta(description="label whose value is a node's group; empty: those that clouds and installers write")
     ] = ""
@@ -91,17 +96,16 @@ def main(argv: Sequence[str]) -> str:
         argv=argv,
         environment=os.environ,
     )
-    made, notes = plan(settings)
-    answer = answers.plan(made)
+    answer, groups, notes = plan(settings)
     if settings.output == "table":
-        return plan_table.render(answer, answers.groups(made), notes, all_nodes=settings.all_nodes)
+        return plan_table.render(answer, groups, notes, all_nodes=settings.all_nodes, top=settings.top)
     for note in notes:
         print(f"{PROGRAM}: {note}", file=sys.stderr)
     return rendering.structured(answer, settings.output)
 
 
-def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
-    """The round that the manager would come to, and what was taken for granted."""
+def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
+    """The round that the manager would come to, the groups as it sees them, and what was taken for granted."""
     seen = _seen(settings)
     notes = list(seen.notes)
     if settings.cloud_config or settings.cloud_provider:
@@ -112,24 +116,35 @@ def plan(settings: PlanSettings) -> tuple[Round, list[str]]:
         guard = Guard(provider, chosen.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         try:
             guard.observe([NodeRef.of(node) for node in seen.world.nodes])
-            return _round(seen, seen.world, guard, chosen), notes
+            made = _round(seen, seen.world, guard, chosen, notes)
         finally:
             guard.close()
-    world = replace(seen.world, nodes=tuple(map(_with_id, seen.world.nodes)))
-    groups = dumped_cloud.groups_of(world.nodes, settings.group_label)
-    if not groups:
+    else:
+        world = replace(seen.world, nodes=tuple(map(_with_id, seen.world.nodes)))
+        notes += _groupless(settings, seen)
+        settings = _listing_all(settings, dumped_cloud.groups_of(world.nodes, settings.group_label).values())
+        notes += _guessed(settings, world.nodes)
+        chosen = _config(settings)
+        cloud = dumped_cloud.observe(world.nodes, chosen.ownership, settings.group_label)
+        made = _round(seen, world, cloud, chosen, notes)
+    answer = answers.plan(made)
+    if not seen.tells_of_pods:
+        answer = replace(answer, cost_per_hour=replace(answer.cost_per_hour, idle=None))
+    return answer, answers.groups(made), notes
+
+
+def _groupless(settings: PlanSettings, seen: Seen) -> Iterator[str]:
+    """A note where no node says its group. Raises InvalidInput where that leaves nothing to plan with."""
+    nodes = seen.world.nodes
+    if dumped_cloud.tell_groups(nodes, settings.group_label):
+        return
+    mend = "name the label with --group-label, or describe groups in a file with --cloud-config"
+    if settings.group_label or not nodes:
+        problem = f"no node says which group it is in: {mend}" if nodes else f"there is no Node: {mend}"
         raise InvalidInput(
-            source=seen.source,
-            field="Node metadata.labels",
-            value=settings.group_label,
-            problem="no node says which group it is in: name the label with --group-label, or describe groups in a "
-            "file with --cloud-config",
+            source=seen.source, field="Node metadata.labels", value=settings.group_label, problem=problem
         )
-    settings = _listing_all(settings, groups.values())
-    notes += _guessed(settings, world.nodes)
-    chosen = _config(settings)
-    cloud = dumped_cloud.observe(world.nodes, chosen.ownership, settings.group_label)
-    return _round(seen, world, cloud, chosen), notes
+    yield f"no node says which group it is in, so none can be added, and nodes of one kind count as a group: {mend}"
 
 
 def _seen(settings: PlanSettings) -> Seen:
@@ -199,12 +214,19 @@ def _config(settings: PlanSettings) -> Config:
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 
 
-def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config) -> Round:
+def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config, notes: list[str]) -> Round:
     offered_by = None
     if seen.node_side is not None:
         lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(world.now))
         world = replace(world, expected=lending.expected(world.nodes), peaks=lending.peaks(world.nodes))
         offered_by = lending.offered_by
+    if not seen.tells_of_pods:
+        notes.append(
+            f"there is no Pod in {seen.source}, so what nodes hold is not known, nor what is idle and which nodes "
+            f"could go: {plan_sources.WHAT_TO_DUMP} tells of both"
+        )
+        chosen = replace(chosen, scales_down=False, groups=())
+    marked = _unneeded_since(world.nodes)
     made = planning.plan(
         world,
         cloud,
@@ -212,10 +234,29 @@ def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config) -> Round:
         chosen,
         chance=random.Random(CHANCE),
         offered_by=offered_by,
-        underway=Underway(Memory(_unneeded_since(world.nodes))),
+        underway=Underway(Memory(marked)),
         dry_run=True,
     ).round
+    if made.scale_down is not None:
+        decided = _without_past(made.scale_down, marked)
+        if decided is not made.scale_down:
+            notes.append(
+                "for how long nodes have not been needed is not known here; the manager deletes one after "
+                f"--scale-down-unneeded-time, {durations.render(round(chosen.scale_down.group.unneeded_seconds))}"
+            )
+        made = replace(made, scale_down=decided)
     return replace(made, scans=scanning.looked(chosen, world, cloud.observed))
+
+
+def _without_past(decided: Decision, marked: Collection[str]) -> Decision:
+    """The decision with no word on how long nodes have been unneeded, but for those whose marks tell."""
+    young = (Reason.NOT_UNNEEDED_LONG, Reason.NOT_UNREADY_LONG)
+    verdicts = {
+        name: replace(each, reason=None, detail="", unneeded_since=None, ripe_at=None)
+        for name, each in decided.verdicts.items()
+        if each.reason in young and name not in marked
+    }
+    return replace(decided, verdicts={**decided.verdicts, **verdicts}) if verdicts else decided
 
 
 def _unneeded_since(nodes: Iterable[Node]) -> dict[str, float]:

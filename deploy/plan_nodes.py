@@ -12,18 +12,20 @@ MOST_ROWS = 20
 _COULD_GO = (Standing.GOES, Standing.UNNEEDED)
 
 
-def blocks(plan: Plan, *, all_nodes: bool = False) -> list[list[str]]:
-    """Each a paragraph; empty where there is nothing to say."""
+def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list[list[str]]:
+    """Each a paragraph; empty where there is nothing to say. Of the nodes that could go the `top`, or all."""
     found = plan.scale_down
-    nodes = [] if found is None else [_could_go(found, all_nodes=all_nodes), _stay(found, all_nodes=all_nodes)]
+    nodes = []
+    if found is not None:
+        nodes = [_could_go(found, len(found.nodes) if all_nodes else top), _stay(found, all_nodes=all_nodes)]
     return [*nodes, _leaving(plan.leaving), _scans(plan.scans)]
 
 
-def _could_go(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
+def _could_go(of: ScaleDownRow, most: int) -> list[str]:
     rows = [row for row in of.nodes if row.standing in _COULD_GO]
     if not rows:
         return []
-    shown = rows if all_nodes else rows[:MOST_ROWS]
+    shown = rows[:most]
     title = f"{rendering.count(len(rows), 'node')} could go{_saving(of.savable_per_hour)}, "
     title += f"{of.goes or 'none'} of them now{_saving(of.saved_per_hour) if of.goes else ''}:"
     lines = rendering.aligned(
@@ -47,7 +49,7 @@ def _could_go(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
     if len(shown) < len(rows):
         reasons = Counter(row.reason or row.standing for row in rows[len(shown) :])
         counted = ", ".join(f"{many} {reason}" for reason, many in reasons.most_common())
-        lines.append(f"  and {len(rows) - len(shown)} more: {counted} (all of them: --all-nodes)")
+        lines.append(f"  and {len(rows) - len(shown)} more: {counted} (more of them: --top N, --all-nodes)")
     if of.cooldown:
         lines.append(f"Nothing is deleted for now: {of.cooldown}.")
     return [title, *lines]
@@ -134,7 +136,7 @@ def _done(of: ScanRow) -> Iterable[str]:
 
 
 def _saving(value: float | None) -> str:
-    return "" if not value else f" ({value:.4f} $/h)"
+    return "" if not value else f" ({value:.4f} $/h, {rendering.monthly(value)})"
 
 
 def _percent(of: NodeRow) -> str:
@@ -146,4 +148,4 @@ def _of_hundred(value: float | None) -> str:
 
 
 def _reason(of: NodeRow) -> str:
-    return of.detail if of.reason in of.detail else f"{of.reason}: {of.detail}"
+    return of.detail if not of.reason or of.reason in of.detail else f"{of.reason}: {of.detail}"

@@ -72,6 +72,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "Job": Job,
     "PodDisruptionBudget": PodDisruptionBudget,
 }
+WHAT_TO_DUMP = "kubectl get nodes,pods -A -o json"
 _READY = Condition(type="Ready", status="True")
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 
@@ -80,6 +81,7 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
     `client` is that of a live cluster, `notes` say what was passed by. The `books` are None where there are none.
+    Without `tells_of_pods` it is not known what nodes hold.
     """
 
     source: str
@@ -88,6 +90,7 @@ class Seen:
     node_side: NodeSide | None = None
     client: Client | None = None
     notes: list[str] = field(default_factory=list)
+    tells_of_pods: bool = True
 
 
 def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
@@ -98,6 +101,9 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
     nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
+    if not nodes and not pods:
+        problem = f"there is no Node and no Pod in it: {WHAT_TO_DUMP} prints what is needed"
+        raise InvalidInput(source="-f", field="file", value=dump.source, problem=problem)
     notes = [f"{file} has nothing to plan with, no pod and no node" for file in dump.unused]
     text = None if kept is None else (kept.data or {}).get(bookkeeper.KEY)
     return Seen(
@@ -126,6 +132,7 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
         books=_books(text, f"ConfigMap {namespace}/{bookkeeper.CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         notes=notes,
+        tells_of_pods=bool(pods),
     )
 
 

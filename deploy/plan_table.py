@@ -31,8 +31,10 @@ size that suits this cluster{preferred}; SUPPRESSED is the same, nearer to 1 the
 counts against groups that do not exist yet. RANK = SUPPRESSED x (C+X)/(T+X) x NEW."""
 
 
-def render(plan: Plan, groups: Groups, notes: Sequence[str] = (), *, all_nodes: bool = False) -> str:
-    """The whole answer; nodes are counted by why they stay, or listed one by one."""
+def render(
+    plan: Plan, groups: Groups, notes: Sequence[str] = (), *, all_nodes: bool = False, top: int = plan_nodes.MOST_ROWS
+) -> str:
+    """The whole answer; nodes are counted by why they stay and the `top` of those that could go listed, or all."""
     blocks = [
         [*_cluster(plan, groups), *_demand(plan)],
         _decided(plan),
@@ -42,7 +44,7 @@ def render(plan: Plan, groups: Groups, notes: Sequence[str] = (), *, all_nodes: 
         _not_considered(plan),
         _unplaced(plan),
         _aside(plan),
-        *plan_nodes.blocks(plan, all_nodes=all_nodes),
+        *plan_nodes.blocks(plan, all_nodes=all_nodes, top=top),
         [f"Note: {note}." for note in notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -55,12 +57,12 @@ def _cluster(plan: Plan, groups: Groups) -> list[str]:
     there_in = f"{rendering.count(there, 'node')} in {rendering.count(len(groups.groups), 'group')}"
     lines = [f"Cluster  {there_in}, as of {plan.time}"]
     if cost.total:
-        shares = [f"{_dollars(cost.idle)} of it idle"]
+        shares = ["how much of it is idle is not known" if cost.idle is None else f"{_dollars(cost.idle)} of it idle"]
         if cost.offered:
             shares.append(f"{_dollars(cost.offered)} reclaimed and on offer as Mid and Batch")
         if cost.used:
             shares.append(f"{_dollars(cost.used)} used as those, and not bought")
-        lines.append(f"Cost     {_dollars(cost.total)}/h, {', '.join(shares)}")
+        lines.append(f"Cost     {_dollars(cost.total)}/h, {rendering.monthly(cost.total)}, {', '.join(shares)}")
     if cost.total and cost.unpriced:
         lines.append(f"         {rendering.count(cost.unpriced, 'node')} without a price are not in it")
     return lines

@@ -7,6 +7,7 @@ import yaml
 
 MOST_NAMES = 3  # of pods, nodes or groups on one line
 UNKNOWN = "-"
+HOURS_PER_MONTH = 730  # as clouds bill: 8,760 hours a year by twelve
 
 
 def structured(answer: object, style: str) -> str:
@@ -41,6 +42,12 @@ def count(number: int, what: str) -> str:
 
 def price(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def monthly(per_hour: float) -> str:
+    """What it comes to in a month, to the dollar from ten of them on."""
+    month = per_hour * HOURS_PER_MONTH
+    return f"{month:,.0f} $/month" if month >= 10 else f"{month:.2f} $/month"
 
 
 def change(value: float | None) -> str:

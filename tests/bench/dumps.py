@@ -1,4 +1,4 @@
-"""`headroom plan` of a whole cluster from a file: CPU time of the process, beside a bare `json.loads` of the same file."""
+"""`headroom plan` of a large cluster from a file: CPU time of the process, beside a bare `json.loads` of the file."""
 
 import json
 import os

@@ -61,7 +61,7 @@ def scale_down(of: Round) -> ScaleDownRow | None:
     stays = staying.of(of)
     if not stays:
         return None
-    rows = [_row(each, of.cost.by_node) for each in sorted(stays.values(), key=_turn)]
+    rows = sorted((_row(each, of.cost.by_node) for each in stays.values()), key=_turn)
     counts = dict.fromkeys(Standing, 0)
     for each in stays.values():
         counts[each.standing] += 1
@@ -117,8 +117,8 @@ def scans(of: Iterable[Scan]) -> list[ScanRow]:
     return [_scan(each) for each in sorted(of, key=lambda each: each.group)]
 
 
-def _turn(stay: Stay) -> tuple[int, float, str]:
-    return _ORDER[stay.standing], stay.unneeded_since or 0.0, stay.node
+def _turn(row: NodeRow) -> tuple[int, float, str, str]:
+    return _ORDER[Standing(row.standing)], -(row.cost_per_hour or 0.0), row.unneeded_since or "", row.node
 
 
 def _row(of: Stay, prices: Mapping[str, float]) -> NodeRow:

@@ -12,9 +12,9 @@ class NodeRow:
     needed, unjudged (nobody has looked).
 
     `reason` is Cluster Autoscaler's word where it has one, or what the scan of its group says, `detail` the same in a
-    sentence. `utilization` is the share of what is requested most, and `ripe_at` when the node will have been unneeded
-    for long enough. `pods` are to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it
-    has no price.
+    sentence; `headroom plan` has not watched the nodes, and has none for those that only have to wait. `utilization` is
+    the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
+    to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price.
     """
 
     node: str
@@ -43,9 +43,9 @@ class StaysRow:
 
 @dataclass(frozen=True)
 class ScaleDownRow:
-    """`nodes` are all there are, those that go first; in what is brief, and of past rounds, those alone that go or
-    could. `stay` counts by their reasons those that neither go nor are on their way. `cooldown` says why nothing is
-    deleted for a while.
+    """`nodes` are all there are, those that go first, and the dearest of these; in what is brief, and of past rounds,
+    those alone that go or could. `stay` counts by their reasons those that neither go nor are on their way.
+    `cooldown` says why nothing is deleted for a while.
 
     `saved_per_hour` is what those that go now cost, `savable_per_hour` with all that could (null: one of them has no
     price).

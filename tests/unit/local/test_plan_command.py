@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,8 +194,8 @@ def test_every_node_says_why_it_is_still_here(tmp_path: Path) -> None:
     path = dumped(tmp_path, *objects)
     answer = planned(path)
     assert why_here(answer) == {
-        "empty": ("unneeded", "NotUnneededLongEnough"),
-        "idle": ("unneeded", "NotUnneededLongEnough"),
+        "empty": ("unneeded", ""),
+        "idle": ("unneeded", ""),
         "kept": ("needed", "BlockedByPod"),
         "full": ("needed", "NotUnderutilized"),
     }
@@ -219,12 +221,13 @@ def test_marks_on_nodes_say_since_when_they_are_not_needed(tmp_path: Path) -> No
     for each, value in zip(marked, ("1767225600", "1767229000", "soon"), strict=True):
         taint = {"key": "DeletionCandidateOfClusterAutoscaler", "value": value, "effect": "PreferNoSchedule"}
         each["spec"] = {"taints": [taint]}
-    answer = planned(dumped(tmp_path, *marked))
-    rows = {row["node"]: (row["standing"], row["unneeded_since"]) for row in answer["scale_down"]["nodes"]}
+    answer = planned(dumped(tmp_path, *marked, node("full", "b"), owned("w", "full", "3")))
+    found = answer["scale_down"]["nodes"]
+    rows = {row["node"]: (row["standing"], row["unneeded_since"]) for row in found if row["node"] != "full"}
     assert rows == {
         "long": ("goes", "2026-01-01T00:00:00Z"),
         "lately": ("unneeded", "2026-01-01T00:56:40Z"),
-        "oddly": ("unneeded", "2026-01-01T01:00:00Z"),
+        "oddly": ("unneeded", None),
     }
     (act,) = (each for each in answer["decisions"] if each["what"] == "remove nodes")
     assert (act["node_names"], act["to_size"], act["done"]) == (["long"], 2, False)
@@ -254,7 +257,8 @@ def test_groups_that_scale_by_utilization_say_how_full_they_are(tmp_path: Path) 
     group = {**utilized.VALID, "cloud_provider_group_name": "jobs", "label_key": GKE, "label_value": "jobs"}
     groups.write_text(yaml.safe_dump({"node_groups": [{**group, "policy": "utilization"}]}))
     born: dict[str, Any] = {"creationTimestamp": "2026-01-01T00:00:00Z"}
-    path = dumped(tmp_path, *(node(f"j{at}", "jobs", **born) for at in range(3)), node("a1", "a"))
+    objects = [*(node(f"j{at}", "jobs", **born) for at in range(3)), node("a1", "a"), owned("w", "a1")]
+    path = dumped(tmp_path, *objects)
     answer = planned(path, "--node-groups", str(groups))
     (scan,) = answer["scans"]
     assert (scan["group"], scan["cpu_percent"], scan["delta"], scan["taint"]) == ("jobs", 0.0, -5, ["j0", "j1"])
@@ -411,7 +415,9 @@ def test_nothing_is_bought_for_what_nodes_will_lend_with_their_next_report(tmp_p
     ("objects", "flags", "words"),
     [
         ([{"metadata": {}}], [], ["dump.yaml", "items[0]", "not a Kubernetes object"]),
-        ([pod("p")], [], ["dump.yaml", "labels", "--group-label", "--cloud-config"]),
+        ([pod("p")], [], ["dump.yaml", "there is no Node", "--cloud-config"]),
+        ([], [], ["dump.yaml", "there is no Node and no Pod", "kubectl get nodes,pods -A -o json"]),
+        ([{**node("a", "x"), "kind": "Deployment"}], [], ["dump.yaml", "there is no Node and no Pod"]),
         ([{**pod("p"), "spec": {"containers": "none"}}], [], ["dump.yaml", "Pod p spec.containers", "none"]),
         ([node("a", "x", creationTimestamp="yesterday")], [], ["dump.yaml", "Node a metadata.creationTimestamp"]),
         (
@@ -537,6 +543,102 @@ def test_a_file_is_as_true_as_the_moment_it_was_written_whatever_people_note_in_
     heartbeat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-03T00:00:00Z"}
     made["status"]["conditions"] = [heartbeat]
     assert planned(dumped(tmp_path, made, noted))["time"] == "2026-01-03T00:00:00Z"
+
+
+def bare(name: str, **labels: str) -> dict[str, Any]:
+    """A node as kubeadm, kind and machines of one's own make it: nothing says which group it is in."""
+    found = node(name, "")
+    found["metadata"]["labels"] = labels
+    return found
+
+
+def test_of_nodes_without_pods_it_is_not_known_what_is_idle_nor_which_could_go(tmp_path: Path) -> None:
+    path = dumped(tmp_path, node("a1", "a"), node("a2", "a"))
+    answer = planned(path)
+    assert answer["cost_per_hour"]["total"] > 0
+    assert answer["cost_per_hour"]["idle"] is None
+    assert {row["standing"] for row in answer["scale_down"]["nodes"]} == {"unjudged"}
+    assert answer["decisions"] == []
+    table = plan.main(["-f", str(path)])
+    assert "how much of it is idle is not known" in table
+    assert table.count("there is no Pod in") == 1
+    assert "could go (" not in table
+
+
+def test_nodes_of_no_group_have_a_cost_and_may_be_found_unneeded_and_none_is_added(tmp_path: Path) -> None:
+    plane = bare("plane", **{"node-role.kubernetes.io/control-plane": ""})
+    objects = [plane, bare("w1"), bare("w2"), bare("w3"), owned("db", "w1", "3"), owned("web", "w2"), pod("huge", "9")]
+    path = dumped(tmp_path, *objects)
+    answer = planned(path)
+    assert 0 < answer["cost_per_hour"]["idle"] < answer["cost_per_hour"]["total"]
+    assert [(each["unplaced"], each["triggered"]) for each in answer["pending"]] == [(1, 0)]
+    rows = why_here(answer)
+    assert (rows["w2"], rows["w3"]) == (("unneeded", ""), ("unneeded", ""))
+    assert (rows["w1"][0], rows["plane"]) == ("needed", ("needed", "NotAutoscaled"))
+    assert all(each["what"] == "taint" for each in answer["decisions"])
+    assert "no node says which group it is in" in plan.main(["-f", str(path)])
+
+
+def test_lists_of_one_kind_are_read_as_api_servers_answer_them(tmp_path: Path) -> None:
+    """Their items do not say their kind again."""
+    path = dumped(tmp_path)
+    nodes, pods = ([each for each in BOTH if each["kind"] == kind] for kind in ("Node", "Pod"))
+    lists = [
+        {
+            "kind": f"{kind}List",
+            "items": [{key: value for key, value in each.items() if key != "kind"} for each in found],
+        }
+        for kind, found in (("Node", nodes), ("Pod", [*pods, pod("web")]))
+    ]
+    path.write_text("\n---\n".join(map(yaml.safe_dump, lists)))
+    assert changes(planned(path)) == {"a": (1, 2)}
+    one = tmp_path / "nodes.json"
+    one.write_text(json.dumps(lists[0]))
+    assert planned(one)["cost_per_hour"]["total"] > 0
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_what_is_null_counts_as_absent(tmp_path: Path, suffix: str) -> None:
+    hollow = pod("hollow")
+    hollow["spec"] = {"containers": [{"name": "c", "resources": None}], "nodeName": None, "tolerations": None}
+    path = tmp_path / f"dump.{suffix}"
+    path.write_text(json.dumps({"kind": "List", "items": [*BOTH, hollow]}, indent=1))
+    assert sum(each["count"] for each in planned(path)["pending"]) == 1
+
+
+def test_how_long_nodes_are_unneeded_is_said_once_and_the_dearest_come_first(tmp_path: Path) -> None:
+    cheap = [node(f"cheap{at}", "a") for at in range(3)]
+    dear = [node(f"dear{at}", "b", "n1-standard-16", 16) for at in range(3)]
+    path = dumped(tmp_path, *cheap, *dear, owned("db", "cheap0", "3"))
+    answer = planned(path)
+    could_go = [row for row in answer["scale_down"]["nodes"] if row["standing"] == "unneeded"]
+    prices = [row["cost_per_hour"] for row in could_go]
+    assert prices == sorted(prices, reverse=True)
+    assert {(row["reason"], row["unneeded_since"], row["ripe_at"]) for row in could_go} == {("", None, None)}
+    table = plan.main(["-f", str(path), "--top", "1"])
+    assert table.count("--scale-down-unneeded-time, 10m0s") == 1
+    assert "NotUnneededLongEnough" not in table
+    assert f"{answer['scale_down']['savable_per_hour'] * 730:,.0f} $/month" in table
+    assert f"and {len(could_go) - 1} more" in table
+    assert could_go[0]["node"] in table
+
+
+@pytest.mark.parametrize("text", ['{"kind": "List", "items": [', '{"kind": "List"} {"kind": "List"}'])
+def test_json_that_ends_too_soon_or_too_late_is_refused_at_its_byte(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=r"cut\.json: \(document\)"):
+        plan.main(["-f", str(path)])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_an_answer_that_cannot_be_written_is_one_line_and_status_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deploy.cli", "plan", "-f", str(dumped(tmp_path, *BOTH))]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "the answer cannot be written" in line
 
 
 def test_a_clouds_file_that_means_nothing_is_refused_by_field(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_what_is_brief_leaves_out_what_stays_and_counts_it() -> None:
     assert (
         [row.node for row in short.nodes]
         == [row.node for row in brief.nodes]
-        == ["empty", "jobs1", "idle", "way", "lost"]
+        == ["empty", "idle", "jobs1", "way", "lost"]
     )
     assert [row.count for row in brief.stay] == [row.count for row in plan.scale_down.stay]
 
@@ -412,7 +412,7 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
     plan = answers.plan(MADE)
     table = plan_table.render(plan, answers.groups(MADE))
     for words in (
-        "3 nodes could go, 1 of them now (16.0000 $/h):",
+        "3 nodes could go, 1 of them now (16.0000 $/h, 11,680 $/month):",
         "Nodes on their way out:",
         "way   pool   draining",
         "jobs: jobs1 would be tainted",
