@@ -44,6 +44,10 @@ class Bank:
         self.histograms.add(rows, values, decayed)
         self.moments.add(rows, values, decayed)
 
+    def subtract(self, rows: Rows, values: Floats, time: float, weights: float | Floats = 1.0) -> None:
+        """Takes back from each (distinct) row one value seen at `time`. The moments keep it: they cannot forget."""
+        self.histograms.subtract(rows, values, weights * self.weights_at(rows, time))
+
     def weights_at(self, rows: Rows, time: float) -> Floats:
         """What weight 1 at `time` adds to each row; moves references that lie too far back."""
         late = rows[decay.must_shift(self.references[rows], time, self.half_life_seconds)]

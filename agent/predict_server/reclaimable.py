@@ -82,6 +82,13 @@ def compute(inputs: Inputs) -> Reclaimable:
     return _explained(inputs, _Claim(by_request.least(by_node), peak, (cpu, memory)))
 
 
+def as_koordinator(one: Lender, peak: Resources | None, now: float, cold_start_seconds: float) -> percentile.Lender:
+    """Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing."""
+    holds, young = one.pod.holds_request, now - one.pod.created_at <= cold_start_seconds
+    cold = one.cold and (young or (holds and one.observed))
+    return percentile.Lender(one.pod.request, cold, holds, peak)
+
+
 def by_pod_and_class(inputs: Inputs, lenders: Sequence[percentile.Lender], class_peak: Resources) -> Reclaimable:
     """Koordinator's rule for its percentile model: the lesser of what its pod level and its class level make of it."""
     levels = {

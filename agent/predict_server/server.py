@@ -401,15 +401,9 @@ def _by_pod_and_class(
     cold_start_seconds: float,
 ) -> Reclaimable:
     peaks = dict(zip(situation.pods.keys, reclaimable.whole(model.by_pod(situation)), strict=True))
-
-    def lender(one: Lender) -> upstream.Lender:
-        # Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing.
-        holds, young = one.pod.holds_request, inputs.now - one.pod.created_at <= cold_start_seconds
-        cold = one.cold and (young or (holds and one.observed))
-        return upstream.Lender(one.pod.request, cold, holds, peaks.get(one.pod.uid))
-
+    seen = [reclaimable.as_koordinator(one, peaks.get(one.pod.uid), inputs.now, cold_start_seconds) for one in lending]
     (class_peak,) = reclaimable.whole(model.by_class(situation)[np.newaxis])
-    return reclaimable.by_pod_and_class(inputs, [lender(one) for one in lending], class_peak)
+    return reclaimable.by_pod_and_class(inputs, seen, class_peak)
 
 
 def _history(one: Histories) -> History:

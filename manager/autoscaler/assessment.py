@@ -12,7 +12,6 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster_state import backoff as backoffs
 from manager.autoscaler.cluster_state import books as bookkeeping
 from manager.autoscaler.cluster_state import health
 from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
@@ -273,12 +272,8 @@ def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rul
         if still:
             failed[name] = still
     return msgspec.structs.replace(
-        books,
+        bookkeeping.without_old_backoffs(books, rules.backoff, now),
         requests={name: each for name, each in books.requests.items() if kept(name)},
-        # A group that could not be created has nothing but this.
-        backoffs={
-            name: each for name, each in books.backoffs.items() if not backoffs.forgotten(each, rules.backoff, now)
-        },
         unregistered=unregistered,
         failed=failed,
         short={name: each for name, each in books.short.items() if kept(name)},
@@ -325,8 +320,7 @@ def _request_followed(
         before = books.backoffs.get(look.id)
         # What failed of this very increase stays failed: asking for it again at once would fail again.
         if before is not None and before.failed_at < request.started_at:
-            others = {name: each for name, each in books.backoffs.items() if name != look.id}
-            books = msgspec.structs.replace(books, backoffs=others)
+            books = bookkeeping.recovered(books, look.id)
         return books, 0
     if request.deadline >= now:
         return books, 0

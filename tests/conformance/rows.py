@@ -23,17 +23,25 @@ class Row:
     scenario: bool
 
 
-def read(path: Path) -> Iterator[Row]:
-    """All rows of a file, or of the .json files of a folder. Files without `cases` are data. Raises InvalidInput."""
+def read(path: Path) -> Iterator[Row | InvalidInput]:
+    """All rows of a file, or of the .json files of a folder, and what is wrong with what is none. Files without `cases`
+    are data. Raises InvalidInput for a file that is no JSON.
+    """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     for file in files:
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InvalidInput(source=str(file), field="(document)", value=file.name, problem=str(error)) from error
-        if isinstance(document, dict):
-            for position, case in enumerate(document.get("cases", [])):
+        cases = document.get("cases", []) if isinstance(document, dict) else []
+        if not isinstance(cases, list):
+            yield InvalidInput(source=file.name, field="cases", value=cases, problem="expected a list of rows")
+            continue
+        for position, case in enumerate(cases):
+            try:
                 yield _row(file.name, position, case)
+            except InvalidInput as unknown:
+                yield unknown
 
 
 def _row(file: str, position: int, case: object) -> Row:
@@ -49,6 +57,15 @@ def _row(file: str, position: int, case: object) -> Row:
         group=group,
         input=case["input"],
         expected=case["expected"],
-        tolerance=float(case.get("tolerance") or 0.0),
+        tolerance=_tolerance(file, field, case.get("tolerance")),
         scenario=bool(case.get("scenario", False)),
     )
+
+
+def _tolerance(file: str, field: str, given: object) -> float:
+    if given is None:
+        return 0.0
+    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
+        problem = "expected a number from 0 on"
+        raise InvalidInput(source=file, field=f"{field}.tolerance", value=given, problem=problem)
+    return float(given)

@@ -17,7 +17,8 @@ UNANSWERED = {
 
 DATA = Path(__file__).parent / "data"
 ADAPTERS = all_adapters()
-ROWS = [row for row in rows.read(DATA) if row.group in ADAPTERS]
+ALL_ROWS = [row for row in rows.read(DATA) if isinstance(row, rows.Row)]
+ROWS = [row for row in ALL_ROWS if row.group in ADAPTERS and not row.scenario]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.group}-{row.id}")
@@ -105,12 +106,75 @@ def test_the_runner_counts_and_exits(
     assert capsys.readouterr().out.splitlines()[-1] == last_line
 
 
-@pytest.mark.parametrize("text", ["{", '{"cases": [{"id": "1"}]}', '{"cases": [{"input": 1, "expected": 2}]}'])
-def test_an_unusable_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_an_unusable_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "cases.json"
-    file.write_text(text)
+    file.write_text("{")
     assert runner.main([str(file)]) == 2
     assert "cases.json" in capsys.readouterr().err
+
+
+GOOD = {
+    "id": "good",
+    "group": "resource_diff",
+    "input": {"old": "1", "new": "2", "threshold": 2},
+    "expected": {"diff": False},
+}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "words"),
+    [
+        ({"id": "1"}, "a row needs input and expected"),
+        ({"input": 1, "expected": 2}, "a row needs one of group, area, category, kind"),
+        ("a row in words", "a row needs input and expected"),
+        ({**GOOD, "tolerance": "some"}, "cases[0].tolerance: 'some'"),
+        ({**GOOD, "input": ["not", "an", "object"]}, "the adapter raised"),
+        ({**GOOD, "input": None}, "the adapter raised"),
+        ({**GOOD, "expected": {"diff": {"2": True}}}, "expected {'2': True}"),
+    ],
+)
+def test_a_row_of_unknown_shape_is_a_failure_that_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unknown: object, words: str
+) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": [unknown, GOOD]}))
+    assert runner.main([str(file)]) == 1
+    lines = capsys.readouterr().out
+    assert words in lines
+    assert lines.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_cases_that_are_no_list_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text('{"cases": {"id": "1"}}')
+    (tmp_path / "b.json").write_text(json.dumps({"cases": [GOOD]}))
+    assert runner.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({**GOOD["input"], "unit": "cpu"}, "input.unit"),
+        ({**GOOD["input"], "more": {"nested": 1}}, "input.more"),
+    ],
+)
+def test_input_that_nothing_has_read_is_a_failure(given: object, path: str) -> None:
+    row = rows.Row("cases.json", "1", "resource_diff", given, {"diff": False}, 0.0, scenario=False)
+    assert runner.check(row, ADAPTERS["resource_diff"]) == [f"{path}: nothing has read it"]
+    for_people = rows.Row("cases.json", "1", "resource_diff", {**GOOD["input"], "note": "x"}, {}, 0.0, scenario=False)
+    assert runner.check(for_people, ADAPTERS["resource_diff"]) == []
+
+
+def test_every_scenario_has_a_test_that_carries_its_id() -> None:
+    written = runner.scenario_tests()
+    assert [row.id for row in ALL_ROWS if row.scenario and runner.test_name(row.id) not in written] == []
+
+
+def test_a_scenario_without_a_test_is_listed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"id": "nowhere-77", "group": "g", "input": "words", "expected": {}, "scenario": True}
+    (tmp_path / "cases.json").write_text(json.dumps({"cases": [told]}))
+    assert runner.main([str(tmp_path)]) == 0
+    assert "scenarios without a test: nowhere-77" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,18 @@ def backed_off(books: Books, group: str, reason: str, now: float, times: Backoff
     return msgspec.structs.replace(books, backoffs={**books.backoffs, **found})
 
 
+def recovered(books: Books, group: str) -> Books:
+    """The group has grown, and is left alone no more."""
+    others = {name: each for name, each in books.backoffs.items() if name != group}
+    return msgspec.structs.replace(books, backoffs=others)
+
+
+def without_old_backoffs(books: Books, times: BackoffTimes, now: float) -> Books:
+    """A group that could not be created has nothing but its backoff, and is forgotten with it."""
+    kept = {name: each for name, each in books.backoffs.items() if not backoff.forgotten(each, times, now)}
+    return msgspec.structs.replace(books, backoffs=kept)
+
+
 def backoff_of(books: Books, group: str, now: float) -> Backoff | None:
     """The backoff in effect."""
     found = books.backoffs.get(group)

@@ -70,6 +70,11 @@ class Headroom:
     nodes: int | None = None
 
     @property
+    def most_nodes(self) -> int:
+        """The same number as a limit of one estimate, of which 0 is none and a negative one denies all."""
+        return limits.UNLIMITED if self.nodes is None else self.nodes or limits.DENIED
+
+    @property
     def all_quotas(self) -> list[Quota]:
         """The number of nodes among them."""
         return [*self.quotas, *([] if self.nodes is None else [Quota(MAX_NODES_TOTAL, {NODES: self.nodes})])]
@@ -160,15 +165,6 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: Usage, ownership: 
         quotas_for(headroom.quotas, state), usage.of(state.template.node), state.least_step
     ).exceeded
     return "; ".join(map(str, exceeded))
-
-
-def growth(state: GroupState, headroom: Headroom, usage: Usage, ownership: Ownership, *, at_most: int = 1 << 31) -> int:
-    """How many nodes a group may be given now, all of its limits together."""
-    if skip_reason(state, headroom, usage, ownership) or state.template is None:
-        return 0
-    wanted = min(state.room, at_most)
-    allowed = allowance(state, headroom, usage, wanted).nodes
-    return allowed if not state.zero_or_max or allowed == state.room else 0
 
 
 def allowance(state: GroupState, headroom: Headroom, usage: Usage, count: int) -> Allowance:

@@ -37,6 +37,7 @@ class EstimateRules:
 
     balance_similar: bool = False
     all_or_nothing: bool = False
+    fast_path: bool = False
     most_nodes: int = MOST_NODES_AT_ONCE
     likeness: Likeness = field(default_factory=Likeness)
     gpu_label: str | None = None
@@ -89,10 +90,9 @@ def _estimated(
     assert template is not None
     sizes = [(each.group.max_size, each.group.target_size) for each in (state, *alike)]
     most = limits.least(rules.most_nodes, limits.group_capacity(sizes))
-    if headroom.nodes is not None:
-        most = limits.least(most, headroom.nodes or limits.DENIED)
+    most = limits.least(most, headroom.most_nodes)
     permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
-    found = binpacking.estimate(asked, template, fit.positions, permissions, after=left)
+    found = binpacking.estimate(asked, template, fit.positions, permissions, after=left, fast_path=rules.fast_path)
     count = found.node_count
     if state.zero_or_max:
         count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.all_or_nothing)

@@ -18,11 +18,12 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.advisor import Roster
 from agent.metrics_advisor.source import Sample, Usage
-from agent.predict_server import checkpoint, compact, decay, histogram, percentile, reclaimable
+from agent.predict_server import checkpoint, compact, decay, histogram, lenders, percentile, reclaimable
 from agent.predict_server.bank import Bank
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.histogram import Buckets
-from agent.predict_server.percentile import Lender
+from agent.predict_server.models import History
+from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
 from agent.states_informer.informer import node_state
@@ -52,8 +53,7 @@ class One:
         self.bank.add(ROW, np.array([value], float), time, weight)
 
     def subtract(self, value: float, weight: float = 1.0, time: float = 0.0) -> None:
-        decayed = weight * self.bank.weights_at(ROW, time)
-        self.bank.histograms.subtract(ROW, np.array([value], float), decayed)
+        self.bank.subtract(ROW, np.array([value], float), time, weight)
 
     def percentile(self, p: float) -> float:
         return float(self.bank.histograms.percentiles(ROW, np.array([p]))[0, 0])
@@ -90,10 +90,10 @@ class One:
         }
 
     def load(self, checkpoint: Input) -> None:
-        reference = checkpoint.get("referenceTimestamp")
+        reference, total = checkpoint.get("referenceTimestamp"), checkpoint.get("totalWeight", 0.0)
         weights = {int(bucket): weight for bucket, weight in (checkpoint.get("bucketWeights") or {}).items()}
         seconds = decay.ZERO_TIME if reference is None else dt.datetime.fromisoformat(reference).timestamp()
-        compact.load(self.bank, 0, CompactHistogram(seconds, weights, checkpoint.get("totalWeight", 0.0)))
+        compact.load(self.bank, 0, CompactHistogram(seconds, weights, total))
 
 
 def instant(seconds: float) -> str:
@@ -223,9 +223,11 @@ def koordinator(given: Input) -> object:
 def golden(given: Input) -> object:
     layout = {"cpu": histogram.CPU, "memory": histogram.MEMORY}[given["resource"]]
     one = One(layout, given["halfLifeSeconds"])
-    last = 1700000000.0
+    last, count = 1700000000.0, 0
     for value, weight, last in golden_samples(given):
         one.add(value, weight, last)
+        count += 1
+    assert count == given.get("numSamples", count)
     saved = one.saved()
     answers = {"checkpoint": saved, "percentiles": one.percentiles}
     restored, disturbed = One(layout, given["halfLifeSeconds"]), One(layout, given["halfLifeSeconds"])
@@ -251,11 +253,15 @@ def golden_samples(given: Input) -> Iterator[tuple[float, float, float]]:
     series = given.get("samples_series")
     if series:
         for index, value in enumerate(series["values"]):
-            yield value, 1.0, series["start_unix"] + index * series["interval_seconds"]
+            yield value, series.get("weight", 1.0), series["start_unix"] + index * series["interval_seconds"]
 
 
 def layout_row(given: Input) -> object:
-    layout = buckets(given)
+    """Where a row names a resource, the layout is that of its models."""
+    layout = {"cpu": histogram.CPU, "memory": histogram.MEMORY}[given["resource"]] if "resource" in given else None
+    made = buckets(given)
+    assert layout is None or np.array_equal(layout.starts, made.starts)
+    layout = made
     return {
         "numBuckets": layout.count,
         "epsilon": layout.epsilon,
@@ -365,44 +371,54 @@ def prod_reclaimable(given: Input) -> object:
         (total,) = reclaimable.whole(percentile.with_margin(np.array(amounts, float), factor)[np.newaxis])
         return total
 
-    by_uid = {row.get("uid"): row for row in reversed(given["pods"])}  # a second one of the same uid is refused
-    lenders = [
-        Lender(
-            request=pod.request,
-            cold=NOW - pod.created_at <= given["coldStartSeconds"],
-            holds_request=pod.holds_request,
-            peak=None if row["prediction"] is None else peak([row["prediction"]]),
+    predicted: dict[str, list[Input]] = {}
+    pods: dict[str, NodePod] = {}
+    for row in given["pods"]:  # a second one of the same uid is refused
+        pod, prediction = described(row), row.get("prediction")
+        if pods.setdefault(pod.uid, pod) is pod and prediction is not None:
+            predicted[pod.uid] = [prediction]
+    lending = lenders.lenders(
+        pods.values(),
+        lambda uid: pods[uid].created_at if uid in predicted else None,
+        lambda uid: int(uid in predicted),
+        NOW,
+        cold_start_seconds=given["coldStartSeconds"],
+        warm_up_samples=1,
+    )
+    seen = [
+        reclaimable.as_koordinator(
+            one, peak(predicted[one.pod.uid]) if one.pod.uid in predicted else None, NOW, given["coldStartSeconds"]
         )
-        for row in reversed(by_uid.values())
-        for pod in [described(row)]
-        if pod.lends
+        for one in lending
     ]
-    levels = {"pod": percentile.pod_level(lenders)}
-    models = given.get("classPredictions") or {}
+    models = dict(given.get("classPredictions") or {})
     needed = [models.get(name) for name in ("sys", PriorityClass.PROD, PriorityClass.NONE)]
     known = [each for each in needed if each is not None]
+    levels = {"pod": percentile.pod_level(seen)}
     if len(known) == len(needed):
-        levels["priority"] = percentile.class_level(lenders, peak(known))
+        levels["priority"] = percentile.class_level(seen, peak(known))
     peaks = {f"{name}Peak": level.peak._asdict() for name, level in levels.items()}
     allocatable = _allocatable(given.get("node"))
     if allocatable is None or (models and "priority" not in levels):
         return {**peaks, "error": True}
-    results = {name: level.result(allocatable) for name, level in levels.items()}
-    return {
-        **{name: result._asdict() for name, result in results.items()},
-        **peaks,
-        "min": reclaimable.smallest(results)._asdict(),
-        "peak": reclaimable.largest({name: level.peak for name, level in levels.items()})._asdict(),
-    }
+    answers = {**{name: level.result(allocatable)._asdict() for name, level in levels.items()}, **peaks}
+    if "priority" not in levels:
+        return answers
+    asked = lenders.requests(lending)
+    untold = History(Usage(0, 0), Usage(0, 0), samples=0, first_observed=NOW)
+    inputs = Inputs(allocatable, asked, untold, reclaimable.standing_in(asked), ratio_percent=100, now=NOW)
+    made = reclaimable.by_pod_and_class(inputs, seen, peak(known))
+    return {**answers, "min": made.result._asdict(), "peak": made.peak._asdict()}
 
 
 def _allocatable(node: Input | None) -> Resources | None:
     """None of a node that says nothing of it."""
-    if not node or not node.get("allocatable"):
+    known = dict(node or {})
+    if not known.get("allocatable"):
         return None
-    metadata = {"name": "n", "annotations": node.get("annotations") or {}}
+    metadata = {"name": "n", "annotations": known.get("annotations") or {}}
     return node_state(
-        msgspec.convert({"metadata": metadata, "status": {"allocatable": node["allocatable"]}}, Node)
+        msgspec.convert({"metadata": metadata, "status": {"allocatable": known["allocatable"]}}, Node)
     ).allocatable
 
 
@@ -438,7 +454,7 @@ def predict_server(given: Input) -> object:
     """Koordinator's rows differ by the keys of their input."""
     if "items" in given:
         named: dict[str, str] = {"sys": series.SYSTEM, **{name: series.of_class(name) for name in PriorityClass}}
-        return {item: named[item] for item in given["items"]} | {"node": series.NODE}
+        return {item: named[item] for item in given["items"]} | ({"node": series.NODE} if given.get("node") else {})
     if "models" in given:
         never = np.zeros(given["models"], np.int64)
         return {"checkpointsWritten": len(checkpoint.due(never, given["maxPerStep"]))}
@@ -448,7 +464,8 @@ def predict_server(given: Input) -> object:
     if "node" in given:
         nodes = [Usage(given["node"]["cpu"], given["node"]["memory"])]
     else:
-        nodes = [Usage(cores, len(pods) * 2**20) for cores in given.get("node_cpu_samples_cores", [len(pods)])]
+        cores_by_tick = given.get("node_cpu_samples_cores", [len(pods)] if given.get("nodePresent", True) else [])
+        nodes = [Usage(cores, len(pods) * 2**20) for cores in cores_by_tick]
     return trained_once(nodes, [Usage(pod["cpu"], pod["memory"]) for pod in pods])
 
 

@@ -22,6 +22,7 @@ READY_SECONDS = 60.0
 
 
 def attach_instances(row: Input) -> object:
+    attached = row.get("attach_calls_ok", 0)
     order = [Joining(f"i-{number}", GROUP, "order", running=row["ready"]) for number in range(row["instances"])]
     found = [each.id for each in order]
     if fleet.step(order, READY_SECONDS, READY_SECONDS) is Step.TERMINATE:
@@ -30,7 +31,7 @@ def attach_instances(row: Input) -> object:
 
     def attach(batch: Sequence[str]) -> None:
         calls.append(batch)
-        if len(calls) > row["attach_calls_ok"]:
+        if len(calls) > attached:
             raise Refused(NAME, GROUP, "no")
 
     result = fleet.attached(found, attach)
@@ -49,9 +50,11 @@ def decrease_size(row: Input) -> object:
 
 
 def delete_nodes(row: Input) -> object:
+    refusal = row.get("api_error")
+
     def ask(call: Call, _: str = "", /, **request: object) -> Reply:
-        if call is Call.TERMINATE_IN_GROUP and "api_error" in row:
-            raise Refused(NAME, GROUP, row["api_error"])
+        if call is Call.TERMINATE_IN_GROUP and refusal is not None:
+            raise Refused(NAME, GROUP, refusal)
         return {"AutoScalingGroups": [_group(row)]} if call is Call.DESCRIBE_GROUPS else {}
 
     provider = AwsProvider(ask, Wanted([GROUP]), ManualClock())
@@ -65,12 +68,14 @@ def delete_nodes(row: Input) -> object:
 
 
 def get_instance(row: Input) -> object:
+    refusals = [row[key] for key in ("api_error", "describe_error") if key in row]
+    instances = [{"InstanceId": "abc123", "LaunchTime": LAUNCHED}] * row.get("instances", 0)
+    reservations = [{"Instances": instances}] * row.get("reservations", 0)
+
     def ask(_: Call, __: str = "", /, **request: object) -> Reply:
-        for key in ("api_error", "describe_error"):
-            if key in row:
-                raise Refused(NAME, "", row[key])
-        instance = {"InstanceId": "abc123", "LaunchTime": LAUNCHED}
-        return {"Reservations": [{"Instances": [instance] * row.get("instances", 0)}] * row.get("reservations", 0)}
+        if refusals:
+            raise Refused(NAME, "", refusals[0])
+        return {"Reservations": reservations}
 
     provider = AwsProvider(ask, Wanted(), ManualClock())
     node = NodeRef("n", row.get("provider_id", ids.provider_id(ZONE, "abc123")))
@@ -102,10 +107,11 @@ def provider_id(row: Input) -> object:
 
 
 def register_groups(row: Input) -> object:
+    names, refusal = row.get("returned", ()), row.get("describe_error")
+
     def ask(_: Call, __: str = "", /, **request: object) -> Reply:
-        if "describe_error" in row:
-            raise Refused(NAME, "", row["describe_error"])
-        names = row.get("returned", ())
+        if refusal is not None:
+            raise Refused(NAME, "", refusal)
         return {"AutoScalingGroups": [_group({"min": 0, "desired": 0}, name) for name in names]}
 
     try:
@@ -115,12 +121,13 @@ def register_groups(row: Input) -> object:
 
 
 def template_overrides(row: Input) -> object:
-    group = None
+    group, subnets_of_group = None, row.get("vpc_zone_identifier", "")
+    kinds = row.get("instance_type_overrides") or ()
     if row.get("asgs", 1):
-        told = {**_group({"min": 0, "desired": 0}), "VPCZoneIdentifier": row["vpc_zone_identifier"]}
+        told = {**_group({"min": 0, "desired": 0}), "VPCZoneIdentifier": subnets_of_group}
         group = messages.read(Call.DESCRIBE_GROUPS, told, ScalingGroup)
     try:
-        found = fleet.overrides(group, row.get("instance_type_overrides") or ())
+        found = fleet.overrides(group, kinds)
     except Refused as error:
         return {"error": error.problem}
     if not any(kind for _, kind in found):  # subnets alone, however they are written

@@ -61,7 +61,9 @@ def batch_third_party(row: Input) -> object:
     allocations = {"allocations": row.get("thirdPartyAllocations") or []}
     text = msgspec.json.encode(allocations).decode()
     node = Node(metadata=ObjectMeta(name="node", annotations={names.ANNOTATION_THIRD_PARTY_ALLOCATIONS: text}))
-    computed = None if row.get("reset") or row.get("resets") else row.get("computed")
+    computed = row.get("computed")
+    if row.get("reset") or row.get("resets"):
+        computed = None
     if not computed:
         return {"node": Holds(_says_nothing), "reset": True, **_origin(node, None)}
     cpu, memory = (ResourceExplanation((), "", computed[name]) for name in names.TIER_RESOURCES[Tier.BATCH])

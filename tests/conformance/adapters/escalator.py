@@ -83,10 +83,8 @@ def filter_nodes(row: Input) -> object:
         )
         for each in row["nodes"]
     ]
-    if row["dry"]:
-        found = classes.classify_dry(nodes, row["taint_tracker"], row["force_taint_tracker"])
-    else:
-        found = classes.classify(nodes)
+    trackers = row.get("taint_tracker") or (), row.get("force_taint_tracker") or ()
+    found = classes.classify_dry(nodes, *trackers) if row["dry"] else classes.classify(nodes)
     kinds = ("untainted", "tainted", "force_tainted", "cordoned")
     return {kind: [node.name for node in getattr(found, kind)] for kind in kinds}
 
@@ -111,10 +109,8 @@ def health_filter_too_new(row: Input) -> object:
 
 def health_is_healthy(row: Input) -> object:
     grace = durations.parse(row.get("grace", "10m"))
-    nodes = [
-        GroupNode(f"n{each}", created_at=NOW - 2 * grace, ready=each >= row["unhealthy"])
-        for each in range(row["total"])
-    ]
+    unhealthy, age = row["unhealthy"], _age(row.get("creation", "now-2*grace"), grace)
+    nodes = [GroupNode(f"n{each}", created_at=NOW - age, ready=each >= unhealthy) for each in range(row["total"])]
     options = {key: row[key] for key in ("health_check_newest_nodes_percent", "max_unhealthy_nodes_percent")}
     options["unhealthy_node_grace_period"] = f"{grace}s"
     return node_health.is_group_healthy(_rules(**options), nodes, now=NOW)
@@ -137,12 +133,13 @@ def health_taint_unhealthy(row: Input) -> object:
 
 def scaled(row: Input) -> object:
     """One scan of a group that is described."""
+    group, given, pods, cloud = (row.get(key) for key in ("group", "nodes", "pods", "cloud_group"))
     if row.get("pods_list_error"):
         decision = scan.decide(_rules(), Observation(unlisted="unable to list pods"), Memory(), now=NOW)
         return {"nodes_delta": decision.delta, "error": decision.error}
-    nodes = _nodes(row["nodes"])
-    seen = Observation(nodes, _pods(row["pods"], nodes), _cloud(row["cloud_group"]))
-    decision = scan.decide(_rules(**row["group"]), seen, Memory(), now=NOW)
+    nodes = _nodes(given)
+    seen = Observation(nodes, _pods(pods, nodes), _cloud(cloud))
+    decision = scan.decide(_rules(**group), seen, Memory(), now=NOW)
     return {
         "nodes_delta": decision.delta,
         "error": decision.error or None,
@@ -158,7 +155,9 @@ def multi_run(row: Input) -> object:
     pods = _pods(row["pods"], nodes)
     cloud = CloudGroup(group["min_nodes"], group["max_nodes"], len(nodes))
     interval = re.fullmatch(r"\d+m", row["run_interval"])
-    memory, now, deltas = Memory(), NOW, []
+    cached = row.get("cached_node_capacity")
+    size = Resources() if cached is None else Resources(cached["cpu_milli"], cached["mem_bytes"])
+    memory, now, deltas = Memory(node_size=size), NOW, []
     for _ in range(1 + row["then_runs"]):
         seen = Observation(nodes, pods, cloud)
         decision = scan.decide(known, seen, memory, now=now)
@@ -191,7 +190,8 @@ def node_info_map(row: Input) -> object:
 
 
 def node_label_filter(row: Input) -> object:
-    return observation.takes_node(_rules(label_key=row["label_key"], label_value=row["label_value"]), row["labels"])
+    labels = dict(row["labels"])
+    return observation.takes_node(_rules(label_key=row["label_key"], label_value=row["label_value"]), labels)
 
 
 def node_unhealthy(row: Input) -> object:
@@ -228,7 +228,8 @@ def remove_tainted(row: Input) -> object:
     nodes = [_marked(node, NOW - age) for node in _numbered(row.get("tainted", 1))]
     protected = row.get("annotated_no_delete", int(bool(row.get("no_delete_annotation"))))
     nodes = [replace(node, no_delete="keep") if at < protected else node for at, node in enumerate(nodes)]
-    pods = () if row.get("node_empty", True) else tuple(GroupPod("p", node=node.name) for node in nodes)
+    many = row.get("pods_on_nodes", 0 if row.get("node_empty", True) else 1)
+    pods = tuple(GroupPod(f"p{at}-{node.name}", node=node.name) for node in nodes for at in range(many))
     options = {
         "soft_delete_grace_period": f"{row['soft_s']}s" if is_single else row.get("soft", ""),
         "hard_delete_grace_period": f"{row['hard_s']}s" if is_single else row.get("hard", ""),
@@ -267,9 +268,9 @@ def scale_up_delta(row: Input) -> object:
     utilized = arithmetic.utilization(demand, capacity, row["untainted_nodes"])
     assert [_told(utilized.cpu_percent), _told(utilized.memory_percent)] == [row["cpu_percent"], row["mem_percent"]]
     threshold = row["scale_up_threshold_percent"]
+    node = Resources(row["cached_node_cpu_milli"], row["cached_node_mem_bytes"])
     try:
         if utilized.is_from_zero:
-            node = Resources(row["cached_node_cpu_milli"], row["cached_node_mem_bytes"])
             return {"delta": arithmetic.nodes_from_zero(demand, node, threshold), "error": None}
         return {"delta": arithmetic.nodes_more(utilized, threshold, row["untainted_nodes"]), "error": None}
     except Uncomputable as problem:
@@ -304,6 +305,7 @@ def taint_oldest(row: Input) -> object:
 
 def taint_ops(row: Input) -> object:
     existing = tuple(Taint(each) if isinstance(each, str) else msgspec.convert(each, Taint) for each in row["existing"])
+    effect = row.get("effect", "")
     if row["op"] == "get_time":
         try:
             return {"time": taints.tainted_at(existing), "error": None}
@@ -311,7 +313,7 @@ def taint_ops(row: Input) -> object:
             return {"time": None, "error": "number parse error"}
     if row["op"] == "delete":
         return {"api_update": taints.removed(existing) is not None, "error": None}
-    found = taints.added(existing, now=NOW, effect=row["effect"])
+    found = taints.added(existing, now=NOW, effect=effect)
     if found is None:
         return {"api_update": False}
     taint = {**msgspec.to_builtins(found[-1]), "value": Holds(lambda _: found[-1].value == str(int(NOW)))}
@@ -374,6 +376,16 @@ def _numbered(count: int, size: Resources = SIZE, **more: Any) -> tuple[GroupNod
 
 def _aged(minutes: dict[str, float]) -> list[GroupNode]:
     return [GroupNode(name, created_at=NOW - 60 * age) for name, age in minutes.items()]
+
+
+def _age(creation: str, grace: float) -> float:
+    """Of "now", "now-grace", "now-2*grace", "now-grace/2", "now-5m"."""
+    found = re.fullmatch(r"now(?:-(?:(?P<by>[\d.]+)\*)?grace(?:/(?P<parts>[\d.]+))?|-(?P<text>[\dhms.]+))?", creation)
+    if found is None:
+        raise ValueError(f"a creation in unknown words: {creation}")
+    if found["text"]:
+        return durations.parse(found["text"])
+    return grace * float(found["by"] or 1) / float(found["parts"] or 1) if "grace" in creation else 0.0
 
 
 def _created(row: Input) -> tuple[GroupNode, ...]:

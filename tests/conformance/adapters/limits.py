@@ -5,11 +5,11 @@ from typing import Any
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import backoff as backoffs
-from manager.autoscaler.cluster_state import health
-from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
+from manager.autoscaler.cluster_state import books, health
+from manager.autoscaler.cluster_state.backoff import BackoffTimes
+from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
-from manager.autoscaler.limits import DENIED, UNLIMITED, Allowance, Quota
+from manager.autoscaler.limits import Allowance, Quota
 from manager.autoscaler.scale_up import balance, orchestrator
 from manager.autoscaler.scale_up.balance import GroupSize
 from manager.autoscaler.scale_up.orchestrator import Settings, Situation
@@ -52,8 +52,7 @@ def similar_group_capacity_threshold(row: Input) -> object:
 def cluster_capacity_threshold(row: Input) -> object:
     nodes = [NodeFacts(f"node-{number}") for number in range(row["current_nodes"])]
     settings = Settings(Ownership(), max_nodes_total=row["max_nodes"])
-    room = orchestrator.headroom(Situation(cluster.of_facts(nodes)), settings).nodes
-    return UNLIMITED if room is None else room or DENIED
+    return orchestrator.headroom(Situation(cluster.of_facts(nodes)), settings).most_nodes
 
 
 def balanced(row: Input) -> object:
@@ -97,22 +96,21 @@ def upcoming_nodes(row: Input) -> object:
 
 def backoff(row: Input) -> object:
     times = BackoffTimes(row["initial_s"], row["max_s"], row["reset_s"])
-    known: dict[str, Backoff] = {}
+    known = Books()
     for what, *of in row["ops"]:
         match what:
             case "backoff":
-                known[of[0]] = backoffs.failed(known.get(of[0]), times, of[1], of[2])
+                known = books.backed_off(known, of[0], of[2], of[1], times, code="")
             case "remove":
-                known.pop(of[0], None)
+                known = books.recovered(known, of[0])
             case "status":
-                found = known.get(of[0])
-                reason = found.reason if found is not None and found.holds(of[1]) else None
-                if reason != of[2]:
+                found = books.backoff_of(known, of[0], of[1])
+                if (None if found is None else found.reason) != of[2]:
                     return f"at {of[1]} s {of[0]} is backed off for {found}"
             case "stale":
-                known = {group: each for group, each in known.items() if not backoffs.forgotten(each, times, of[0])}
-                if sorted(known) != sorted(of[1]):
-                    return f"at {of[0]} s {sorted(known)} are remembered"
+                known = books.without_old_backoffs(known, times, of[0])
+                if sorted(known.backoffs) != sorted(of[1]):
+                    return f"at {of[0]} s {sorted(known.backoffs)} are remembered"
     return "all status/stale expectations hold"
 
 

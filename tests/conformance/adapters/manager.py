@@ -9,7 +9,7 @@ from manager.configuration import Configuration
 from manager.nodemetric import spec
 from manager.noderesource import explain, mid, writing
 from manager.noderesource.explain import Known
-from manager.noderesource.writing import Rule, WriteRule
+from manager.noderesource.writing import Rule, Write, WriteRule
 from manager.pods import Requested
 from shared import names, quantity
 from shared.api import colocation
@@ -46,13 +46,13 @@ def colocation_config_valid(row: Input) -> object:
 
 
 def nodemetric_spec(row: Input) -> object:
+    text, old = row.get("colocation-config"), row.get("oldSpec")
+    labels, annotations = row.get("nodeLabels"), row.get("nodeAnnotations")
     if "node" in row and row["node"] is None:
         return {"error": True}
-    text = row.get("colocation-config")
     config_map = None if text is None else ConfigMap(data={names.CONFIG_KEY_COLOCATION: text})
     known = configuration.after(Configuration(), config_map, source=ROW)
-    meta = ObjectMeta(name="node", labels=row.get("nodeLabels"), annotations=row.get("nodeAnnotations"))
-    old = row.get("oldSpec")
+    meta = ObjectMeta(name="node", labels=labels, annotations=annotations)
     wanted = spec.desired(
         known.strategy(Node(metadata=meta)) or NodeStrategy(DEFAULTS, enabled=False),
         settled=known.settled,
@@ -62,7 +62,8 @@ def nodemetric_spec(row: Input) -> object:
 
 
 def mid_calculate(row: Input) -> object:
-    if any(row.get(key) is None for key in ("strategy", "node", "pods")) or not row["node"].get("allocatable"):
+    given_ = {key: row.get(key) for key in ("strategy", "node", "pods", "nodeMetric")}
+    if None in (given_["strategy"], given_["node"], given_["pods"]) or not dict(given_["node"]).get("allocatable"):
         return {"error": "missing essential arguments"}
     ours = {"midFormula": "upstream", "midBuffer": "off"}
     strategy = colocation.merge(DEFAULTS, ours | row["strategy"], source=ROW)
@@ -102,7 +103,7 @@ def mid_degrade(row: Input) -> object:
 
 
 def mid_need_sync(row: Input) -> object:
-    reason = writing.needed(row["old"], row["new"], MID_RESOURCES, _rule(row, last_write=NOW))
+    reason = writing.needed(dict(row["old"]), dict(row["new"]), MID_RESOURCES, _rule(row, last_write=NOW))
     return {"needSync": reason is not None, "reason": "mid resource diff is big than threshold" if reason else ""}
 
 
@@ -119,13 +120,16 @@ def mid_prepare(row: Input) -> object:
 
 
 def node_sync(row: Input) -> object:
-    """Status by the write rule. The manager writes no metadata of its own: a watched change is all there is to it."""
-    if row.get("new") is None:
-        return {"syncStatus": False, "syncMeta": False}
-    old, new, age = row.get("old") or {}, row["new"], row.get("lastUpdateAgeSeconds")
+    """Status by the write rule. What changes in metadata is an annotation that follows the label."""
+    old, new, age = dict(row.get("old") or {}), row.get("new"), row.get("lastUpdateAgeSeconds")
     rule = _rule(row, last_write=None if age is None else NOW - age)
-    reason = writing.needed(old, new, sorted({*old, *new}), rule)
-    return {"syncStatus": reason is not None, "syncMeta": bool(row.get("watchedLabelChanged"))}
+    followed = {"follows": lambda: "label"} if row.get("watchedLabelChanged") else {}
+    if new is None:
+        return {"syncStatus": False, "syncMeta": False}
+    reason = writing.needed(old, dict(new), sorted({*old, *new}), rule)
+    found = writing.plan(Node(metadata=ObjectMeta(name="node")), {}, rule, annotations=followed)
+    is_written = isinstance(found, Write) and "annotations" in msgspec.to_builtins(found.patch)["metadata"]
+    return {"syncStatus": reason is not None, "syncMeta": is_written}
 
 
 def resource_diff(row: Input) -> object:
@@ -134,8 +138,9 @@ def resource_diff(row: Input) -> object:
 
 
 def resource_util(row: Input) -> object:
-    least = Resources.parse(row["a"]).least(Resources.parse(row["b"])).quantities()
-    return {name: amount for name, amount in least.items() if name in row["a"] and name in row["b"]}
+    one, other = dict(row["a"]), dict(row["b"])
+    least = Resources.parse(one).least(Resources.parse(other)).quantities()
+    return {name: amount for name, amount in least.items() if name in one and name in other}
 
 
 def _rule(row: Input, *, last_write: float | None) -> Rule:

@@ -149,8 +149,8 @@ def chained(row: Input) -> object:
 
     filters = {name: containing(part) for name, part in zip(chain.NAMES[1:], row["substring_filters"], strict=False)}
     steps = chain.narrowed(row["options"], filters, list(filters))
-    left = steps[-1][1] if steps else row["options"]
-    return next((option for option in left if row["fallback_substring"] in option), left[0])
+    left, last = steps[-1][1] if steps else row["options"], row["fallback_substring"]
+    return next((option for option in left if last in option), left[0])
 
 
 def _about(value: float) -> Holds:

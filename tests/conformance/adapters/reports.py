@@ -47,11 +47,8 @@ def numa_usages(given: Input) -> object:
     def quantities(usage: ResourceMap | None) -> Mapping[str, object]:
         return (usage and usage.resources) or {}
 
-    nodes = [
-        measurements.NumaUsage(int(number), node, usage(row["sys"]))
-        for number, row in given.items()
-        if (node := usage(row["node"])) is not None
-    ]
+    read = [(int(number), usage(row["node"]), usage(row["sys"])) for number, row in given.items()]
+    nodes = [measurements.NumaUsage(number, node, system) for number, node, system in read if node is not None]
     return [
         {
             "numaNodeID": one.numa_node_id,

@@ -121,13 +121,13 @@ def scale_down_budget(row: Input) -> object:
 def scale_down_budget_atomic(row: Input) -> object:
     """A group called atomic-8 has a target of 8, and as many nodes unless the row says how many others there are."""
     sizes: dict[str, int] = {}
+    others = row.get("other_registered")
     for group, nodes in (*row.get("empty", ()), *row.get("drain", ())):
         sizes[group] = sizes.get(group, 0) + nodes
     atomic = {}
     for group, nodes in sizes.items():
         kind, _, target = group.partition("-")
         if kind == "atomic":
-            others = row.get("other_registered")
             atomic[group] = AtomicSize(int(target), int(target) if others is None else nodes + others)
     empty, drained = (
         [Bucket(group, tuple(f"{group}-{part}-{each}" for each in range(nodes))) for group, nodes in row.get(part, ())]

@@ -2,7 +2,8 @@
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from manager.autoscaler.actuation import execution
@@ -15,7 +16,7 @@ from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide, usage_of
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up import groups, orchestrator, shares
 from manager.autoscaler.scale_up.decisions import Decision, Outcome
 from manager.autoscaler.scale_up.groups import GroupState, Headroom, Usage
 from manager.autoscaler.scale_up.options import EstimateRules
@@ -24,8 +25,9 @@ from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeTemplate
 from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts
-from shared.quantity import MILLI_PER_CORE
+from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts
+from shared.api.core import Taint, Toleration
+from shared.quantity import MILLI_PER_CORE, Amounts
 from tests.conformance.matching import Holds
 from tests.support.candidates import first_specs
 
@@ -34,6 +36,9 @@ Input = dict[str, Any]  # a row's input, JSON of the row's own making
 MIB = 1 << 20
 NODE = {"cpu": 1500, "mem": 1000 * MIB}  # where a row names none
 MOST = 10
+GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
+GPU_TOLERATION = Toleration(NVIDIA_GPU, operator="Exists")
+_TRIGGERED = "both pods (whole option pods list)"
 RESULTS = {Outcome.NO_OPTIONS: "ScaleUpNoOptionsAvailable", Outcome.ALL_NODES: "ScaleUpLimitedByMaxNodesTotal"}
 
 
@@ -59,7 +64,11 @@ def scaled_up(row: Input) -> object:
         "scaled": Holds(lambda claim: claim == scaled),
         "options": [f"{each.group}:+{each.node_count}" for each in decision.considered],
         # Upstream lists all pods of the option, also those whose nodes are capped away.
-        "triggered": Holds(lambda _: decision.chosen is not None and decision.chosen.pod_count == len(_pending(row))),
+        "triggered": Holds(
+            lambda claim: (
+                claim == _TRIGGERED and decision.chosen is not None and decision.chosen.pod_count == len(_pending(row))
+            )
+        ),
         "target_sizes": targets,
         "result": RESULTS.get(decision.outcome, decision.outcome),
         "reason": Holds(lambda claim: claim in reasons),
@@ -115,12 +124,8 @@ def _settings(row: Input) -> Settings:
 
 
 def _situation(row: Input) -> Situation:
-    nodes = [
-        NodeFacts(each["name"], _labels(row, each["group"]), {}, (), _amounts(each), _amounts(each))
-        for each in _nodes(row)
-    ]
-    # No row has room on nodes that are there for what is pending.
-    taken = [(position, PodFacts(requests=node.allocatable)) for position, node in enumerate(nodes)]
+    nodes = [replace(_facts(each, _labels(row, each["group"])), name=each["name"]) for each in _nodes(row)]
+    taken = [(position, PodFacts(requests=held)) for position, held in enumerate(_running(row, nodes))]
     states = [_state(row, group) for group in _group_ids(row)]
     if row.get("autoprovisioning"):
         machines = {name: _template(name, _facts(each, {})) for name, each in row["machine_types"].items()}
@@ -136,6 +141,15 @@ def _situation(row: Input) -> Situation:
     return Situation(
         cluster.of_facts(nodes, taken), _pending(row), states, len(nodes), tuple(_quotas(row, nodes)), new_groups=1
     )
+
+
+def _running(row: Input, nodes: Sequence[NodeFacts]) -> list[Amounts]:
+    """What is requested on each node; where a row does not say, there is no room for what is pending."""
+    if "running_per_node" in row:
+        return [{"cpu": row["running_per_node"]} for _ in nodes]
+    if "running" in row:
+        return [{"cpu": cpu} for cpu in row["running"]]
+    return [node.allocatable for node in nodes]
 
 
 def _group_ids(row: Input) -> list[str]:
@@ -168,7 +182,8 @@ def _state(row: Input, group: str) -> GroupState:
 
 
 def _facts(given: Input, labels: Mapping[str, str]) -> NodeFacts:
-    return NodeFacts("new", labels, {}, (), _amounts(given), _amounts(given))
+    taints = (GPU_TAINT,) if given.get("gpu") else ()
+    return NodeFacts("new", labels, {}, taints, _amounts(given), _amounts(given))
 
 
 def _template(group: str, node: NodeFacts) -> NodeTemplate:
@@ -191,7 +206,8 @@ def _pending(row: Input) -> list[PendingClass]:
                     name: each[key]
                     for name, key in (("cpu", "cpu"), ("memory", "mem"), (NVIDIA_GPU, "gpu"))
                     if each.get(key)
-                }
+                },
+                demands=NodeDemands(tolerations=(GPU_TOLERATION,) if each.get("tolerates_gpu") else ()),
             ),
             (each.get("name", f"pod-{number}"),),
         )
@@ -247,6 +263,7 @@ def nap(row: Input) -> object:
 
 def seed_nap_limits(row: Input) -> object:
     given: Input = row["groups"]
+    assert row["current_cpu"] == sum(each["cpu"] * each["count"] for each in given.values())
     listed = {name for name, each in given.items() if each.get("autoscaled")}
     ownership = Ownership(listed=dict.fromkeys(listed))
     usages = [{"cpu": each["cpu"]} for each in given.values() for _ in range(each["count"])]
@@ -258,11 +275,12 @@ def seed_nap_limits(row: Input) -> object:
             Group(name, each.get("min", 0), each.get("max", 1000), each["count"]),
             _template(name, _facts({"cpu": each["cpu"] * MILLI_PER_CORE}, {})),
         )
-        return groups.growth(state, room, Usage(), ownership)
+        if groups.skip_reason(state, room, Usage(), ownership):
+            return 0
+        grown, _ = shares.distributed([state], state.room, room, Usage(), [])
+        return sum(each.nodes for each in grown)
 
-    by_machine = {
-        each["machine"]: (each["count"], growth(name, each)) for name, each in given.items() if name != "main"
-    }
+    by_machine = {each["machine"]: (each["count"], growth(name, each)) for name, each in given.items()}
     new = growth("nodeautoprovisioning-new", {"cpu": 1, "count": 0})
     highmem_now, highmem = by_machine["n1-highmem-4"]
     listed_now, listed_more = by_machine["n1-standard-16"]
@@ -275,7 +293,7 @@ def seed_nap_limits(row: Input) -> object:
     ]
     return {
         "room_cpu": quota.left["cpu"],
-        "allowed": Holds(lambda _: not (growth("main", given["main"]) or highmem or listed_more or new)),
+        "allowed": Holds(lambda _: not (by_machine["n1-standard-2"][1] or highmem or listed_more or new)),
         "options": Holds(lambda options: isinstance(options, list) and set(options) <= set(claims)),
     }
 

@@ -29,7 +29,8 @@ def loadaware_estimator(row: Input) -> object:
         metadata=ObjectMeta(labels={names.LABEL_PRIORITY_CLASS: priority_class}, annotations=annotations),
         spec=PodSpec(containers=(Container(resources=resources),)),
     )
-    factors = row.get("factors") or row["defaultFactors"]
+    default = row.get("defaultFactors")
+    factors = row.get("factors") or default
     document = {"estimatedScalingFactors": factors, "allowCustomizeEstimation": custom is not None}
     found = estimate.estimate(pods.record(pod), args.parse(document, source="row"))
     return {"cpu_milli": found.cpu_milli, "memory_bytes": found.memory_bytes}

@@ -421,7 +421,7 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
     assert "5 nodes stay" not in table
     assert plan.scale_down is not None
     many = replace(plan, scale_down=replace(plan.scale_down, nodes=plan.scale_down.nodes[:1] * 30))
-    assert "and 10 more: 10 goes (all of them: --all-nodes)" in plan_table.render(many, answers.groups(MADE))
+    assert "and 10 more: 10 goes (more of them: --top N, --all-nodes)" in plan_table.render(many, answers.groups(MADE))
     assert "--all-nodes" not in plan_table.render(many, answers.groups(MADE), all_nodes=True)
 
 
