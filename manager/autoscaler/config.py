@@ -338,6 +338,8 @@ def _estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) 
         )
     return EstimateRules(
         balance_similar=settings.balance_similar_node_groups,
+        all_or_nothing=settings.scale_up_all_or_nothing,
+        fast_path=settings.fastpath_binpacking_enabled,
         most_nodes=settings.max_nodes_per_scaleup,
         likeness=Likeness(
             settings.memory_difference_ratio,

@@ -138,6 +138,12 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = ()
 
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
+    fastpath_binpacking_enabled: Annotated[
+        bool, Meta(description="estimate last those pods of which so many are alike that counting them saves most")
+    ] = False
+    scale_up_all_or_nothing: Annotated[
+        bool, Meta(description="grow only where all pods that wait for nodes get one in the same decision")
+    ] = False
     max_binpacking_time_seconds: Annotated[float, Meta(gt=0, description="for the estimates of all groups")] = 300.0
     max_nodegroup_binpacking_duration_seconds: Annotated[float, Meta(gt=0, description="for that of one group")] = 10.0
     parallel_scale_up: Annotated[bool, Meta(description="go on with the other groups when one cannot be raised")] = (

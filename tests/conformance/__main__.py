@@ -10,7 +10,6 @@ from shared.errors import InvalidInput
 from tests.conformance import matching, reading, rows
 from tests.conformance.adapters import Adapter, all_adapters
 
-
 UNKNOWN_SHAPE = "(unknown shape)"
 
 

@@ -18,7 +18,7 @@ UNANSWERED = {
 DATA = Path(__file__).parent / "data"
 ADAPTERS = all_adapters()
 ALL_ROWS = [row for row in rows.read(DATA) if isinstance(row, rows.Row)]
-ROWS = [row for row in ALL_ROWS if row.group in ADAPTERS and not row.scenario]
+ROWS = [row for row in ALL_ROWS if row.group in ADAPTERS]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.group}-{row.id}")
@@ -113,10 +113,11 @@ def test_an_unusable_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "cases.json" in capsys.readouterr().err
 
 
-GOOD = {
+GOOD_INPUT: dict[str, object] = {"old": "1", "new": "2", "threshold": 2}
+GOOD: dict[str, object] = {
     "id": "good",
     "group": "resource_diff",
-    "input": {"old": "1", "new": "2", "threshold": 2},
+    "input": GOOD_INPUT,
     "expected": {"diff": False},
 }
 
@@ -154,14 +155,14 @@ def test_cases_that_are_no_list_are_a_failure(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("given", "path"),
     [
-        ({**GOOD["input"], "unit": "cpu"}, "input.unit"),
-        ({**GOOD["input"], "more": {"nested": 1}}, "input.more"),
+        ({**GOOD_INPUT, "unit": "cpu"}, "input.unit"),
+        ({**GOOD_INPUT, "more": {"nested": 1}}, "input.more"),
     ],
 )
 def test_input_that_nothing_has_read_is_a_failure(given: object, path: str) -> None:
     row = rows.Row("cases.json", "1", "resource_diff", given, {"diff": False}, 0.0, scenario=False)
     assert runner.check(row, ADAPTERS["resource_diff"]) == [f"{path}: nothing has read it"]
-    for_people = rows.Row("cases.json", "1", "resource_diff", {**GOOD["input"], "note": "x"}, {}, 0.0, scenario=False)
+    for_people = rows.Row("cases.json", "1", "resource_diff", {**GOOD_INPUT, "note": "x"}, {}, 0.0, scenario=False)
     assert runner.check(for_people, ADAPTERS["resource_diff"]) == []
 
 

@@ -133,7 +133,8 @@ def health_taint_unhealthy(row: Input) -> object:
 
 def scaled(row: Input) -> object:
     """One scan of a group that is described."""
-    group, given, pods, cloud = (row.get(key) for key in ("group", "nodes", "pods", "cloud_group"))
+    group: Input = row.get("group") or {}
+    given, pods, cloud = row.get("nodes"), row.get("pods"), row.get("cloud_group") or {}
     if row.get("pods_list_error"):
         decision = scan.decide(_rules(), Observation(unlisted="unable to list pods"), Memory(), now=NOW)
         return {"nodes_delta": decision.delta, "error": decision.error}

@@ -62,8 +62,8 @@ def nodemetric_spec(row: Input) -> object:
 
 
 def mid_calculate(row: Input) -> object:
-    given_ = {key: row.get(key) for key in ("strategy", "node", "pods", "nodeMetric")}
-    if None in (given_["strategy"], given_["node"], given_["pods"]) or not dict(given_["node"]).get("allocatable"):
+    node, metric = dict(row.get("node") or {}), row.get("nodeMetric")
+    if not node.get("allocatable") or any([row.get(key) is None for key in ("strategy", "pods")]):
         return {"error": "missing essential arguments"}
     ours = {"midFormula": "upstream", "midBuffer": "off"}
     strategy = colocation.merge(DEFAULTS, ours | row["strategy"], source=ROW)
@@ -72,7 +72,7 @@ def mid_calculate(row: Input) -> object:
         requested = requested.plus(pods.requested_by(pods.record(given.pod(pod))))
     decision = explain.decide(
         given.node(row["node"]),
-        given.reported(row.get("nodeMetric")),
+        given.reported(metric),
         Known(requested),
         NodeStrategy(strategy, enabled=True),
         NOW,

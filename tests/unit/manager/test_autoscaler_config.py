@@ -73,6 +73,7 @@ def test_flags_have_the_names_people_know() -> None:
         *("--min-memory", "4", "--node-autoprovisioning", "--machine-types", "n1-standard-1,n1-standard-2"),
         *("--gpu-total", "nvidia-tesla-k80:0:4", "--scan-interval", "20s", "--max-node-provision-time", "5m"),
         *("--expander", "priority,price", "--max-nodes-total", "100", "--balance-similar-node-groups"),
+        *("--fastpath-binpacking-enabled", "--scale-up-all-or-nothing"),
     )
     found = config.load(settings)
     assert found.ownership.listed == {"a": SizeBounds(1, 10), "b": SizeBounds(0, 3)}
@@ -86,12 +87,14 @@ def test_flags_have_the_names_people_know() -> None:
     assert found.scale_up.expanders == ("priority", "price")
     assert found.uses_priorities
     assert found.scale_up.max_nodes_total == 100
-    assert found.scale_up.estimates.balance_similar
+    estimates = found.scale_up.estimates
+    assert (estimates.balance_similar, estimates.fast_path, estimates.all_or_nothing) == (True, True, True)
 
 
 def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enforced() -> None:
     found = loaded()
     assert found.scale_up.bounds == {}
+    assert not (found.scale_up.estimates.fast_path or found.scale_up.estimates.all_or_nothing)
     assert found.mode_of("any") is Mode.ENFORCE
     assert found.ownership.prefix == "nodeautoprovisioning"
     assert not found.autoprovisioning.enabled

@@ -399,8 +399,8 @@ def test_a_pod_that_cannot_be_read_keeps_its_node() -> None:
     assert reasons(decided([node("a")], unreadable=found.unreadable)) == {"a": Reason.UNEXPECTED}
 
 
-def test_large_init_containers_count_as_they_do_for_the_scheduler() -> None:
-    """The row utilization-003 of Cluster Autoscaler's cases."""
+def test_utilization_003_large_init_containers_count_as_they_do_for_the_scheduler() -> None:
+    """A row of Cluster Autoscaler's cases that is told in words."""
     plain = {"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "200000"}}}
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m", "memory": "100000"}}}
     init = {"name": "i", "resources": {"requests": {"cpu": "50000m", "memory": "100000000"}}}
