@@ -15,7 +15,6 @@ from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import compact, lenders, policy, reclaimable
-from agent.predict_server import percentile as upstream
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.lenders import Lender, Requests

@@ -22,10 +22,11 @@ from tests.conformance.matching import Holds
 
 
 def batch_calculate(row: Input) -> object:
-    if any(row.get(key) is None for key in ("strategy", "node", "pods")):
+    reported = row.get("nodeMetric")
+    if None in [row.get(key) for key in ("strategy", "node", "pods")]:
         return {"error": "missing essential arguments"}
     strategy = colocation.merge(DEFAULTS, row["strategy"], source=ROW)
-    metric = given.reported(row.get("nodeMetric"))
+    metric = given.reported(reported)
     if metric is None or explain.why_stale(metric.update_time, degrade_seconds=strategy.degrade_seconds, now=NOW):
         return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASONS[Tier.BATCH]}
     seen = situation.observe(situation.facts(given.node(row["node"])), metric, Requested())

@@ -157,7 +157,7 @@ def multi_run(row: Input) -> object:
     cloud = CloudGroup(group["min_nodes"], group["max_nodes"], len(nodes))
     interval = re.fullmatch(r"\d+m", row["run_interval"])
     cached = row.get("cached_node_capacity")
-    size = Resources() if cached is None else Resources(cached["cpu_milli"], cached["mem_bytes"])
+    size = Resources() if not cached else Resources(*(cached.values() if isinstance(cached, dict) else cached))
     memory, now, deltas = Memory(node_size=size), NOW, []
     for _ in range(1 + row["then_runs"]):
         seen = Observation(nodes, pods, cloud)

@@ -62,8 +62,8 @@ def nodemetric_spec(row: Input) -> object:
 
 
 def mid_calculate(row: Input) -> object:
-    node, metric = dict(row.get("node") or {}), row.get("nodeMetric")
-    if not node.get("allocatable") or any([row.get(key) is None for key in ("strategy", "pods")]):
+    node, metric, own, placed = (row.get(key) for key in ("node", "nodeMetric", "strategy", "pods"))
+    if own is None or placed is None or not dict(node or {}).get("allocatable"):
         return {"error": "missing essential arguments"}
     ours = {"midFormula": "upstream", "midBuffer": "off"}
     strategy = colocation.merge(DEFAULTS, ours | row["strategy"], source=ROW)

@@ -94,7 +94,7 @@ def test_flags_have_the_names_people_know() -> None:
 def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enforced() -> None:
     found = loaded()
     assert found.scale_up.bounds == {}
-    assert not (found.scale_up.estimates.fast_path or found.scale_up.estimates.all_or_nothing)
+    assert (found.scale_up.estimates.fast_path, found.scale_up.estimates.all_or_nothing) == (False, False)
     assert found.mode_of("any") is Mode.ENFORCE
     assert found.ownership.prefix == "nodeautoprovisioning"
     assert not found.autoprovisioning.enabled

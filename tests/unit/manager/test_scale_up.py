@@ -205,6 +205,14 @@ def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
     assert (capped.outcome, capped.increases) == (Outcome.NO_OPTIONS, ())
 
 
+def test_on_the_fast_path_the_pods_that_counting_helps_most_are_estimated_last() -> None:
+    """Then small ones, which are first, take nodes of their own before the large ones have left room for them."""
+    classes = [pending(3, 9, name="large"), pending(1, 4, name="small")]
+    assert grown(decided([group("a", machine(4))], classes)) == {"a": 9}
+    fast = EstimateRules(fast_path=True)
+    assert grown(decided([group("a", machine(4))], classes, estimates=fast)) == {"a": 10}
+
+
 def test_similar_groups_share_the_nodes_and_a_quota_is_not_made_up_for_elsewhere() -> None:
     states = [group("a", machine(2), 1), group("b", machine(2), 3), group("c", machine(2), 2, most=2)]
     balanced = EstimateRules(balance_similar=True)
