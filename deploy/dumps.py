@@ -193,7 +193,7 @@ class _Reader:
             each = kind.removesuffix("List")
             taken = [
                 self.take(item, where=f"{where} items[{index}]", kind=each)
-                for index, item in enumerate(progress.track(items, f"Reading {self.source}"))
+                for index, item in enumerate(progress.track(items, f"Reading {Path(self.source).name}"))
             ]
             return any(taken)
         elif not kind:

@@ -9,7 +9,7 @@ import pytest
 from deploy import explain
 from deploy.nodeside import ConfigKey
 from shared import names
-from shared.errors import HeadroomError
+from shared.errors import HeadroomError, InvalidInput
 from shared.kube.resources import CONFIGMAPS
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually
@@ -34,6 +34,13 @@ def test_the_policy_is_that_of_the_config_map_named(
     for key, cpu in ((None, 800), (ConfigKey(elsewhere, "mine"), 400), (ConfigKey(elsewhere), 0)):
         said = explain.node("n1", files=[], kubeconfig=kubeconfig, style="json", config_key=key)
         assert json.loads(said)["resources"]["cpu"]["result"] == cpu
+
+
+def test_a_node_that_the_cluster_does_not_have_is_named(server: ApiServer, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add_reporting_node("n1", at=time.time())
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
+    with pytest.raises(InvalidInput, match=r"Node: 'n2': there is no such node$"):
+        explain.node("n2", files=[], kubeconfig=kubeconfig, style="table")
 
 
 def test_a_manager_that_is_asked_tells_what_it_has_written(cluster: Cluster, start_manager: StartManager) -> None:

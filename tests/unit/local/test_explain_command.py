@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from deploy import cli, explain
+from deploy import cli, explain, progress
 from deploy.nodeside import ConfigKey
 from shared import durations
 from shared.errors import HeadroomError, InvalidInput
@@ -126,6 +126,36 @@ def test_a_bad_file_is_refused_with_its_name_field_and_value(document: str, word
 def test_a_node_that_is_not_in_the_files_is_named_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"'n2'.*nodes: n1"):
         answer(written(tmp_path, NODE), name="n2")
+
+
+def test_pods_of_other_nodes_are_not_read_beyond_where_they_are(tmp_path: Path) -> None:
+    elsewhere = POD.replace("nodeName: n1", "nodeName: n2").replace("name: p,", "name: q,")
+    unreadable = elsewhere.replace("containers: [", "containers: [3, ")
+    alone = answer(written(tmp_path, NODE, METRIC, CONFIG, POD))
+    assert answer(written(tmp_path, NODE, METRIC, CONFIG, POD, unreadable)) == alone
+    with pytest.raises(InvalidInput, match=r"Pod q spec\.containers"):
+        answer(written(tmp_path, NODE, NODE.replace("n1", "n2"), unreadable), name="n2")
+
+
+def test_pods_that_are_all_elsewhere_are_told_of_and_none_is_missed(tmp_path: Path) -> None:
+    elsewhere = POD.replace("nodeName: n1", "nodeName: n2")
+    missed = "There is no Pod in the files"
+    assert missed not in answer(written(tmp_path, NODE, METRIC, CONFIG, elsewhere), style="table")
+    assert missed in answer(written(tmp_path, NODE, METRIC, CONFIG), style="table")
+
+
+def test_a_large_file_shows_how_far_it_is_on_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is piped stays as it is."""
+    monkeypatch.setattr(progress, "LEAST", 1)
+    path = tmp_path / "large.json"
+    path.write_text(msgspec.json.encode({"kind": "List", "items": [yaml.safe_load(NODE)] * 3}).decode())
+    found = answer(path)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert answer(path) == found
+    assert "Reading large.json" in capsys.readouterr().err
 
 
 def test_the_command_ends_with_status_2_and_one_line(
