@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from deploy import dumps, rendering
-from deploy.dumps import Head
+from deploy.dump_heads import Head
 from deploy.nodeside import ConfigKey, NodeSide
 from manager import answers
 from manager.answers import Explained

@@ -36,8 +36,7 @@ def test_the_policy_is_that_of_the_config_map_named(
         assert json.loads(said)["resources"]["cpu"]["result"] == cpu
 
 
-def test_a_node_that_the_cluster_does_not_have_is_named(server: ApiServer, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.add_reporting_node("n1", at=time.time())
+def test_a_node_that_the_cluster_does_not_have_is_named(server: ApiServer, tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     with pytest.raises(InvalidInput, match=r"Node: 'n2': there is no such node$"):
         explain.node("n2", files=[], kubeconfig=kubeconfig, style="table")
