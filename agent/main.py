@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from agent import serving
 from agent.http.face import Face
 from agent.http.rooms import FRESH_SECONDS, Rooms
 from agent.metric_cache import series
@@ -30,14 +31,15 @@ from agent.states_informer.informer import StatesInformer
 from agent.telemetry import koordinator, node
 from agent.telemetry.cost import CostCollector
 from agent.telemetry.scrape import Scrape, ScrapeCollector
+from shared import access, telemetry, termination, web
 from shared import settings as settings_loader
-from shared import telemetry, termination, web
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.telemetry import Loops
+from shared.web.limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,9 @@ LOOPBACK_LISTEN = "127.0.0.1:9316"
 IN_POD_LISTEN = "0.0.0.0:9316"
 SETTLED_SECONDS = 60.0  # by then pods and models are known
 YOUNG_OBJECTS = 50_000  # before the garbage collector looks at them: those of some ten ticks of 250 pods
+ACCESS_PREFIX = "/headroom/agent"  # of what a role has to allow for a path of this process
+# Nobody sends it bodies, and its own answers are small: it must not take from its node what it is to measure.
+LIMITS = Limits(connections=128, answering=16, held_bytes=16 << 20)
 METRIC_CACHE_DIRECTORY = "metrics"  # below the state directory
 
 
@@ -104,7 +109,14 @@ class Agent:
             predict_server=self._predict_server,
             reporter=self._reporter,
         )
-        self._web = web.server(Face(rooms), settings.listen)
+        self._certificate = None if settings.tls == "off" else serving.ServingCertificate(settings, clock)
+        self._web = web.server(
+            Face(rooms),
+            settings.listen,
+            tls=None if self._certificate is None else self._certificate.tls.context,
+            limits=LIMITS,
+            gate=access.gate(settings.authorization, settings.listen, client, ACCESS_PREFIX),
+        )
         registry.register(ScrapeCollector(self._scrape, node.families))
         if settings.koordinator_metrics:
             registry.register(ScrapeCollector(self._scrape, koordinator.Koordinator().families))
@@ -125,6 +137,8 @@ class Agent:
             lambda: self._predict_server.train(self._states.pods() if self._states.synced else None),
         )
         self._loops.start("reporting", self._reporter.run)
+        if self._certificate is not None:
+            self._loops.every("certificate", lambda: serving.LOOK_SECONDS, self._certificate.turn)
         self._web.start()
 
     def close(self) -> None:

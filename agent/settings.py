@@ -15,6 +15,18 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     node_name: Annotated[str, Meta(description="Node to watch; empty: $NODE_NAME, then the host's name")] = ""
     kubeconfig: Annotated[str, Meta(description="kubeconfig file; empty: in-cluster, then the user's own")] = ""
     listen: Annotated[str, Meta(description="address of the HTTP endpoints; empty: loopback, all in a pod")] = ""
+    tls: Annotated[
+        Literal["off", "self", "files"],
+        Meta(description="self: with a certificate made at the start; files: with one from tls_certificate_directory"),
+    ] = "off"
+    tls_certificate_directory: Annotated[str, Meta(description="where tls.crt and tls.key are, for files")] = ""
+    authorization: Annotated[
+        Literal["auto", "delegated", "off"],
+        Meta(
+            description="who may ask; delegated: whom the API server lets; off: anybody; auto: on a loopback address "
+            "this machine alone, elsewhere delegated"
+        ),
+    ] = "auto"
     state_dir: Annotated[str, Meta(description="directory of checkpoint and samples")] = "/var/lib/headroom/agent"
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
     cgroup_parent: Annotated[str, Meta(description="path below which kubepods lives; empty: look for it")] = ""

@@ -56,12 +56,12 @@ def application(
     )
 
     @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent; names those that are overdue")
-    def healthz() -> Response:
+    async def healthz() -> Response:  # at once: all threads may be busy
         silent = unhealthy()
         return _json({"silent_loops": silent, "overdue_loops": overdue()}, 503 if silent else 200)
 
     @app.get("/readyz", summary="Ready: 503 until all of the cluster has been seen")
-    def readyz() -> Response:
+    async def readyz() -> Response:
         waiting_for = status().waiting_for
         return _json({"waiting_for": waiting_for}, 503 if waiting_for else 200)
 

@@ -32,8 +32,8 @@ from manager.scheduling.advice import Advisor
 from manager.settings import ManagerSettings
 from manager.topologies import Topologies
 from manager.workqueue import WorkQueue
+from shared import access, descriptors, telemetry, termination, web
 from shared import settings as settings_module
-from shared import telemetry, termination, web
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
@@ -45,11 +45,13 @@ from shared.telemetry import Loops
 
 if TYPE_CHECKING:
     from manager.autoscaler.loop import Autoscaler
+    from manager.webhook.serving import ServingCertificate
     from manager.webhook.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "headroom-manager"
+ACCESS_PREFIX = "/headroom/manager"  # of what a role has to allow for a path of this process
 
 # So many writes wait for their answers at a time; of an API server that takes 20 ms each, these are 400 a second.
 WRITERS = 8
@@ -121,7 +123,14 @@ class Manager:
             from manager.autoscaler import router
 
             app.include_router(router.router(self._autoscaler, settings))
-        self._server = web.server(app, settings.listen or _default_listen())
+        self._certificate = self._made_certificate(client, registry)
+        listen = settings.listen or _default_listen()
+        self._server = web.server(
+            app,
+            listen,
+            tls=self._certificate.api.context if self._certificate is not None and settings.tls else None,
+            gate=access.gate(settings.authorization, listen, client, ACCESS_PREFIX),
+        )
         self._webhook = self._made_webhook(client, registry)
 
     @property
@@ -154,6 +163,8 @@ class Manager:
             self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evictor.round)
         if self._elector is not None:
             self._loops.start("election", self._elect)
+        if self._certificate is not None:
+            self._certificate.start(self._loops)
         if self._webhook is not None:
             self._webhook.start(self._loops)
         if self._autoscaler is not None:
@@ -209,10 +220,23 @@ class Manager:
             peaks=lending.peaks,
         )
 
-    def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
-        if not self._settings.webhook_listen or self._settings.dry_run:  # a patch of a pod would be a write
+    def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "ServingCertificate | None":
+        if not (self._settings.tls or self._serves_webhook):
             return None
-        from manager.webhook.webhook import Webhook  # here, as it loads OpenSSL's bindings
+        from manager.webhook.serving import ServingCertificate  # here, as it loads OpenSSL's bindings
+
+        # In a dry run a replica reads the certificate, and writes none.
+        leads = (lambda: False) if self._settings.dry_run else self.is_leader
+        return ServingCertificate(self._settings, client, registry, is_leader=leads)
+
+    @property
+    def _serves_webhook(self) -> bool:
+        return bool(self._settings.webhook_listen) and not self._settings.dry_run  # a patch of a pod would be a write
+
+    def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
+        if self._certificate is None or not self._serves_webhook:
+            return None
+        from manager.webhook.webhook import Webhook
 
         return Webhook(
             self._settings,
@@ -221,7 +245,7 @@ class Manager:
             standing=self._standing,
             nodes=self._caches.nodes,
             pods=lambda: itertools.chain.from_iterable(map(self._caches.pods, self._caches.names())),
-            is_leader=self.is_leader,
+            tls=self._certificate.webhook.context,
         )
 
     def _silent(self) -> dict[str, float]:
@@ -278,6 +302,7 @@ def main(argv: Sequence[str]) -> int:
             environment=os.environ,
         )
         collect_seldom()
+        descriptors.raise_limit()
         telemetry.configure_logging(level=settings.log_level, style=settings.log_format)
         logger.info("effective settings", extra={"settings": settings_module.shown(settings)})
         clock, registry = SystemClock(), CollectorRegistry()

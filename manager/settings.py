@@ -1,6 +1,6 @@
 """The manager's settings; flags, environment and file keys follow from the names (see `shared.settings`)."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -19,6 +19,17 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
         str,
         Meta(description="address of the HTTP endpoints; empty: port 8080, in a pod on all addresses, else loopback"),
     ] = ""
+
+    tls: Annotated[
+        bool, Meta(description="serve the HTTP endpoints over TLS, with the certificate that the webhook has")
+    ] = False
+    authorization: Annotated[
+        Literal["auto", "delegated", "off"],
+        Meta(
+            description="who may ask; delegated: whom the API server lets; off: anybody; auto: on a loopback address "
+            "this machine alone, elsewhere delegated"
+        ),
+    ] = "auto"
 
     check_interval_seconds: Annotated[
         float, Meta(ge=0.1, le=3600, description="between two looks for NodeMetrics that have turned stale")
@@ -57,7 +68,11 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
 
     webhook_listen: Annotated[str, Meta(description="address of the admission webhook; empty: there is none")] = ""
     webhook_certificates: Annotated[
-        str, Meta(pattern="^(self|files)$", description="self: made here, kept in the Secret; files: from a directory")
+        str,
+        Meta(
+            pattern="^(self|files)$",
+            description="of all ports; self: made here, kept in the Secret; files: from a directory",
+        ),
     ] = "self"
     webhook_certificate_directory: Annotated[str, Meta(description="where tls.crt and tls.key are, for files")] = ""
     webhook_secret: Annotated[str, Meta(min_length=1, description="name of the Secret, for self")] = "headroom-webhook"
@@ -66,7 +81,7 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
     ] = "headroom"
     webhook_hosts: Annotated[
         tuple[str, ...],
-        Meta(description="names and addresses that API servers call, for self; empty: the Service headroom-webhook"),
+        Meta(description="names and addresses of the ports, for self; empty: the Service headroom-webhook"),
     ] = ()
 
     load_aware_args: Annotated[

@@ -5,6 +5,8 @@ import enum
 INSTALL_NAMESPACE = "headroom-system"
 CONFIG_MAP = "slo-controller-config"
 CONFIG_KEY_COLOCATION = "colocation-config"
+CA_CONFIG_MAP = "headroom-ca"  # whom clients of the manager are to trust, under ca.crt
+MANAGER_SERVER_NAME = "headroom-manager"  # which its certificate always bears, whatever its Service is called
 
 # Resources as Node status and pod requests name them. The cpu ones count integer milli-cores.
 CPU = "cpu"

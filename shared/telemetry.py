@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import sys
 import threading
 import time
@@ -45,6 +46,33 @@ def configure_logging(*, level: str = "info", style: str = "auto") -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class OncePerMinute(logging.Filter):
+    """For loggers that others can make speak: of one kind of message, the first in a minute and how many there were."""
+
+    MOST_KINDS = 1000
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, int, str, object], tuple[float, int]] = {}  # when it was said, and held back since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = (record.name, record.levelno, str(record.msg), record.exc_info[0] if record.exc_info else None)
+        now = self._monotonic()
+        with self._lock:
+            said_at, held_back = self._kinds.get(kind, (-math.inf, 0))
+            if now - said_at < 60:
+                self._kinds[kind] = (said_at, held_back + 1)
+                return False
+            if len(self._kinds) >= self.MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = (now, 0)
+        if held_back:
+            record.held_back = held_back
+        return True
 
 
 class LoopBody(Protocol):

@@ -7,11 +7,11 @@ reading. A file whose cgroup has been removed answers ENODEV for ever, also when
 import errno
 import math
 import os
-import resource
 from collections.abc import Callable, Sequence
 
+from shared import descriptors
+
 READ_BYTES = 8192  # the longest of the files kept open, a v2 memory.stat, has about 2 KB
-_UNLIMITED = 1 << 20
 _RESERVED_DESCRIPTORS = 256  # for sockets, the checkpoint and libraries
 
 
@@ -19,7 +19,7 @@ class Descriptors:
     """How many files may be kept open; beyond it they are opened for each read."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._free = raise_limit() - _RESERVED_DESCRIPTORS if limit is None else limit
+        self._free = descriptors.raise_limit() - _RESERVED_DESCRIPTORS if limit is None else limit
 
     def take(self) -> bool:
         if self._free <= 0:
@@ -29,16 +29,6 @@ class Descriptors:
 
     def give_back(self) -> None:
         self._free += 1
-
-
-def raise_limit() -> int:
-    """Raises the soft limit of open files as far as it goes without privilege, and returns it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # forbidden by a sandbox
-        hard = soft
-    return _UNLIMITED if hard == resource.RLIM_INFINITY else hard
 
 
 class HotFile:

@@ -1,25 +1,18 @@
-"""Certificates of the webhook's own making, and when which of them is used.
+"""Which certificate the manager's ports serve, and when the next one.
 
-An authority signs one serving certificate and is forgotten: its key is never stored. Two thirds into the life of a
-certificate the next pair is made. It is trusted first (`bundle` has both authorities), and served once the API server
-has been told for long enough; the authority before stays trusted until the next rotation.
+Two thirds into the life of a certificate the next pair is made. It is trusted first (`bundle` has both authorities),
+and served once it has been published for long enough; the authority before stays trusted until the next rotation.
 """
 
-import datetime as dt
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
 
+from shared.certificates import CLOCK_SKEW_SECONDS, VALID_SECONDS, Pair, issued
 from shared.errors import InvalidInput
-
-AUTHORITY, SUBJECT = "headroom-webhook-ca", "headroom-webhook"
-CLOCK_SKEW_SECONDS = 3600.0  # a certificate is as much older than it is
 
 CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
@@ -32,42 +25,9 @@ class Rotation:
     Everybody looks every `turn_seconds`, which has to be far less than the overlap.
     """
 
-    valid_seconds: float = 365 * 86_400.0
+    valid_seconds: float = VALID_SECONDS
     overlap_seconds: float = 3600.0
     turn_seconds: float = 10.0
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A serving certificate followed by its authority's (PEM), and its private key."""
-
-    chain: str
-    key: str
-
-    @property
-    def certificate(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificates(self.chain.encode())[0]
-
-    @property
-    def authority(self) -> str:
-        return _pem(x509.load_pem_x509_certificates(self.chain.encode())[1])
-
-    @property
-    def begins_at(self) -> float:
-        """Unix seconds."""
-        return self.certificate.not_valid_before_utc.timestamp()
-
-    @property
-    def ends_at(self) -> float:
-        """Unix seconds."""
-        return self.certificate.not_valid_after_utc.timestamp()
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """Whom it speaks for: names and addresses."""
-        names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        addresses = names.get_values_for_type(x509.IPAddress)
-        return frozenset([*names.get_values_for_type(x509.DNSName), *map(str, addresses)])
 
 
 @dataclass(frozen=True)
@@ -111,61 +71,19 @@ def advanced(
     `published`: API servers have been told of the whole bundle, and not just now.
     """
     if material is None or material.serving.hosts != frozenset(hosts):
-        return _begun(issued(hosts, now, rotation))
+        return _begun(issued(hosts, now, rotation.valid_seconds))
     serving, upcoming = material.serving, material.upcoming
     if upcoming is not None:
         ripe = published and now >= upcoming.begins_at + CLOCK_SKEW_SECONDS + rotation.overlap_seconds
         if ripe or now >= serving.ends_at:
             material = replace(material, serving=upcoming, upcoming=None)
-        return material if material.serving.ends_at > now else _begun(issued(hosts, now, rotation))
+        return material if material.serving.ends_at > now else _begun(issued(hosts, now, rotation.valid_seconds))
     if now >= serving.ends_at:
-        return _begun(issued(hosts, now, rotation))
+        return _begun(issued(hosts, now, rotation.valid_seconds))
     if now >= serving.begins_at + (serving.ends_at - serving.begins_at) * 2 / 3:
-        upcoming = issued(hosts, now, rotation)
+        upcoming = issued(hosts, now, rotation.valid_seconds)
         return Material(serving, upcoming, serving.authority + upcoming.authority)
     return material
-
-
-def issued(hosts: Sequence[str], now: float, rotation: Rotation) -> Pair:
-    """A new authority, and a serving certificate that it signed."""
-    begin = dt.datetime.fromtimestamp(now - CLOCK_SKEW_SECONDS, dt.UTC)
-    end = dt.datetime.fromtimestamp(now + rotation.valid_seconds, dt.UTC)
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority_name = _name(AUTHORITY)
-
-    def certificate(subject: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(authority_name)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(begin)
-            .not_valid_after(end)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-            )
-        )
-
-    authority = (
-        certificate(authority_name, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    serving = (
-        certificate(_name(SUBJECT), key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Pair(_pem(serving) + _pem(authority), private.decode())
 
 
 def _begun(pair: Pair) -> Material:
@@ -189,32 +107,3 @@ def _pair(data: Mapping[str, str], certificate: str, key: str, source: str) -> P
     if private.public_key() != leaf.public_key():
         raise InvalidInput(source=source, field=key, value="...", problem=f"not the key of {certificate}")
     return pair
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

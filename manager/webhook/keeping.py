@@ -1,4 +1,4 @@
-"""Keeps the webhook's certificate good: in a Secret that all replicas share, or in files that others write."""
+"""Keeps the certificate of the manager's ports good: in a Secret that replicas share, or in files of others."""
 
 import base64
 import logging
@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 from manager.webhook import certificates
 from manager.webhook.certificates import Material, Rotation
-from manager.webhook.tls import Tls
+from shared import names
+from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.certificates import ends_at
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound
-from shared.kube.resources import MUTATINGWEBHOOKS, SECRETS, VALIDATINGWEBHOOKS, Resource
+from shared.kube.resources import CONFIGMAPS, MUTATINGWEBHOOKS, SECRETS, VALIDATINGWEBHOOKS, Resource
+from shared.web.tls import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +38,21 @@ class Secret(Wire, frozen=True):
 class Files:
     """`tls.crt` and `tls.key` of a directory, as cert-manager and others keep them; read again when they change."""
 
-    def __init__(self, directory: Path, tls: Tls) -> None:
+    def __init__(self, directory: Path, ports: "Ports", publish: Callable[[str], None]) -> None:
         self._paths = (directory / certificates.CERTIFICATE, directory / certificates.KEY)
-        self._tls = tls
+        self._authorities = directory / certificates.BUNDLE
+        self._ports = ports
+        self._publish = publish
         self._installed: tuple[bytes, bytes] | None = None
 
     def turn(self) -> None:
         chain, key = (_content(path) for path in self._paths)
         if (chain, key) != self._installed:
-            self._tls.install(chain, key, source=str(self._paths[0]))
+            self._ports.install(chain, key, source=str(self._paths[0]))
             self._installed = (chain, key)
-            logger.info("webhook certificate read", extra={"file": str(self._paths[0])})
+            logger.info("serving certificate read", extra={"file": str(self._paths[0])})
+        if self._authorities.exists():
+            self._publish(_content(self._authorities).decode())
 
 
 class SharedSecret:
@@ -56,7 +63,7 @@ class SharedSecret:
         client: Client,
         namespace: str,
         name: str,
-        tls: Tls,
+        ports: "Ports",
         *,
         hosts: tuple[str, ...],
         rotation: Rotation,
@@ -66,7 +73,7 @@ class SharedSecret:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._tls = tls
+        self._ports = ports
         self._hosts = hosts
         self._rotation = rotation
         self._registration = registration
@@ -91,7 +98,7 @@ class SharedSecret:
         due = certificates.advanced(material, self._hosts, now, self._rotation, published=published)
         if due is not material:
             self._write(secret, due)
-            logger.info("webhook certificates written", extra={"secret": self._key, "upcoming": bool(due.upcoming)})
+            logger.info("serving certificates written", extra={"secret": self._key, "upcoming": bool(due.upcoming)})
             self._install(due)
             self._registration.publish(due.bundle)
         if trouble is not None:
@@ -119,30 +126,59 @@ class SharedSecret:
     def _install(self, material: Material) -> None:
         pair = material.serving
         if (pair.chain, pair.key) != self._installed:
-            self._tls.install(pair.chain.encode(), pair.key.encode(), source=f"Secret {self._key}")
+            self._ports.install(pair.chain.encode(), pair.key.encode(), source=f"Secret {self._key}")
             self._installed = (pair.chain, pair.key)
-            logger.info("webhook certificate in use", extra={"secret": self._key})
+            logger.info("serving certificate in use", extra={"secret": self._key})
 
     @property
     def _key(self) -> str:
         return f"{self._namespace}/{self._name}"
 
 
-class Registration:
-    """The two webhook configurations of one name, which tell the API server whom to trust."""
+class Ports:
+    """The ports that serve the certificate, and until when it is good."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, *ports: Tls) -> None:
+        self._ports = ports
+        self.expires_at: float | None = None
+
+    def install(self, chain: bytes, key: bytes, *, source: str) -> None:
+        """Raises InvalidInput, and then the one before stays."""
+        for port in self._ports:
+            port.install(chain, key, source=source)
+        self.expires_at = ends_at(chain)
+
+
+class Registration:
+    """Where the authorities are published: two webhook configurations of one name, for the API server, and a ConfigMap,
+    for everybody else.
+    """
+
+    def __init__(self, client: Client, name: str, namespace: str) -> None:
         self._client = client
         self._name = name
+        self._namespace = namespace
 
     def publish(self, bundle: str) -> bool:
-        """Puts the bundle into those configurations that there are; True if there are any, and all had it before.
+        """Puts the bundle where there is a place for it; True if there are any, and all had it before.
 
         Raises HeadroomError, Conflict among them when somebody else changes a configuration just now.
         """
         encoded = base64.b64encode(bundle.encode()).decode()
         told = [self._publish(resource, encoded) for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS)]
+        told.append(self.publish_to_clients(bundle))
         return True in told and False not in told
+
+    def publish_to_clients(self, bundle: str) -> bool | None:
+        """Whether the ConfigMap had the bundle; None: there is none."""
+        try:
+            found = self._client.get(CONFIGMAPS, names.CA_CONFIG_MAP, self._namespace, into=ConfigMap)
+        except NotFound:
+            return None
+        if (found.data or {}).get(certificates.BUNDLE) == bundle:
+            return True
+        self._client.patch(CONFIGMAPS, names.CA_CONFIG_MAP, {"data": {certificates.BUNDLE: bundle}}, self._namespace)
+        return False
 
     def _publish(self, resource: Resource, encoded: str) -> bool | None:
         """Whether the configuration had the bundle; None: there is no configuration."""
@@ -189,7 +225,7 @@ class Diary:
             self._keeper.turn()
         except HeadroomError as error:
             if str(error) != self._said:
-                logger.warning("webhook certificates: %s", error)
+                logger.warning("serving certificates: %s", error)
             self._said = str(error)
         else:
             self._said = ""

@@ -13,21 +13,20 @@ from starlette.routing import Route
 
 from manager.webhook import reviews
 from manager.webhook.reviews import Answer
+from shared import web
 from shared.errors import InvalidInput
+from shared.telemetry import OncePerMinute
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
+logger.addFilter(OncePerMinute())
 
 # Two objects of the largest size that the API server stores, with room for how they are written.
 MAX_BODY_BYTES = 8 << 20
 
 Review = Callable[[reviews.Request], Answer]
-
-
-class _TooLarge(Exception):
-    """The body has more bytes than any review."""
 
 
 class Counters:
@@ -59,8 +58,8 @@ def _route(name: str, review: Review, counters: Counters) -> Route:
 
     async def endpoint(request: Request) -> Response:
         try:
-            body = await _body(request)
-        except _TooLarge:
+            body = await web.body(request, MAX_BODY_BYTES)
+        except web.TooLarge:
             counters.reviews.labels(name, "refused").inc()
             return PlainTextResponse(f"a review has {MAX_BODY_BYTES} bytes at most\n", 413)
         return await run_in_threadpool(answer, body)
@@ -85,16 +84,3 @@ def _route(name: str, review: Review, counters: Counters) -> Route:
         return Response(encoded, media_type="application/json")
 
     return Route(f"/{name}", endpoint, methods=["POST"])
-
-
-async def _body(request: Request) -> bytes:
-    """Raises _TooLarge as soon as that is known."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > MAX_BODY_BYTES:
-        raise _TooLarge
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise _TooLarge
-    return bytes(body)

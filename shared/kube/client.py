@@ -328,6 +328,12 @@ class Client:
         answer = self._send(_Call("create", "POST", path, body=_encoded(body), repeatable=True))
         return objects.decode(answer.body, _TokenRequest).status
 
+    def review(self, resource: Resource, kind: str, spec: Mapping[str, object], *, into: type[T]) -> T:
+        """What the server says of `spec`: of a kind that is asked, and not stored."""
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {}, "spec": spec}
+        answer = self._send(_Call("create", "POST", resource.path(), body=_encoded(body)))
+        return objects.decode(answer.body, into)
+
     def close(self) -> None:
         """Closes idle connections."""
         self._transport.close()

@@ -21,8 +21,7 @@ import yaml
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.webhook.certificates import Rotation
-from manager.webhook.keeping import Registration, SharedSecret
-from manager.webhook.tls import Tls
+from manager.webhook.keeping import Ports, Registration, SharedSecret
 from shared import names
 from shared.api.core import Node
 from shared.kube.client import Client
@@ -42,6 +41,7 @@ from shared.kube.resources import (
 )
 from shared.names import PriorityClass
 from shared.quantity import Resources
+from shared.web.tls import Tls
 from tests.chart.conftest import CRDS
 from tests.chart.helm import CI, QUIET, Helm
 from tests.chart.kubectl import Kubectl
@@ -215,12 +215,12 @@ def test_an_upgrade_keeps_the_webhooks_certificate_and_whom_api_servers_trust(re
     release.apply(how)
     assert kept() == {}
     assert registered() == [("", 3), ("", 3)]
-    registration = Registration(client, RELEASE)
+    registration = Registration(client, RELEASE, NAMESPACE)
     SharedSecret(
         client,
         NAMESPACE,
         WEBHOOK,
-        Tls(),
+        Ports(Tls()),
         hosts=(f"{WEBHOOK}.{NAMESPACE}.svc",),
         rotation=Rotation(),
         registration=registration,

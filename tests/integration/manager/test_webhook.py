@@ -21,8 +21,10 @@ from manager.reports import Standing
 from manager.settings import ManagerSettings
 from manager.webhook import certificates
 from manager.webhook.certificates import Rotation
+from manager.webhook.serving import ServingCertificate
 from manager.webhook.webhook import Webhook
 from shared import names
+from shared.certificates import Pair, issued
 from shared.kube.client import Client, Patch
 from shared.kube.errors import ApiError, Forbidden, NotFound
 from shared.kube.resources import (
@@ -124,6 +126,9 @@ class Replica:
         chosen = ManagerSettings(
             webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), config_namespace="", **settings
         )
+        certificate = ServingCertificate(
+            chosen, self._client, self.registry, is_leader=lambda: leads, rotation=rotation
+        )
         self.webhook = Webhook(
             chosen,
             self._client,
@@ -131,9 +136,9 @@ class Replica:
             standing=Standing(None, lambda: leads),
             nodes=lambda: [],
             pods=lambda: [],
-            is_leader=lambda: leads,
-            rotation=rotation,
+            tls=certificate.webhook.context,
         )
+        certificate.start(self._loops)
         self.webhook.start(self._loops)
 
     def served(self, authorities: str) -> bytes:
@@ -423,8 +428,8 @@ def test_a_leader_that_may_not_change_the_configurations_serves_all_the_same(
 def test_certificates_of_others_are_read_from_files_and_again_when_they_change(
     site: Site, start_webhook: StartWebhook, tmp_path: Path
 ) -> None:
-    def renew() -> certificates.Pair:
-        pair = certificates.issued((LOOPBACK,), time.time(), Rotation())
+    def renew() -> Pair:
+        pair = issued((LOOPBACK,), time.time(), Rotation().valid_seconds)
         (tmp_path / "tls.crt").write_text(pair.chain)
         (tmp_path / "tls.key").write_text(pair.key)
         return pair
@@ -439,7 +444,7 @@ def test_certificates_of_others_are_read_from_files_and_again_when_they_change(
     eventually(lambda: _serves(replica, second))
 
 
-def _serves(replica: Replica, pair: certificates.Pair) -> bool:
+def _serves(replica: Replica, pair: Pair) -> bool:
     with contextlib.suppress(ssl.SSLError, OSError):
         return bool(replica.served(pair.authority))
     return False

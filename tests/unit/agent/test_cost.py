@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.metrics_advisor.files import raise_limit
 from agent.telemetry.cost import CostCollector
+from shared import descriptors
 
 ROLLUP = """00400000-7ffc00000000 ---p 00000000 00:00 0    [rollup]
 Rss:               90000 kB
@@ -41,7 +41,7 @@ def test_what_cannot_be_read_costs_no_other_figure(tmp_path: Path, rollup: str |
 
 
 def test_of_this_very_process_open_files_and_their_raised_limit_are_told() -> None:
-    limit = raise_limit()
+    limit = descriptors.raise_limit()
     found = registry(Path("/proc/self"))
     before = found.get_sample_value("headroom_agent_open_files")
     descriptor = os.open("/dev/null", os.O_RDONLY)

@@ -230,7 +230,7 @@ class Asked:
 
     def post(self, verb: str, question: object) -> httpx.Response:
         body = question if isinstance(question, bytes) else json.dumps(question).encode()
-        return httpx.post(f"{self.url}/scheduler/{verb}", content=body)
+        return httpx.post(f"{self.url}/scheduler/{verb}", content=body, headers={"content-type": "application/json"})
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from tests.unit.manager import rounds
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
+JSON = {"content-type": "application/json"}
 SETTINGS = AutoscalerSettings(cloud_provider="memory", nodes=("0:5:a", "0:5:b"))
 POD = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}}
 
@@ -133,7 +134,7 @@ def test_every_node_says_why_it_is_still_here(url: str) -> None:
 
 
 def test_without_a_question_it_is_planned_for_what_waits(url: str) -> None:
-    answer = httpx.post(f"{url}/plan", timeout=30)
+    answer = httpx.post(f"{url}/plan", headers=JSON, timeout=30)
     assert (answer.status_code, answer.json()["outcome"]) == (200, "no pod needs a new node")
 
 
@@ -184,7 +185,7 @@ def test_settings_may_be_others_for_once(url: str) -> None:
     ],
 )
 def test_a_question_that_means_nothing_is_refused_by_field(url: str, body: str, words: list[str]) -> None:
-    answer = httpx.post(f"{url}/plan", content=body)
+    answer = httpx.post(f"{url}/plan", content=body, headers=JSON)
     assert answer.status_code == 400
     for word in ["POST /api/v1/plan", *words]:
         assert word in answer.json()["detail"]
@@ -207,7 +208,9 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
     server.start()
     try:
         with ThreadPoolExecutor(60) as askers:
-            asked = [askers.submit(httpx.post, f"{server.url}/api/v1/plan", timeout=60) for _ in range(60)]
+            asked = [
+                askers.submit(httpx.post, f"{server.url}/api/v1/plan", headers=JSON, timeout=60) for _ in range(60)
+            ]
             assert begun.acquire(timeout=60)
             try:
                 assert httpx.get(f"{server.url}/readyz", timeout=60).text == '"ready"'
@@ -220,10 +223,10 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
 
 
 def test_what_is_too_large_or_cannot_be_known_is_told_as_such(url: str) -> None:
-    assert httpx.post(f"{url}/plan", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
+    assert httpx.post(f"{url}/plan", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
     PLANNER.is_blind = True
     try:
-        answer = httpx.post(f"{url}/plan")
+        answer = httpx.post(f"{url}/plan", headers=JSON)
     finally:
         PLANNER.is_blind = False
     assert (answer.status_code, "not observed" in answer.text) == (503, True)

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.webhook import certificates
-from manager.webhook.certificates import CLOCK_SKEW_SECONDS, Material, Pair, Rotation
-from manager.webhook.tls import Tls
+from manager.webhook.certificates import Material, Rotation
+from manager.webhook.keeping import Ports
+from shared.certificates import CLOCK_SKEW_SECONDS, Pair, issued
 from shared.errors import InvalidInput
+from shared.web.tls import Tls
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -96,7 +98,7 @@ def test_what_is_stored_is_what_is_read(first: Material) -> None:
 
 
 def broken(first: Material) -> list[tuple[dict[str, str], str]]:
-    other = certificates.issued(HOSTS, NOW, ROTATION)
+    other = issued(HOSTS, NOW, ROTATION.valid_seconds)
     mixed = first.serving.chain.split("-----END CERTIFICATE-----\n")[0] + "-----END CERTIFICATE-----\n"
     return [
         ({"tls.crt": "junk"}, "tls.crt"),
@@ -119,8 +121,8 @@ def test_a_secret_that_does_not_go_together_is_refused_by_key_and_never_quoted(f
 
 
 def test_tls_takes_nothing_that_does_not_go_together_and_keeps_what_it_has() -> None:
-    tls = Tls()
-    good, other = (certificates.issued(HOSTS, time.time(), ROTATION) for _ in range(2))
+    tls = Ports(Tls())
+    good, other = (issued(HOSTS, time.time(), ROTATION.valid_seconds) for _ in range(2))
     tls.install(good.chain.encode(), good.key.encode(), source="s")
     expires_at = tls.expires_at
     for chain, key in ((good.chain, other.key), ("junk", good.key), (good.chain, "")):

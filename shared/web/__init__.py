@@ -1,0 +1,7 @@
+"""The HTTP face of a process: a bounded server, what may be asked of it, and an API page that needs no network."""
+
+from shared.web.docs import docs_page
+from shared.web.requests import TooLarge, body
+from shared.web.server import Server, cut, server
+
+__all__ = ["Server", "TooLarge", "body", "cut", "docs_page", "server"]

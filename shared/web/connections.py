@@ -1,0 +1,266 @@
+"""The connections of one port: how many, for how long, and which is cut when there is no room.
+
+A connection *waits* while the client has something to do (finish the handshake, the headers, the body, read the answer,
+ask again) and is *answered* while the application has. Only those that wait are cut: the one that has waited longest,
+of the peer that holds the most. A peer that holds few, as a kubelet with its probe, always gets in.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from shared import descriptors
+from shared.web.limits import Limits, logger
+
+
+class BoundedConfig(uvicorn.Config):
+    """uvicorn's, with the limits of the port."""
+
+    def __init__(self, app: Any, limits: Limits) -> None:
+        self.limits = limits
+        super().__init__(
+            app,
+            http=Connection,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            timeout_keep_alive=limits.keep_alive_seconds,
+        )
+
+
+class Connections:
+    """All there are on one port, for its event loop alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.most = descriptors.share(limits.connections)
+        self._all: set[Connection] = set()
+        self._waiting: dict[str, dict[Connection, None]] = {}  # by peer; who has waited longest comes first
+        self._held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more requests are being answered than may be."""
+        return len(self._all) - sum(map(len, self._waiting.values())) > self.limits.answering
+
+    def add(self, connection: "Connection") -> bool:
+        """False where there is no room, and none can be made."""
+        if len(self._all) >= self.most and not self.relieve():
+            return False
+        self._all.add(connection)
+        self.waits(connection)
+        return True
+
+    def remove(self, connection: "Connection") -> None:
+        self.hold(connection, 0)
+        self._all.discard(connection)
+        self.answered(connection)
+
+    def waits(self, connection: "Connection") -> None:
+        """From now on, for its client."""
+        self.answered(connection)
+        if connection in self._all:
+            self._waiting.setdefault(connection.peer, {})[connection] = None
+
+    def answered(self, connection: "Connection") -> None:
+        """It has a complete request, and does not wait."""
+        of_peer = self._waiting.get(connection.peer, {})
+        of_peer.pop(connection, None)
+        if not of_peer:
+            self._waiting.pop(connection.peer, None)
+
+    def relieve(self) -> bool:
+        """Cuts one connection that waits. False where there is none."""
+        if not self._waiting:
+            return False
+        crowd = max(self._waiting, key=lambda peer: len(self._waiting[peer]))
+        victim = next(iter(self._waiting[crowd]))
+        logger.warning(
+            "too many connections: the one that waited longest is cut",
+            extra={"peer": victim.peer, "connections": len(self._all)},
+        )
+        victim.cut()
+        return True
+
+    def hold(self, connection: "Connection", held_bytes: int) -> None:
+        """`connection` has so many bytes in memory now. Cuts those that wait while all together have too many."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        while self._held_bytes > self.limits.held_bytes:
+            victim = self._heaviest() or connection
+            logger.warning(
+                "too many bytes of requests and answers in memory: a connection is cut",
+                extra={"peer": victim.peer, "held_bytes": self._held_bytes},
+            )
+            victim.cut()
+            if victim is connection:
+                return
+
+    def _heaviest(self) -> "Connection | None":
+        def holding(connections: Iterable[Connection]) -> int:
+            return sum(one.held_bytes for one in connections)
+
+        peer = max(self._waiting.values(), key=holding, default={})
+        return next((one for one in peer if one.held_bytes), None)
+
+
+class Connection(HttpToolsProtocol):
+    """One connection with deadlines for handshake, headers, body and reading, and a bound on each."""
+
+    config: BoundedConfig
+
+    def __init__(
+        self,
+        config: BoundedConfig,
+        server_state: ServerState,
+        connections: Connections,
+        peer: str,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(config, server_state, {}, loop)
+        self.peer = peer
+        self.held_bytes = 0
+        self.handshake: asyncio.Task[None] | None = None
+        self.begun = False
+        self._table = connections
+        self._limits = config.limits
+        self._body_bytes = 0
+        self._header_bytes = 0
+        self._in_body = False
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    def cut(self) -> None:
+        """At once, without a word."""
+        self._table.remove(self)
+        if self.handshake is not None:
+            self.handshake.cancel()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._expect(self._limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle()
+        if self._writing is not None:
+            self._writing.cancel()
+        self._unset_keepalive_if_required()
+        self._table.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.transport.is_closing() or self._in_body or self._is_answering:
+            return
+        # Neither in a body nor with the application: what came belongs to headers, were it but an empty line.
+        self._header_bytes += len(data)
+        if self._header_bytes > self._limits.header_bytes:
+            self._refuse(431, "Request Header Fields Too Large")
+        elif self._reading is None and self.timeout_keep_alive_task is None:
+            self._expect(self._limits.header_seconds)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > self._limits.headers:
+            raise ValueError("too many headers")
+
+    def on_headers_complete(self) -> None:
+        self._header_bytes = 0
+        self._settle()
+        super().on_headers_complete()
+        self.scope["state"]["connection"] = self
+        self._in_body = True
+        self._expect(self._limits.body_seconds)
+        if len(self.pipeline) > self._limits.pipelined:
+            self.cut()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if not self.cycle.response_complete:
+            self._body_bytes += len(body)
+            self._weigh()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_body = False
+        self._settle()
+        if self._is_answering:
+            self._table.answered(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline:
+            self._body_bytes = 0
+            self._weigh()
+            self._table.waits(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._weigh()
+        self._writing = self.loop.call_later(self._limits.write_seconds, self._too_slow_a_reader)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        self._weigh()
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the port answers as many requests as it may already."""
+        return self._table.overloaded
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """What the client has proved to be, as `ssl.SSLSocket.getpeercert` has it."""
+        encrypted = self.transport.get_extra_info("ssl_object")
+        return None if encrypted is None else encrypted.getpeercert()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _weigh(self) -> None:
+        unread = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
+        if not self.transport.is_closing():
+            self._table.hold(self, self._body_bytes + unread)
+
+    def _expect(self, seconds: float) -> None:
+        """The rest of what the client is sending within this time."""
+        self._settle()
+        self._reading = self.loop.call_later(seconds, self._refuse, 408, "Request Timeout")
+
+    def _settle(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _refuse(self, status: int, reason: str) -> None:
+        logger.info("request given up: %s", reason.lower(), extra={"peer": self.peer})
+        self._settle()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            text = f"HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(text.encode())
+        self.transport.close()
+        self.loop.call_later(1.0, self.transport.abort)  # what it does not read is not kept
+
+    def _too_slow_a_reader(self) -> None:
+        logger.info("answer given up: the client does not read it", extra={"peer": self.peer})
+        self.cut()

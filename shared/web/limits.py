@@ -1,0 +1,30 @@
+"""What one port takes on at a time, and for how long it waits."""
+
+import logging
+from dataclasses import dataclass
+
+from shared.telemetry import OncePerMinute
+
+logger = logging.getLogger("shared.web")
+for _noisy in (logger, logging.getLogger("uvicorn.error"), logging.getLogger("asyncio")):
+    _noisy.addFilter(OncePerMinute())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one port. `held_bytes`: request bodies until they are answered, and answers that clients do not read.
+
+    `answering`: requests that are complete and not yet answered; health is answered beyond that.
+    """
+
+    connections: int = 512
+    answering: int = 64
+    held_bytes: int = 96 << 20
+    header_bytes: int = 64 << 10
+    headers: int = 100
+    pipelined: int = 16
+    handshake_seconds: float = 10.0
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    write_seconds: float = 30.0
+    keep_alive_seconds: int = 5

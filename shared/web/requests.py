@@ -1,0 +1,160 @@
+"""What is refused before the application is asked, and how a request's body is read."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from shared.web.limits import logger
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEALTH = frozenset({"/healthz", "/readyz"})  # answered whoever asks, and however much there is to do
+JSON = "application/json"
+
+
+class TooLarge(Exception):
+    """More is sent than anybody has to ask."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer in place of the application's."""
+
+    status: int
+    detail: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Headers: TypeAlias = Mapping[str, str]
+"""By their names in small letters; of one that is given twice the last one."""
+
+Gate: TypeAlias = Callable[["Scope", Headers], Awaitable[Refusal | None]]
+"""Who may ask: None lets the request pass."""
+
+
+class Port(Protocol):
+    """What a request is told of the connection it came by."""
+
+    @property
+    def overloaded(self) -> bool: ...
+
+
+async def body(request: "Request", most_bytes: int) -> bytes:
+    """All of a request's body. Raises TooLarge as soon as it is, or says that it will be."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > most_bytes:
+        raise TooLarge
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > most_bytes:
+            raise TooLarge
+    return bytes(chunks)
+
+
+class Edge:
+    """Between connections and an application: health passes, and everything else once the gate lets it."""
+
+    def __init__(self, app: "ASGIApp", gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["path"] in HEALTH and scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = _foreign(scope, headers) or await self._gate(scope, headers)
+        if refusal is not None:
+            await _send(send, refusal)
+            return
+        await _Exchange(scope, receive, send).run(self._app)
+
+
+class _Busy(Exception):
+    """The request is complete, and there are too many such."""
+
+
+class _Exchange:
+    """One request on its way through the application, which does not hear of it whole while the port is overloaded."""
+
+    def __init__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._port: Port | None = scope.get("state", {}).get("connection")
+        self._busy = False
+        self._gone = False
+
+    async def run(self, app: "ASGIApp") -> None:
+        try:
+            if self._scope["method"] in ("GET", "HEAD") and self._is_overloaded():
+                raise _Busy
+            await app(self._scope, self._heard, self._said)
+        except _Busy:
+            logger.warning("too many requests at a time: some are refused")
+            await _send(self._send, Refusal(503, "too many requests at a time", {"Retry-After": "1"}))
+        except Exception:
+            if not self._gone:
+                raise
+            client = self._scope.get("client") or ("",)
+            logger.info("client went away", extra={"path": self._scope["path"], "peer": client[0]})
+
+    async def _heard(self) -> "Message":
+        message = await self._receive()
+        self._gone = message["type"] == "http.disconnect"
+        if message["type"] == "http.request" and not message.get("more_body") and self._is_overloaded():
+            self._busy = True
+            raise _Busy
+        return message
+
+    async def _said(self, message: "Message") -> None:
+        if not self._busy:  # else it is what the framework says of our own exception
+            await self._send(message)
+
+    def _is_overloaded(self) -> bool:
+        return self._port is not None and self._port.overloaded
+
+
+async def anybody(_scope: "Scope", _headers: Headers) -> Refusal | None:
+    """A gate without a keeper."""
+    return None
+
+
+async def own_machine(_scope: "Scope", headers: Headers) -> Refusal | None:
+    """For loopback: a page of the internet reaches it by a name of its own, which the browser then sends as Host."""
+    host = headers.get("host", "")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+    if name == "localhost" or _is_loopback(name):
+        return None
+    return Refusal(403, "Host: only localhost and loopback addresses are answered here")
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _foreign(scope: "Scope", headers: Headers) -> Refusal | None:
+    """A browser sends a form to anywhere, but JSON only to where its page came from, whose name it tells."""
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
+        return Refusal(403, "Origin: pages of other servers are not answered")
+    if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        return Refusal(415, f"Content-Type: must be {JSON}")
+    return None
+
+
+async def _send(send: Callable[[Any], Awaitable[None]], refusal: Refusal) -> None:
+    content = msgspec.json.encode({"detail": refusal.detail})
+    headers = {"content-type": JSON, "content-length": str(len(content)), **refusal.headers}
+    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,155 @@
+"""A manager and an agent as processes answer for their health whatever clients do, and stay small meanwhile."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared import descriptors, names
+from shared.web.limits import Limits
+from tests.support import eventually, flood
+from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
+
+MIB = 1 << 20
+START_SECONDS = 120.0
+BODY_BYTES = 60 * MIB
+GROWTH_BYTES = 3 * Limits().held_bytes  # what may be held, once more while it is passed on, and once for the rest
+
+
+@dataclass(frozen=True)
+class Target:
+    """One process, its address, its log."""
+
+    process: psutil.Process
+    address: flood.Address
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address[0]}:{self.address[1]}"
+
+    def resident_bytes(self) -> int:
+        return int(self.process.memory_info().rss)
+
+
+class Watch:
+    """The most memory that was seen while it lasted, and how long health took at most."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._before = self._most = target.resident_bytes()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.answers = 0
+        self.failures: list[str] = []
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        eventually(lambda: self.answers + len(self.failures) >= 3)
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def growth_bytes(self) -> int:
+        return self._most - self._before
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.02):
+            self._most = max(self._most, self._target.resident_bytes())
+            try:
+                flood.health_seconds(self._target.url)
+                self.answers += 1
+            except Exception as error:
+                self.failures.append(repr(error))
+
+
+@pytest.fixture(scope="module", params=["manager", "agent"])
+def target(
+    request: pytest.FixtureRequest, process: ApiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    program, directory = request.param, tmp_path_factory.mktemp(request.param)
+    log = directory / "log"
+    kubeconfig = write_kubeconfig(directory / "kubeconfig", process.manager_connection())
+    flags = {
+        "manager": ["--namespace", names.INSTALL_NAMESPACE, "--dry-run", "true"],
+        "agent": ["--node-name", "flooded", "--state-dir", str(directory / "state"), "--cgroup-root", str(directory)],
+    }[program]
+    command = [sys.executable, "-m", program, "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", *flags]
+    with log.open("wb") as output:
+        child = subprocess.Popen([*command, "--log-format", "json"], cwd=ROOT, stderr=output)
+
+    def address() -> flood.Address | None:
+        assert child.poll() is None, log.read_text()
+        for line in map(json.loads, log.read_text().splitlines()):
+            if line["msg"] == "manager started":
+                host, port = line["url"].removeprefix("http://").rsplit(":", 1)
+                return host, int(port)
+            if line["msg"] == "listening":
+                return line["host"], line["port"]
+        return None
+
+    try:
+        found = Target(psutil.Process(child.pid), eventually(address, START_SECONDS), log)
+        flood.health_seconds(found.url, START_SECONDS)
+        yield found
+    finally:
+        child.kill()
+        child.wait(10)
+
+
+@pytest.fixture(autouse=True)
+def many_descriptors() -> None:
+    assert descriptors.raise_limit() > 2000
+
+
+def test_bodies_that_are_never_finished_stay_bounded_in_memory(target: Target) -> None:
+    with (
+        Watch(target) as watch,
+        flood.stalled_bodies(target.address, "/scheduler/filter", 40, BODY_BYTES),
+    ):
+        pass
+    assert watch.failures == []
+    assert watch.growth_bytes < GROWTH_BYTES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"GET / HT", b"POST /api/v1/plan HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["silent", "headers", "body"],
+)
+def test_half_sent_requests_keep_no_probe_waiting(target: Target, text: bytes) -> None:
+    with flood.half_sent(target.address, text, 1100), Watch(target) as watch:
+        eventually(lambda: target.process.num_fds() < 1000)
+    assert watch.failures == []
+    assert watch.growth_bytes < 100 * MIB
+
+
+def test_health_is_answered_when_descriptors_run_out(target: Target) -> None:
+    soft, hard = target.process.rlimit(psutil.RLIMIT_NOFILE)
+    target.process.rlimit(psutil.RLIMIT_NOFILE, (target.process.num_fds() + 20, hard))
+    try:
+        with flood.half_sent(target.address, b"GET / HT", 200), Watch(target) as watch:
+            pass
+    finally:
+        target.process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    assert watch.failures == []
+    assert "no connection can be accepted" in target.log.read_text()
+
+
+def test_a_log_tells_of_each_kind_of_trouble_once(target: Target) -> None:
+    before = target.log.stat().st_size
+    for _ in range(300):
+        with socket.create_connection(target.address, timeout=5) as client:
+            client.sendall(b"\x00 nonsense\r\n\r\n")
+            assert flood.is_cut(client, lambda answer: answer.startswith(b"HTTP/1.1 400 "))
+    assert target.log.stat().st_size - before < 4000
