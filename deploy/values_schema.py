@@ -25,10 +25,16 @@ FILE = Path(__file__).parent / "helm" / "headroom" / "values.schema.json"
 SECONDS = "_seconds"
 
 # What the chart itself decides: where the process is, whom it talks to, where its files are.
-AGENT_CHOSEN = frozenset({"node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"})
+AGENT_CHOSEN = frozenset(
+    {
+        *("node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"),
+        *("tls", "tls_certificate_directory", "authorization"),
+    }
+)
 MANAGER_CHOSEN = frozenset(
     {
         *("kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"),
+        *("tls", "authorization"),
         *("webhook_listen", "webhook_certificates", "webhook_certificate_directory", "webhook_secret"),
         *("webhook_configuration", "webhook_hosts", "load_aware_args"),
         *("cloud_provider", "cloud_config", "autoscaling_mode"),

@@ -136,6 +136,7 @@ class Connection(HttpToolsProtocol):
         self._limits = config.limits
         self._body_bytes = 0
         self._header_bytes = 0
+        self._unasked_bytes = 0
         self._in_body = False
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
@@ -179,7 +180,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
-        self._header_bytes = 0
+        self._header_bytes = self._unasked_bytes = 0
         self._settle()
         super().on_headers_complete()
         self.scope["state"]["connection"] = self
@@ -190,7 +191,11 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
-        if not self.cycle.response_complete:
+        if self.cycle.response_complete:  # a client hears its answer only once it has sent enough
+            self._unasked_bytes += len(body)
+            if self._unasked_bytes > self._limits.unasked_bytes:
+                self.cut()
+        else:
             self._body_bytes += len(body)
             self._weigh()
 

@@ -14,12 +14,14 @@ for _noisy in (logger, logging.getLogger("uvicorn.error"), logging.getLogger("as
 class Limits:
     """Of one port. `held_bytes`: request bodies until they are answered, and answers that clients do not read.
 
-    `answering`: requests that are complete and not yet answered; health is answered beyond that.
+    `answering`: requests that are complete and not yet answered; health is answered beyond that. `unasked_bytes`: of a
+    body that goes on after the answer.
     """
 
     connections: int = 512
     answering: int = 64
     held_bytes: int = 96 << 20
+    unasked_bytes: int = 16 << 20
     header_bytes: int = 64 << 10
     headers: int = 100
     pipelined: int = 16

@@ -30,6 +30,7 @@ class Target:
     process: psutil.Process
     address: flood.Address
     log: Path
+    descriptors: int  # without clients
 
     @property
     def url(self) -> str:
@@ -99,8 +100,10 @@ def target(
         return None
 
     try:
-        found = Target(psutil.Process(child.pid), eventually(address, START_SECONDS), log)
-        flood.health_seconds(found.url, START_SECONDS)
+        where = eventually(address, START_SECONDS)
+        flood.health_seconds(f"http://{where[0]}:{where[1]}", START_SECONDS)
+        running = psutil.Process(child.pid)
+        found = Target(running, where, log, running.num_fds())
         yield found
     finally:
         child.kill()
@@ -136,6 +139,7 @@ def test_half_sent_requests_keep_no_probe_waiting(target: Target, text: bytes) -
 
 def test_health_is_answered_when_descriptors_run_out(target: Target) -> None:
     soft, hard = target.process.rlimit(psutil.RLIMIT_NOFILE)
+    eventually(lambda: target.process.num_fds() < target.descriptors + 10)  # those of others are closed
     target.process.rlimit(psutil.RLIMIT_NOFILE, (target.process.num_fds() + 20, hard))
     try:
         with flood.half_sent(target.address, b"GET / HT", 200), Watch(target) as watch:

@@ -116,10 +116,45 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Probes take (list values "/path"); neither path asks the API server. */}}
+{{/* Probes take (list $ values "/path"); neither path asks the API server. */}}
 {{- define "headroom.probe" -}}
 httpGet:
   path: {{ last . }}
   port: http
-{{ toYaml (first .) }}
+  {{- if (first .).Values.access.tls }}
+  scheme: HTTPS
+  {{- end }}
+{{ toYaml (index . 1) }}
+{{- end }}
+
+{{/* What the processes are told of who may ask. */}}
+{{- define "headroom.authorization" -}}
+{{ ternary "delegated" "off" .Values.access.authorization }}
+{{- end }}
+
+{{/* Whether the manager serves a certificate, "" for no. */}}
+{{- define "headroom.servesCertificate" -}}
+{{- if and .Values.manager.enabled (or .Values.access.tls (include "headroom.webhook" .)) }}true{{ end }}
+{{- end }}
+
+{{/* Rules of a process that asks the API server who somebody is, and what they may. */}}
+{{- define "headroom.reviewRules" -}}
+{{- if .Values.access.authorization }}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+{{- end }}
+
+{{/* Names that the manager's certificate bears, with commas: its Services', and one that is the same everywhere. */}}
+{{- define "headroom.certificateHosts" -}}
+{{- $namespace := .Release.Namespace }}
+{{- $hosts := list }}
+{{- range $component := list "webhook" "manager" }}
+{{- $hosts = append $hosts (printf "%s.%s.svc" (include "headroom.componentName" (list $ $component)) $namespace) }}
+{{- end }}
+{{- append $hosts "headroom-manager" | uniq | join "," }}
 {{- end }}
