@@ -105,10 +105,37 @@ def explain_node(
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
-        _print(command.by_manager(name, manager, style=output.value))
+        answer = command.by_manager(
+            name, manager, style=output.value, kubeconfig=kubeconfig, namespace=config_namespace
+        )
+        _print(answer)
         return OK
     key = ConfigKey(config_namespace, config_name)
     _print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
+    return OK
+
+
+@app.command()
+def page(
+    manager: Annotated[
+        str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
+    ] = "",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = names.INSTALL_NAMESPACE,
+    service: Annotated[str, typer.Option(help="Service of the manager.")] = "headroom-manager",
+    browser: Annotated[bool, typer.Option(help="Open it in the browser, or only print the address.")] = True,
+) -> int:
+    """Show the manager's page in the browser, with your own rights in the cluster."""
+    from deploy import page as command
+
+    command.run(
+        manager,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        service=service,
+        browse=browser,
+        say=lambda t: print(t, flush=True),
+    )
     return OK
 
 

@@ -25,7 +25,7 @@ from manager.eviction import shortfall
 from manager.eviction.tracker import Tracked
 from manager.noderesource import explain, writing
 from manager.noderesource.writing import Rule, WriteRule
-from shared import explanation
+from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.errors import HeadroomError, InvalidInput
@@ -33,8 +33,6 @@ from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
-
-REQUEST_SECONDS = 10.0
 
 _KINDS: dict[str, type[msgspec.Struct]] = {"Node": Node, "NodeMetric": NodeMetric, "Pod": Pod, "ConfigMap": ConfigMap}
 
@@ -70,18 +68,27 @@ def node(
     return rendered
 
 
-def by_manager(name: str, url: str, *, style: str) -> str:
+def by_manager(
+    name: str,
+    url: str,
+    *,
+    style: str,
+    kubeconfig: Path | None = None,
+    namespace: str = names.INSTALL_NAMESPACE,
+) -> str:
     """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
-    import httpx  # here, as clusters and files are explained without
+    from deploy.manager_api import ManagerApi  # here, as clusters and files are explained without
 
-    asked = f"{url.rstrip('/')}/api/v1/nodes/{quote(name, safe='')}"
+    api = ManagerApi(url, kubeconfig, namespace)
     try:
-        response = httpx.get(asked, timeout=REQUEST_SECONDS)
-        if response.status_code == httpx.codes.OK:
+        response = api.get(f"/api/v1/nodes/{quote(name, safe='')}")
+        if response.is_success:
             return _rendered(msgspec.json.decode(response.content, type=Explained), style)
-    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, UnicodeError) as error:
-        raise HeadroomError(f"no answer of a manager from {asked}: {error}") from error
-    raise HeadroomError(f"{asked}: status {response.status_code}: {response.text[:200]}")
+    except msgspec.MsgspecError as error:
+        raise HeadroomError(f"no answer of a manager from {url}: {error}") from error
+    finally:
+        api.close()
+    raise HeadroomError(f"{response.url}: status {response.status_code}: {response.text[:200]}")
 
 
 def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> Objects:

@@ -101,6 +101,7 @@ def target(
 
     try:
         where = eventually(address, START_SECONDS)
+        assert where is not None
         flood.health_seconds(f"http://{where[0]}:{where[1]}", START_SECONDS)
         running = psutil.Process(child.pid)
         found = Target(running, where, log, running.num_fds())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -64,7 +65,7 @@ def start(held: Held) -> Iterator[Start]:
 
     servers: list[Server] = []
 
-    def start(**limits: float) -> Server:
+    def start(**limits: Any) -> Server:
         servers.append(web.server(app, "127.0.0.1:0", limits=replace(Limits(), **limits)))
         servers[-1].start()
         return servers[-1]

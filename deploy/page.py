@@ -1,0 +1,117 @@
+"""`headroom page`: the manager's page in the browser, with the user's own rights.
+
+The page is served on loopback, by a proxy that adds the user's credentials to what the browser asks. Only that browser
+gets an answer: the address it is opened with holds a secret that is good once and becomes a cookie, and pages of other
+servers are refused by Host and Origin.
+"""
+
+import contextlib
+import hmac
+import re
+import secrets
+import shutil
+import subprocess
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from deploy.manager_api import ManagerApi
+from shared import web
+from shared.errors import HeadroomError
+from shared.web.server import Server
+
+COOKIE, SECRET = "headroom-page", "secret"
+FORWARD_SECONDS = 20.0
+_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
+_PASSED_ON = ("content-type", "content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
+
+
+class Page:
+    """The proxy; `address` opens it, once."""
+
+    def __init__(self, api: ManagerApi, listen: str = "127.0.0.1:0") -> None:
+        self._api = api
+        self._once: str | None = secrets.token_urlsafe(32)
+        self._cookie = secrets.token_urlsafe(32)
+        self._server: Server = web.server(Starlette(routes=[Route("/{path:path}", self._answer)]), listen)
+        self.address = f"{self._server.url}/?{SECRET}={self._once}"
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    async def _answer(self, request: Request) -> Response:
+        given = request.query_params.get(SECRET, "")
+        if given and self._once is not None and hmac.compare_digest(given.encode(), self._once.encode()):
+            self._once = None
+            answer = RedirectResponse("/", 303)
+            answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="strict")
+            return answer
+        if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), self._cookie.encode()):
+            return Response("open the address that `headroom page` has printed\n", 403, media_type="text/plain")
+        path = request.scope["raw_path"].decode("ascii")
+        query = request.url.query
+        return await run_in_threadpool(self._asked, f"{path}?{query}" if query else path, request.method)
+
+    def _asked(self, path: str, method: str) -> Response:
+        try:
+            answer = self._api.get(path)
+        except HeadroomError as error:
+            return Response(f"{error}\n", 502, media_type="text/plain")
+        headers = {name: value for name, value in answer.headers.items() if name in _PASSED_ON}
+        return Response(b"" if method == "HEAD" else answer.content, answer.status_code, headers=headers)
+
+
+@contextlib.contextmanager
+def forwarded(kubeconfig: Path | None, namespace: str, service: str) -> Iterator[str]:
+    """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
+    access = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+    command = [kubectl, *access, "--namespace", namespace, "port-forward", f"service/{service}", ":8080"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        impatience = threading.Timer(FORWARD_SECONDS, process.kill)
+        impatience.start()
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            impatience.cancel()
+            found = _FORWARDED.search(said)
+            if found is None:
+                raise HeadroomError(f"kubectl port-forward: {said.strip() or 'no answer'}")
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # or it would wait to be read one day
+            yield f"https://127.0.0.1:{found[1]}"
+        finally:
+            impatience.cancel()
+            process.terminate()
+
+
+def run(
+    url: str, *, kubeconfig: Path | None, namespace: str, service: str, browse: bool, say: Callable[[str], None]
+) -> None:
+    """Until Ctrl-C. Raises HeadroomError."""
+    with contextlib.ExitStack() as open_things:
+        found = url or open_things.enter_context(forwarded(kubeconfig, namespace, service))
+        api = ManagerApi(found, kubeconfig, namespace)
+        open_things.callback(api.close)
+        answer = api.get("/api/v1/status")
+        if not answer.is_success:
+            raise HeadroomError(f"{found}: status {answer.status_code}: {answer.text[:200]}")
+        page = Page(api)
+        open_things.callback(page.close)
+        page.start()
+        say(f"the manager's page, for this browser alone: {page.address}\nCtrl-C ends it")
+        if browse:
+            webbrowser.open(page.address)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
