@@ -16,6 +16,7 @@ from manager.autoscaler.cloudprovider import simulated
 from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.autoscaler.reporting.history import CONFIG_MAP as DECISIONS
 from manager.main import LEASE_NAME
+from manager.webhook.serving import AUTHENTICATION
 from shared import names
 from shared.kube.client import Client, Patch
 from shared.kube.config import Connection, StaticToken
@@ -39,6 +40,8 @@ from shared.kube.resources import (
     REPLICATIONCONTROLLERS,
     SECRETS,
     STATEFULSETS,
+    SUBJECTACCESSREVIEWS,
+    TOKENREVIEWS,
     VALIDATINGWEBHOOKS,
     Resource,
 )
@@ -125,11 +128,15 @@ STATUS = {"status": {"updateTime": "2026-01-01T00:00:00Z"}}
 LABEL = {"metadata": {"labels": {"example.com/x": "y"}}}
 OF_CONFIG = f"metadata.name={names.CONFIG_MAP}"
 
+ACCESS = {"user": "somebody", "nonResourceAttributes": {"path": "/headroom/agent/", "verb": "get"}}
+
 AGENT_MAY: dict[str, Call] = {
     "follow the pods of its node": _watch(PODS, field_selector=f"spec.nodeName={OWN}"),
     "follow its node": _watch(NODES, field_selector=f"metadata.name={OWN}"),
     "follow its NodeMetric": _watch(NODEMETRICS, field_selector=f"metadata.name={OWN}"),
     "report": lambda c: c.patch(NODEMETRICS, OWN, STATUS, subresource="status"),
+    "ask who asks": lambda c: c.review(TOKENREVIEWS, "TokenReview", {"token": "any"}, into=dict),
+    "ask what they may": lambda c: c.review(SUBJECTACCESSREVIEWS, "SubjectAccessReview", ACCESS, into=dict),
 }
 AGENT_MUST_NOT: dict[str, Call] = {
     "create a NodeMetric": lambda c: c.create(NODEMETRICS, _metric("new")),
@@ -150,6 +157,11 @@ AGENT_MUST_NOT: dict[str, Call] = {
 }
 MANAGER_MAY: dict[str, Call] = {
     "follow nodes": _watch(NODES),
+    "ask who asks": lambda c: c.review(TOKENREVIEWS, "TokenReview", {"token": "any"}, into=dict),
+    "ask what they may": lambda c: c.review(SUBJECTACCESSREVIEWS, "SubjectAccessReview", ACCESS, into=dict),
+    "read the authorities of client certificates": lambda c: c.get(CONFIGMAPS, AUTHENTICATION, "kube-system"),
+    "read whom clients are to trust": lambda c: c.get(CONFIGMAPS, names.CA_CONFIG_MAP, NAMESPACE),
+    "say whom clients are to trust": lambda c: c.patch(CONFIGMAPS, names.CA_CONFIG_MAP, {"data": {}}, NAMESPACE),
     "look at a node": lambda c: c.get(NODES, OWN),
     "offer Mid": lambda c: c.patch(NODES, OWN, {"status": {"capacity": {names.MID_CPU: "1"}}}, subresource="status"),
     "follow pods": _watch(PODS),

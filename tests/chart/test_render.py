@@ -111,21 +111,26 @@ def test_no_rule_has_a_wildcard_and_every_binding_leads_to_a_role_and_an_account
     objects = helm.objects("--values", values)
     for role in (item for item in objects if item["kind"] in ("Role", "ClusterRole")):
         for rule in role["rules"]:
-            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert rule.get("nonResourceURLs") is None
+            assert "*" not in [*rule.get("apiGroups", ()), *rule.get("resources", ()), *rule["verbs"]]
+            own = ("/headroom/", "/metrics")
+            assert all(url.startswith(own) for url in rule.get("nonResourceURLs", ()))
     known = {(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects}
     for binding in (item for item in objects if item["kind"].endswith("RoleBinding")):
         role = binding["roleRef"]
         namespace = binding["metadata"].get("namespace") if role["kind"] == "Role" else None
-        assert (role["kind"], namespace, role["name"]) in known
+        if role["name"] != "extension-apiserver-authentication-reader":  # which every cluster has
+            assert (role["kind"], namespace, role["name"]) in known
         for subject in binding["subjects"]:
-            assert ("ServiceAccount", subject["namespace"], subject["name"]) in known
+            if subject["kind"] == "ServiceAccount":
+                assert ("ServiceAccount", subject["namespace"], subject["name"]) in known
+            else:
+                assert role["name"].endswith(("-reader", "-scheduler"))
 
 
 def _rules(objects: list[Manifest], kind: str, name: str) -> dict[str, Manifest]:
     """By their resource; of several for one, the one that is held to names."""
     rules = sorted(one(objects, kind, name)["rules"], key=lambda rule: "resourceNames" in rule)
-    return {resource: rule for rule in rules for resource in rule["resources"]}
+    return {resource: rule for rule in rules for resource in rule.get("resources", ())}
 
 
 def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: list[Manifest]) -> None:
@@ -166,8 +171,9 @@ def test_the_webhook_is_served_where_it_is_registered_with_a_certificate_that_ma
         paths[kind] = service.pop("path")
         assert service == {"name": name, "namespace": names.INSTALL_NAMESPACE, "port": port["port"]}
     assert list(paths.values()) == [f"/{MUTATE_PODS}", f"/{VALIDATE_CONFIG}"]
-    assert settings_.webhook_hosts == (f"{name}.{names.INSTALL_NAMESPACE}.svc",)
     component = name.replace("-webhook", "-manager")
+    services = [f"{service}.{names.INSTALL_NAMESPACE}.svc" for service in (name, component)]
+    assert settings_.webhook_hosts == (*services, names.MANAGER_SERVER_NAME)
     assert _rules(objects, "Role", component)["secrets"]["resourceNames"] == [name]
     kept = _rules(objects, "ClusterRole", component)["mutatingwebhookconfigurations"]
     assert (kept["resourceNames"], kept["verbs"]) == ([settings_.webhook_configuration], ["get", "patch"])
@@ -207,7 +213,8 @@ def test_with_cert_manager_the_manager_may_read_no_secret_and_change_no_webhook(
     (volume,) = [each for each in spec["volumes"] if each["name"] == "webhook"]
     certificate = one(objects, "Certificate", "headroom-webhook")
     assert volume["secret"] == {"secretName": certificate["spec"]["secretName"], "optional": True}
-    assert certificate["spec"]["dnsNames"] == [f"headroom-webhook.{names.INSTALL_NAMESPACE}.svc"]
+    services = [f"headroom-{part}.{names.INSTALL_NAMESPACE}.svc" for part in ("webhook", "manager")]
+    assert certificate["spec"]["dnsNames"] == [*services, names.MANAGER_SERVER_NAME]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = one(objects, kind, "headroom")["metadata"]["annotations"]
         source = f"{names.INSTALL_NAMESPACE}/{certificate['metadata']['name']}"
@@ -229,7 +236,7 @@ def test_with_cert_manager_the_manager_may_read_no_secret_and_change_no_webhook(
     "value", ["manager.webhook.enabled=false", "manager.settings.dryRun=true", "manager.enabled=false"]
 )
 def test_where_nothing_serves_the_webhook_nothing_is_there_for_it(helm: Helm, value: str) -> None:
-    objects = helm.objects("--set", value, "--set", "networkPolicy.enabled=true")
+    objects = helm.objects("--set", value, "--set", "networkPolicy.enabled=true", "--set", "access.tls=false")
     assert _of_webhook(objects) == set()
     assert "webhook" not in json.dumps([item for item in objects if item["kind"] != "CustomResourceDefinition"])
 
@@ -294,7 +301,7 @@ def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm,
     rules = _rules(objects, "ClusterRole", "headroom-manager")
     assert not CLOUD_RESOURCES & rules.keys()
     assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
-    assert "configmaps" not in _rules(objects, "Role", "headroom-manager")
+    assert _rules(objects, "Role", "headroom-manager")["configmaps"]["resourceNames"] == [names.CA_CONFIG_MAP]
 
 
 def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm: Helm, tmp_path: Path) -> None:
@@ -621,3 +628,40 @@ def _loaded(kind: Any, config_map: Manifest, directory: Path, *arguments: str) -
     assert len(flags) == max(len(arguments) - 1, 0)
     argv = [f"--config={directory / name}", *flags]
     return settings.load(kind, program="test", description="", argv=argv, environment={})
+
+
+def _reviews(objects: list[Manifest], component: str) -> set[str]:
+    return {"tokenreviews", "subjectaccessreviews"} & _rules(objects, "ClusterRole", f"headroom-{component}").keys()
+
+
+def test_agent_and_manager_ask_the_api_server_who_may_ask_them_and_serve_tls_unless_told_not_to(helm: Helm) -> None:
+    open_to_all = ("--set", "access.authorization=false,access.tls=false")
+    for values, scheme, flags in (
+        ((), "HTTPS", {"--authorization=delegated"}),
+        (open_to_all, None, {"--authorization=off"}),
+    ):
+        objects = helm.objects(*values)
+        for component in ("agent", "manager"):
+            (container,) = pods(objects)[component]["spec"]["containers"]
+            probes = [
+                container[f"{kind}Probe"]["httpGet"].get("scheme") for kind in ("startup", "liveness", "readiness")
+            ]
+            assert probes == [scheme] * 3
+            assert flags <= set(container["args"])
+            assert any(argument.startswith("--tls=") for argument in container["args"]) is (scheme is not None)
+            assert bool(_reviews(objects, component)) is (scheme is not None)
+        there = {(item["kind"], item["metadata"]["name"]) for item in objects}
+        assert (("ConfigMap", names.CA_CONFIG_MAP) in there) is (scheme is not None)
+        assert (("ClusterRole", "headroom-reader") in there) is (scheme is not None)
+
+
+def test_readers_scrapers_and_schedulers_are_bound_to_their_roles(helm: Helm, defaults: list[Manifest]) -> None:
+    bound = [item["metadata"]["name"] for item in defaults if item["kind"] == "ClusterRoleBinding"]
+    assert "headroom-scheduler" in bound
+    assert not {"headroom-reader", "headroom-metrics-reader"} & set(bound)
+    scraper = "access.metricsReaders[0].kind=ServiceAccount,access.metricsReaders[0].name=prometheus"
+    objects = helm.objects("--set", f"{scraper},access.metricsReaders[0].namespace=monitoring")
+    (subject,) = one(objects, "ClusterRoleBinding", "headroom-metrics-reader")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}
+    (rule,) = one(objects, "ClusterRole", "headroom-metrics-reader")["rules"]
+    assert rule == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}

@@ -26,8 +26,17 @@ class ManagedResource(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     ignored_by_scheduler: Literal[False] = False
 
 
+class TlsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Files in PEM, and the name that the extender's certificate has to bear, where that is not the URL's."""
+
+    server_name: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
 class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One extender; a verb that is empty is not called. To bind, to preempt and TLS are not supported here."""
+    """One extender; a verb that is empty is not called. To bind and to preempt are not supported here."""
 
     url_prefix: str
     filter_verb: str = ""
@@ -37,6 +46,10 @@ class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     node_cache_capable: bool = False
     ignorable: bool = False
     managed_resources: tuple[ManagedResource, ...] = ()
+    enable_https: Annotated[bool, Meta(description="what the URL says counts")] = msgspec.field(
+        default=False, name="enableHTTPS"
+    )
+    tls_config: TlsConfig = msgspec.field(default=TlsConfig(), name="tlsConfig")
 
     @property
     def timeout_seconds(self) -> float:

@@ -1,6 +1,7 @@
 """Asks HTTP extenders, as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), for their say about a pod."""
 
 import logging
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -8,7 +9,7 @@ import msgspec
 
 from deploy.local.scheduler.configuration import ExtenderConfig
 from shared.api.core import Node, Pod
-from shared.errors import HeadroomError
+from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,9 @@ class _Extender:
         self.config = config
         # A connection that was kept may just have been closed, and an ignorable extender would go unheard.
         anew = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(timeout=config.timeout_seconds, trust_env=False, limits=anew)
+        tls = _tls(config)
+        self._http = httpx.Client(timeout=config.timeout_seconds, trust_env=False, limits=anew, verify=tls)
+        self._extensions = {"sni_hostname": config.tls_config.server_name} if config.tls_config.server_name else {}
         self._errors = (httpx.HTTPError, httpx.InvalidURL)
         self._managed = {resource.name for resource in config.managed_resources}
 
@@ -150,9 +153,23 @@ class _Extender:
             args = _Args(pod, nodes=_Nodes(tuple(nodes)))
         url = f"{self.config.url_prefix.rstrip('/')}/{verb}"
         try:
-            answer = self._http.post(url, content=msgspec.json.encode(args), headers=_JSON)
+            answer = self._http.post(url, content=msgspec.json.encode(args), headers=_JSON, extensions=self._extensions)
             if answer.status_code != 200:
                 raise ExtenderFailed(f"{url}: status {answer.status_code}: {answer.text[:200]}")
             return decoder.decode(answer.content)
         except (*self._errors, msgspec.MsgspecError) as error:
             raise ExtenderFailed(f"{url}: {error}") from error
+
+
+def _tls(config: ExtenderConfig) -> ssl.SSLContext:
+    """Raises InvalidInput."""
+    files = config.tls_config
+    try:
+        context = ssl.create_default_context(cafile=files.ca_file or None)
+        if files.cert_file:
+            context.load_cert_chain(files.cert_file, files.key_file or None)
+    except OSError as error:  # ssl.SSLError is one
+        value = f"{files.ca_file} {files.cert_file} {files.key_file}"
+        problem = f"cannot be used: {error}"
+        raise InvalidInput(source=config.url_prefix, field="tlsConfig", value=value, problem=problem) from error
+    return context

@@ -9,19 +9,24 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from deploy import explain
+from deploy.local.scheduler import configuration
+from deploy.local.scheduler.extender import ExtenderFailed, Extenders
 from deploy.manager_api import ManagerApi
 from deploy.page import Page
 from manager.main import Manager
 from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
 from shared import names
+from shared.api.core import Node, Pod
+from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, SECRETS, SERVICEACCOUNTS, Resource
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
-from tests.support.apiserver import REAL, ApiServer, write_kubeconfig
+from tests.support.apiserver import REAL, ROOT, ApiServer, write_kubeconfig
 
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
@@ -148,6 +153,35 @@ def test_a_client_certificate_of_the_cluster_says_who_asks(guarded: Guarded, tmp
         asked(*subject(tmp_path / "other", "/O=system:masters/CN=stranger"))
 
 
+def test_a_scheduler_that_is_configured_as_the_sample_says_asks_by_its_client_certificate(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    certificate, key = subject(tmp_path, "/O=system:masters/CN=system:kube-scheduler")
+    patch = {"data": {CLIENT_CA: certificate.read_text()}}
+    guarded.server.client().patch(CONFIGMAPS, AUTHENTICATION, patch, AUTHENTICATION_NAMESPACE)
+    certificates = guarded.manager._certificate
+    assert certificates is not None
+    certificates._trust_clients()
+    authorities = tmp_path / "ca.crt"
+    authorities.write_text(eventually(guarded.authorities))
+    document = yaml.safe_load((ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml").read_text())
+    (sample,) = document["extenders"]
+    sample |= {"urlPrefix": f"{guarded.url}/scheduler", "ignorable": False, "httpTimeout": "60s"}
+    sample["tlsConfig"] |= {"caFile": str(authorities), "certFile": str(certificate), "keyFile": str(key)}
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(document))
+    pod, node = Pod(metadata=ObjectMeta(name="p", namespace="default")), Node(metadata=ObjectMeta(name="n"))
+    extenders = Extenders(configuration.load(file).extenders)
+    assert extenders.filtered(pod, [node]).left == [node]
+    extenders.close()
+    del sample["tlsConfig"]["certFile"], sample["tlsConfig"]["keyFile"]
+    file.write_text(yaml.safe_dump(document))
+    extenders = Extenders(configuration.load(file).extenders)
+    with pytest.raises(ExtenderFailed, match="status 401"):
+        extenders.filtered(pod, [node])
+    extenders.close()
+
+
 def test_explain_and_the_page_ask_with_the_rights_of_the_kubeconfigs_user(
     guarded: Guarded, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -195,7 +229,7 @@ def test_roles_of_the_chart_say_who_may_read_scrape_and_schedule(guarded: Guarde
         return client.request_token(namespace, f"test-{account}", audiences=audiences).token
 
     reader, scraper, scheduler, nobody = map(token, ("reader", "metrics-reader", "scheduler", "nobody"))
-    question = {"method": "POST", "json": {"Pod": {"metadata": {"name": "p"}}, "NodeNames": []}}
+    question: dict[str, Any] = {"method": "POST", "json": {"Pod": {"metadata": {"name": "p"}}, "NodeNames": []}}
     eventually(lambda: guarded.status("/api/v1/nodes", reader) == 200)
     eventually(lambda: guarded.status("/metrics", scraper) == 200)
     eventually(lambda: guarded.status("/scheduler/filter", scheduler, **question) == 200)
