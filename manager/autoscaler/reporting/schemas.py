@@ -213,9 +213,9 @@ class CostRow:
     """Per hour. `by_group` has nodes of no group under the empty name; `unpriced` counts the nodes that are in none of
     the sums, and `unpriced_nodes` names the first of them.
 
-    No part of a node is in two of these: `idle` is what no pod requests (null: there is no word on pods), `offered` what
-    is reclaimed from requests and on offer as Mid or Batch, `used` what pods hold of Mid and Batch. `added` is what the
-    decisions add, less what they save (null: one of them has no price).
+    No part of a node is in two of these: `idle` is what no pod requests (null: there is no word on pods), `offered`
+    what is reclaimed from requests and on offer as Mid or Batch, `used` what pods hold of Mid and Batch. `added` is
+    what the decisions add, less what they save (null: one of them has no price).
     """
 
     total: float

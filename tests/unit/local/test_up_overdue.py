@@ -22,17 +22,19 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_under_the_ta
     app = http.application(
         reader=NoNodes(),
         registry=CollectorRegistry(),
-        status=lambda: Status(True, False, [], True, "ns/cm", None, overdue),
+        status=lambda: Status("local", True, False, [], True, "ns/cm", None, overdue),
         unhealthy=dict,
         overdue=lambda: overdue,
         version="1",
+        now=lambda: 0.0,
     )
     server = web.server(app, "127.0.0.1:0")
     server.start()
     try:
         reader = up._Reader(server.url)
         assert reader.overdue() == overdue
-        assert up._caption("local", server.url, reader.overdue()).endswith("the autoscaler's round has been going on for 31 s")
+        caption = up._caption("local", server.url, reader.overdue())
+        assert caption.endswith("the autoscaler's round has been going on for 31 s")
         overdue.clear()
         assert up._caption("local", server.url, reader.overdue()).endswith(server.url)
     finally:
