@@ -36,10 +36,11 @@ from tests.support.local_http import LOCAL_HTTP
 
 StartManager = Callable[..., Manager]
 
+CORE_SCHEMA = "__pydantic_core_schema__"
 # pydantic works the schema of an answer out anew for every route of every manager, a third of what a test costs, unless
 # the class has it.
 for answer in (Decisions, Explained, Groups, NodeLeft, Nodes, NodesLeft, Plan, SchedulingExplained, Status):
-    answer.__pydantic_core_schema__ = TypeAdapter(answer).core_schema
+    setattr(answer, CORE_SCHEMA, TypeAdapter[Any](answer).core_schema)
 
 
 class SteppedClock(ManualClock):

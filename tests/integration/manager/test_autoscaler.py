@@ -645,7 +645,8 @@ def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_
     def overdue() -> tuple[int, bool, bool, float]:
         """By health (which stays good), by status and by metric."""
         health, state = fetch(manager, "/healthz"), fetch(manager, "/api/v1/status").json()
-        in_health, in_status = ("autoscaler" in each["overdue_loops"] for each in (health.json(), state))
+        in_health = "autoscaler" in health.json()["overdue_loops"]
+        in_status = "autoscaler" in state["overdue_loops"]
         return health.status_code, in_health, in_status, summed(manager, "headroom_autoscaler_round_overdue_seconds")
 
     def plan() -> httpx.Response:

@@ -176,7 +176,7 @@ def test_a_broken_node_config_is_counted_and_leaves_its_nodes_with_the_clusters_
 def test_a_share_beyond_the_whole_node_is_refused_where_it_stands(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
-    static = {"midFormula": "upstream", "midReclaimMode": "static", "midStaticCPUReservedPercent": 25}
+    static: dict[str, Any] = {"midFormula": "upstream", "midReclaimMode": "static", "midStaticCPUReservedPercent": 25}
     cluster.configure(**static, midStaticMemoryReservedPercent=100)
     manager = start_manager()
     cluster.add_reporting_node("n1", at=time.time(), labels={names.LABEL_MID_STATIC_CPU_RESERVED_RATIO: "1.5"})
