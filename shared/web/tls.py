@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import threading
 
 from shared.errors import InvalidInput
 
@@ -14,6 +15,7 @@ class Tls:
 
     def __init__(self, *, asks_clients: bool = False) -> None:
         self._asks_clients = asks_clients
+        self._lock = threading.RLock()  # what is installed and whom to trust change in different threads
         self._authorities = ""
         self._installed: tuple[bytes, bytes] | None = None
         self._current: ssl.SSLContext | None = None
@@ -22,28 +24,30 @@ class Tls:
 
     def install(self, chain: bytes, key: bytes, *, source: str) -> None:
         """Serves this certificate from the next handshake on. Raises InvalidInput, and then the one before stays."""
-        context = self._new_context()
-        try:
-            with _Readable(chain) as chain_file, _Readable(key) as key_file:
-                context.load_cert_chain(chain_file, key_file, password=_no_password)
-        except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
-            problem = f"not a certificate and its key: {error}"
-            raise InvalidInput(source=source, field="certificate", value="...", problem=problem) from error
-        self._current, self._installed = context, (chain, key)
+        with self._lock:
+            context = self._new_context()
+            try:
+                with _Readable(chain) as chain_file, _Readable(key) as key_file:
+                    context.load_cert_chain(chain_file, key_file, password=_no_password)
+            except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
+                problem = f"not a certificate and its key: {error}"
+                raise InvalidInput(source=source, field="certificate", value="...", problem=problem) from error
+            self._current, self._installed = context, (chain, key)
 
     def trust(self, authorities: str, *, source: str) -> None:
         """Believes clients' certificates of these (PEM) from now on. Raises InvalidInput, and believes those before."""
-        if authorities == self._authorities:
-            return
-        before, self._authorities = self._authorities, authorities
-        try:
-            self._new_context()
-            if self._installed is not None:
-                self.install(*self._installed, source=source)
-        except (ssl.SSLError, ValueError) as error:
-            self._authorities = before
-            problem = f"no certificates of authorities: {error}"
-            raise InvalidInput(source=source, field="certificate", value="...", problem=problem) from error
+        with self._lock:
+            if authorities == self._authorities:
+                return
+            before, self._authorities = self._authorities, authorities
+            try:
+                self._new_context()
+                if self._installed is not None:
+                    self.install(*self._installed, source=source)
+            except (ssl.SSLError, ValueError) as error:
+                self._authorities = before
+                problem = f"no certificates of authorities: {error}"
+                raise InvalidInput(source=source, field="certificate", value="...", problem=problem) from error
 
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -544,7 +544,7 @@ def test_the_bands_are_an_option(helm: Helm, defaults: list[Manifest]) -> None:
 def test_beside_koordinator_nothing_is_rendered_that_koordinator_owns(helm: Helm) -> None:
     objects = helm.objects("--values", CHART / "ci" / "koordinator-values.yaml")
     kinds = {item["kind"] for item in objects}
-    assert not kinds & {"CustomResourceDefinition", "PriorityClass", "Secret"}
+    assert not kinds & {"CustomResourceDefinition", "PriorityClass"}
     assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
     assert names.CONFIG_MAP not in {item["metadata"]["name"] for item in objects}
     (container,) = pods(objects)["manager"]["spec"]["containers"]
