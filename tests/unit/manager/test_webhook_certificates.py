@@ -1,5 +1,8 @@
 """A certificate is replaced long before it ends, and never before those who call trust the next one."""
 
+import contextlib
+import ssl
+import threading
 import time
 
 import pytest
@@ -135,3 +138,26 @@ def test_the_key_of_an_authority_is_nowhere(first: Material) -> None:
     assert stored(first)["tls.key"].count("PRIVATE KEY") == 2
     assert "PRIVATE KEY" not in first.bundle + first.serving.chain
     assert Pair(first.serving.chain, first.serving.key) == first.serving
+
+
+def test_what_is_served_and_whom_to_trust_may_change_at_the_same_time() -> None:
+    tls, pairs = Tls(asks_clients=True), [issued([name], time.time(), 3600) for name in ("first", "last")]
+    for pair in pairs * 20:
+        trusting = threading.Thread(target=tls.trust, args=(pair.authority,), kwargs={"source": "s"})
+        trusting.start()
+        tls.install(pair.chain.encode(), pair.key.encode(), source="s")
+        trusting.join()
+        assert served(tls) == pair.certificate
+
+
+def served(tls: Tls) -> x509.Certificate:
+    """What a handshake shows."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = tls.context.wrap_bio(to_server, to_client, server_side=True)
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    client = asking.wrap_bio(to_client, to_server, server_hostname="any")
+    for side in (client, server, client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"")
