@@ -97,7 +97,7 @@ def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
         for name, value in quantities.items()
     }
     if found and min(found.values()) < 0:
-        raise QuantityError(f"{shown(dict(quantities))} has less than nothing of something")
+        raise QuantityError(f"{shown(dict(quantities))} has a negative amount")
     return found
 
 
