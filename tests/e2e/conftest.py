@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 
+from agent.metrics_advisor import cgroups
 from deploy.local.control_plane import APISERVER
 from deploy.local.kubelet.node import host_name
 from shared import names
@@ -34,7 +35,7 @@ STOP_SECONDS = 120.0  # each of its processes may take its time
 class RunningCluster:
     """`headroom up` and what can be asked of it."""
 
-    def __init__(self, kind: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, kind: str, directory: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
         self.kind = kind
         self.directory = directory
         self.errors = directory / "up.stderr"
@@ -47,7 +48,7 @@ class RunningCluster:
                 [*UP, "--cluster", kind, "--keep", str(directory / "state"), *ports, *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env=os.environ | {"XDG_RUNTIME_DIR": str(directory)},
+                env=os.environ | {"XDG_RUNTIME_DIR": str(directory)} | dict(variables or {}),
             )
         self.node = host_name()
         self.agent_url = self._announced("agent").removesuffix("/docs")
@@ -182,15 +183,29 @@ def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
 
 @pytest.fixture(scope="session")
 def cluster(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(
-        cluster_kind, tmp_path_factory.mktemp("e2e"), "--nodes", "2", "--cloud", "none", "-o", "json"
-    )
+    directory = tmp_path_factory.mktemp("e2e")
+    options = ("--nodes", "2", "--cloud", "none", "-o", "json")
+    running = RunningCluster(cluster_kind, directory, *options, variables=quiet_machine(directory / "proc"))
     try:
         running.wait_until_decided(3)
         running.calm()
         yield running
     finally:
         running.stop()
+
+
+def quiet_machine(proc_root: Path) -> dict[str, str]:
+    """What keeps from this machine's agent that anything but its pods runs here, as the rest of a suite does.
+
+    Pods are read from their cgroups all the same; where there are none, everything is read from the real procfs.
+    """
+    hierarchy = cgroups.hierarchy(Path("/sys/fs/cgroup"))
+    if hierarchy is None or not all(os.access(root, os.W_OK) for root in hierarchy.roots.values()):
+        return {}
+    proc_root.mkdir()
+    for name in ("stat", "meminfo", "loadavg"):
+        (proc_root / name).write_bytes(Path("/proc", name).read_bytes())
+    return {"HEADROOM_PROC_ROOT": str(proc_root)}
 
 
 def cpu_seconds(pids: list[int]) -> float:
