@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support import budgets
 from tests.support.apiserver import EMBEDDED, REAL
@@ -12,6 +14,9 @@ from tests.support.closing import Closing
 
 # Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
 WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1}
+
+# Files whose tests ask the one cluster that a fixture of theirs starts.
+ONE_CLUSTER = ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "tests/e2e/test_scheduling.py")
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
@@ -43,6 +48,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     paths = [Path(argument.split("::")[0]) for argument in config.args]
     files = sum(len(list(path.rglob("test_*.py"))) if path.is_dir() else 1 for path in paths)
     return 0 if files < 2 else min(files, WORKERS_PER_CPU[config.getoption("--cluster")] * len(os.sched_getaffinity(0)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Each file goes to one worker, and those that share a cluster go to the same one."""
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = _scope
+    return scheduler
+
+
+def _scope(nodeid: str) -> str:
+    file = nodeid.split("::")[0]
+    return ONE_CLUSTER[0] if file in ONE_CLUSTER else file
 
 
 @pytest.fixture(scope="session")

@@ -181,7 +181,7 @@ def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
         print(running.errors.read_text()[-20_000:])  # what a failed test is explained by
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # not beyond: its pods burn CPU
 def cluster(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     directory = tmp_path_factory.mktemp("e2e")
     options = ("--nodes", "2", "--cloud", "none", "-o", "json")

@@ -37,7 +37,7 @@ def a_pod(name: str, *command: str, requests: dict[str, str] | None = None) -> d
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kubectl(cluster: RunningCluster) -> Kubectl:
     return Kubectl(cluster.kubeconfig, cluster.client)
 

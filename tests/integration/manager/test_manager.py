@@ -471,4 +471,4 @@ def test_the_status_page_is_served(cluster: Cluster, start_manager: StartManager
     manager = start_manager()
     assert "<title>Headroom</title>" in fetch(manager, "/").text
     assert fetch(manager, "/docs").status_code == 200
-    assert json.loads(fetch(manager, "/api/v1/nodes").text) == {"nodes": []}
+    assert fetch(manager, "/api/v1/nodes").json()["nodes"] == []
