@@ -22,6 +22,7 @@ class Helm:
 
     def __init__(self, binary: Path, home: Path, kubeconfig: Path | None = None) -> None:
         self._binary = binary
+        self._rendered: dict[tuple[str, ...], str] = {}
         homes = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
         self._environment = os.environ | homes | {"KUBECONFIG": str(kubeconfig or home / "none")}
 
@@ -37,12 +38,16 @@ class Helm:
         return done.stdout
 
     def template(self, *arguments: str | Path) -> str:
-        """The chart rendered as the release of the tests, hooks included."""
-        return self.must("template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *arguments)
+        """The chart rendered as the release of the tests, hooks included; the same values are rendered once."""
+        asked = tuple(map(str, arguments))
+        if asked not in self._rendered:
+            self._rendered[asked] = self.must("template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *asked)
+        return self._rendered[asked]
 
     def objects(self, *arguments: str | Path) -> list[Manifest]:
         """The rendered objects."""
-        return [document for document in yaml.safe_load_all(self.template(*arguments)) if document]
+        documents = yaml.load_all(self.template(*arguments), Loader=yaml.CSafeLoader)
+        return [document for document in documents if document]
 
     def refusal(self, *arguments: str) -> str:
         """Why these values are not accepted."""

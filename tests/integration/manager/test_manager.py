@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
