@@ -5,7 +5,6 @@ loopback; TLS, RBAC, service-account tokens and the default admission plugins ar
 """
 
 import os
-import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.local import kubeconfig, ports, private
+from deploy.local.client_certificates import ClientAuthority
 from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program
@@ -71,6 +71,10 @@ class ControlPlane:
         """The API server's own, which it takes from a kubelet on the same machine."""
         return (f"--tls-cert-file={self.ca_file}", f"--tls-private-key-file={self.serving_key}")
 
+    def component_kubeconfig(self, component: str) -> Path:
+        """By which a part of the control plane speaks to the API server: with a client certificate, as under kubeadm."""
+        return self.directory / f"{component}.kubeconfig"
+
     def programs(self) -> list[Program]:
         """etcd and kube-apiserver; writes the files they start from. Raises MissingBinary."""
         self._write_keys()
@@ -89,6 +93,7 @@ class ControlPlane:
             f"--secure-port={self.port}",
             f"--cert-dir={self._certificates}",
             f"--token-auth-file={self._tokens}",
+            f"--client-ca-file={self._client_authority.file}",
             f"--service-account-key-file={self._signing_key}",
             f"--service-account-signing-key-file={self._signing_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -117,7 +122,7 @@ class ControlPlane:
 
     def _component(self, name: str, port: int) -> tuple[str, ...]:
         return (
-            f"--kubeconfig={self._component_kubeconfig(name)}",
+            f"--kubeconfig={self.component_kubeconfig(name)}",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={port}",
             "--leader-elect=false",
@@ -132,7 +137,7 @@ class ControlPlane:
         configuration.write(
             file,
             self.manager_url,
-            clientConnection={"kubeconfig": str(self._component_kubeconfig(SCHEDULER))},
+            clientConnection={"kubeconfig": str(self.component_kubeconfig(SCHEDULER))},
             leaderElection={"leaderElect": False},
             enableProfiling=False,
         )
@@ -151,20 +156,19 @@ class ControlPlane:
         return self.directory / "tokens.csv"
 
     def _write_keys(self) -> None:
-        """The key that signs service-account tokens, and who may come with which fixed token."""
+        """The key that signs service-account tokens, the administrator's token, and the components' certificates."""
         self.directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
         if not self._signing_key.exists():
             command = [str(binary("openssl")), "genrsa", "-out", str(self._signing_key), "2048"]
             subprocess.run(command, check=True, capture_output=True)
-        users = [f'{self.admin_token},admin,admin,"system:masters"']
+        private.write(self._tokens, f'{self.admin_token},admin,admin,"system:masters"\n')
         for component in (CONTROLLER_MANAGER, SCHEDULER):
-            token = secrets.token_hex(24)
-            users.append(f"{token},system:{component},{component}")
-            kubeconfig.write(self._component_kubeconfig(component), self.server, token, self.ca_file)
-        private.write(self._tokens, "\n".join(users) + "\n")
+            user = kubeconfig.certificate_user(*self._client_authority.issued(f"system:{component}"))
+            kubeconfig.write_for(self.component_kubeconfig(component), self.server, user, self.ca_file)
 
-    def _component_kubeconfig(self, component: str) -> Path:
-        return self.directory / f"{component}.kubeconfig"
+    @property
+    def _client_authority(self) -> ClientAuthority:
+        return ClientAuthority(self._certificates)
 
 
 def _program(name: str, arguments: tuple[str, ...]) -> Program:

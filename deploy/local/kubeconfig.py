@@ -1,5 +1,7 @@
 """Kubeconfig files of the local cluster: one server, one user, one context."""
 
+import base64
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -11,22 +13,27 @@ NAME = "headroom"
 
 def write(path: Path, server: str, token: str, ca_file: Path | None = None) -> None:
     """Writes a kubeconfig that only its owner can read."""
-    private.write(path, yaml.safe_dump(content(server, token, ca_file), sort_keys=False))
+    write_for(path, server if ca_file else _with_user(server, token), {"token": token}, ca_file)
 
 
-def content(server: str, token: str, ca_file: Path | None = None) -> dict[str, object]:
-    """A kubeconfig for whoever `token` says, at `server`; `ca_file` verifies an https one."""
-    cluster = (
-        {"server": server, "certificate-authority": str(ca_file)} if ca_file else {"server": _with_user(server, token)}
-    )
-    return {
+def certificate_user(certificate: str, key: str) -> dict[str, str]:
+    """The user whom a client certificate names (PEM)."""
+    encoded = (base64.b64encode(text.encode()).decode() for text in (certificate, key))
+    return dict(zip(("client-certificate-data", "client-key-data"), encoded, strict=True))
+
+
+def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | None = None) -> None:
+    """Writes a kubeconfig for `user`, with their credentials as kubeconfigs have them, that only its owner can read."""
+    cluster = {"server": server} | ({"certificate-authority": str(ca_file)} if ca_file else {})
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": token}}],
+        "users": [{"name": NAME, "user": dict(user)}],
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
         "current-context": NAME,
     }
+    private.write(path, yaml.safe_dump(content, sort_keys=False))
 
 
 def _with_user(server: str, token: str) -> str:
