@@ -148,19 +148,21 @@ def _kube_scheduler(config: Path, directory: Path) -> Iterator[None]:
     process.wait(20)
 
 
-def add_node(cluster: Cluster, name: str, *, used: str, peak: str) -> None:
+def add_node(cluster: Cluster, name: str, *, used: str, peak_percent: int) -> None:
     cluster.add_node(name, lends=("1500m", "1Gi"))
     cluster.client.patch(NODES, name, {"status": {"allocatable": {"pods": "110"}}}, subresource="status")
     cluster.wait_for_metric(name)
-    report(cluster, name, used=used, peak=peak)
+    report(cluster, name, used=used, peak_percent=peak_percent)
 
 
-def report(cluster: Cluster, name: str, *, used: str = "1", peak: str = "1", memory_bytes: int = GIB) -> None:
+def report(cluster: Cluster, name: str, *, used: str = "1", peak_percent: int = 25, memory_bytes: int = GIB) -> None:
+    """The peak is that share of a node of 4 cores and 8 GiB."""
+    peak = {"cpu": f"{40 * peak_percent}m", "memory": str(8 * GIB * peak_percent // 100)}
     status = {
         "updateTime": durations.timestamp(time.time()),
         "nodeMetric": {"nodeUsage": {"resources": {"cpu": used, "memory": "1Gi"}}},
         "prodReclaimableMetric": {"resource": {"resources": {"cpu": "1500m", "memory": str(memory_bytes)}}},
-        "prediction": {"nodePeak": {"cpu": peak, "memory": "1Gi"}, "confidencePercent": 100},
+        "prediction": {"nodePeak": peak, "confidencePercent": 100},
     }
     cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
 
@@ -170,8 +172,8 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
     cluster: Cluster, manager: Manager, pods: Pods
 ) -> None:
     # Pods that other tests left on nodes of theirs would count in kube-scheduler's own scores, so these names are new.
-    add_node(cluster, "busy", used="500m", peak="4")
-    add_node(cluster, "calm", used="500m", peak="500m")
+    add_node(cluster, "busy", used="500m", peak_percent=100)
+    add_node(cluster, "calm", used="500m", peak_percent=12)
     for name in ("busy", "calm"):  # until the scheduler has seen both offers
         pods.create(f"on-{name}", cpu_milli=1, node=name)
         assert eventually(functools.partial(pods.node_of, f"on-{name}"), SETTLED_SECONDS) == name
@@ -195,7 +197,7 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
 
 @pytest.mark.usefixtures("scheduling")
 def test_a_pod_is_placed_when_its_gates_are_open_and_not_before(cluster: Cluster, pods: Pods) -> None:
-    add_node(cluster, "gated", used="1", peak="1")
+    add_node(cluster, "gated", used="1", peak_percent=25)
     pods.create("waits", cpu_milli=1, node="gated", gate="example.com/later")
     pods.create("goes", cpu_milli=1, node="gated")
     assert eventually(lambda: pods.node_of("goes"), SETTLED_SECONDS) == "gated"
