@@ -72,7 +72,7 @@ class ControlPlane:
         return (f"--tls-cert-file={self.ca_file}", f"--tls-private-key-file={self.serving_key}")
 
     def component_kubeconfig(self, component: str) -> Path:
-        """By which a part of the control plane speaks to the API server: with a client certificate, as under kubeadm."""
+        """By which a part of the control plane speaks to the API server, with a client certificate as under kubeadm."""
         return self.directory / f"{component}.kubeconfig"
 
     def programs(self) -> list[Program]:

@@ -250,7 +250,8 @@ def test_an_upgrade_takes_the_webhook_away_and_brings_it_back(release: Release) 
     own = {"service", "mutatingwebhookconfiguration", "validatingwebhookconfiguration"}
     for values, expected in (
         ((), own | {"secret"}),
-        (("--set", "manager.webhook.enabled=false"), set()),
+        (("--set", "manager.webhook.enabled=false"), {"secret"}),  # the API port serves that certificate, too
+        (("--set", "manager.webhook.enabled=false,access.tls=false"), set()),
         ((), own | {"secret"}),
         (("--set", "manager.webhook.certificates=cert-manager"), own | {"issuer", "certificate"}),
         ((), own | {"secret"}),

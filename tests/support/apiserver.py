@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from deploy.local import identities, kubeconfig, ports
-from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane
+from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
@@ -239,6 +239,11 @@ class RealApiServer(ApiServer):
     @property
     def token(self) -> str:
         return TOKEN
+
+    @property
+    def scheduler_kubeconfig(self) -> Path:
+        """kube-scheduler's own."""
+        return self._plane.component_kubeconfig(SCHEDULER)
 
     def start(self, *rules: dict[str, Any]) -> None:
         if rules:  # it takes so long to start that clients come back meanwhile

@@ -23,13 +23,15 @@ from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.main import Manager
 from manager.scheduling.explained import SchedulingExplained
 from manager.settings import ManagerSettings
+from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE
 from shared import durations, names, quantity
 from shared.clock import Clock, ManualClock, SystemClock
 from shared.kube import events
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS, SECRETS
 from shared.quantity import Resources
+from tests.integration.manager.guarded import SECRET, Guarded, ensure
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 from tests.support.local_http import LOCAL_HTTP
@@ -216,6 +218,17 @@ def start_manager(server: ApiServer, cluster: Cluster, short_pauses: None) -> It
     for manager, client in started:
         manager.close()
         client.close()
+
+
+@pytest.fixture
+def guarded(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> Iterator[Guarded]:
+    client = server.client()
+    ensure(client, SECRETS, "Secret", SECRET, names.INSTALL_NAMESPACE, type="Opaque")
+    ensure(client, CONFIGMAPS, "ConfigMap", names.CA_CONFIG_MAP, names.INSTALL_NAMESPACE)
+    ensure(client, CONFIGMAPS, "ConfigMap", AUTHENTICATION, AUTHENTICATION_NAMESPACE)
+    yield Guarded(server, start_manager(tls=True, authorization="delegated", write_rule="upstream"))
+    with contextlib.suppress(NotFound):
+        client.delete(SECRETS, SECRET, names.INSTALL_NAMESPACE)
 
 
 def fetch(manager: Manager, path: str) -> httpx.Response:

@@ -1,9 +1,7 @@
 """Who may ask the manager and an agent: those whom the API server lets, by token or by client certificate."""
 
-import contextlib
 import ssl
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,18 @@ from deploy.local.scheduler import configuration
 from deploy.local.scheduler.extender import ExtenderFailed, Extenders
 from deploy.manager_api import ManagerApi
 from deploy.page import Page
-from manager.main import Manager
 from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
 from shared import names
 from shared.api.core import Node, Pod
 from shared.api.meta import ObjectMeta
-from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS, SECRETS, SERVICEACCOUNTS, Resource
-from tests.integration.manager.conftest import Cluster, StartManager
+from shared.kube.resources import CONFIGMAPS, SERVICEACCOUNTS, Resource
+from tests.integration.manager.conftest import Cluster
+from tests.integration.manager.guarded import Guarded, ensure
 from tests.support import eventually
-from tests.support.apiserver import REAL, ROOT, ApiServer, write_kubeconfig
+from tests.support.apiserver import REAL, ROOT, write_kubeconfig
 
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
-SECRET = "headroom-webhook"
 
 
 def subject(directory: Path, name: str) -> tuple[Path, Path]:
@@ -40,45 +35,6 @@ def subject(directory: Path, name: str) -> tuple[Path, Path]:
     command += ["-days", "2", "-subj", name, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     return certificate, key
-
-
-class Guarded:
-    """A manager over TLS that the API server tells who may ask."""
-
-    def __init__(self, server: ApiServer, manager: Manager) -> None:
-        self.server = server
-        self.manager = manager
-        self.url = "https://{}:{}".format(*manager.address)
-
-    def status(self, path: str, token: str = "", method: str = "GET", **options: Any) -> int:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        with httpx.Client(verify=False, timeout=60) as http:
-            return http.request(method, f"{self.url}{path}", headers=headers, **options).status_code
-
-    def authorities(self) -> str:
-        found = self.server.client().get(CONFIGMAPS, names.CA_CONFIG_MAP, names.INSTALL_NAMESPACE)
-        return str((found.get("data") or {}).get("ca.crt", ""))
-
-
-def _ensure(
-    client: Client, resource: Resource, kind: str, name: str, namespace: str | None = None, **rest: Any
-) -> None:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    with contextlib.suppress(AlreadyExists):
-        client.create(
-            resource, {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **rest}, namespace
-        )
-
-
-@pytest.fixture
-def guarded(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> Iterator[Guarded]:
-    client = server.client()
-    _ensure(client, SECRETS, "Secret", SECRET, names.INSTALL_NAMESPACE, type="Opaque")
-    _ensure(client, CONFIGMAPS, "ConfigMap", names.CA_CONFIG_MAP, names.INSTALL_NAMESPACE)
-    _ensure(client, CONFIGMAPS, "ConfigMap", AUTHENTICATION, AUTHENTICATION_NAMESPACE)
-    yield Guarded(server, start_manager(tls=True, authorization="delegated"))
-    with contextlib.suppress(NotFound):
-        client.delete(SECRETS, SECRET, names.INSTALL_NAMESPACE)
 
 
 def test_health_is_answered_to_anybody_and_nothing_else(guarded: Guarded) -> None:
@@ -214,9 +170,9 @@ def test_roles_of_the_chart_say_who_may_read_scrape_and_schedule(guarded: Guarde
         pytest.skip("the embedded API server has no access rights: its one token may do everything")
     client, namespace = guarded.server.client(), names.INSTALL_NAMESPACE
     for account in ("reader", "metrics-reader", "scheduler", "nobody"):
-        _ensure(client, SERVICEACCOUNTS, "ServiceAccount", f"test-{account}", namespace)
+        ensure(client, SERVICEACCOUNTS, "ServiceAccount", f"test-{account}", namespace)
         if account != "nobody":
-            _ensure(
+            ensure(
                 client,
                 BINDINGS,
                 "ClusterRoleBinding",

@@ -3,6 +3,7 @@
 On a real API server that is kube-scheduler itself too, with the configuration that is shipped as a sample.
 """
 
+import base64
 import contextlib
 import functools
 import os
@@ -29,12 +30,14 @@ from shared.kube.resources import EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.integration.manager.guarded import Guarded
 from tests.support import eventually
-from tests.support.apiserver import ROOT, ApiServer
+from tests.support.apiserver import ROOT, ApiServer, RealApiServer
 
 GIB = 1 << 30
 SAMPLE = ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml"
 SETTLED_SECONDS = 90.0
+PATIENT_TIMEOUT = "10s"  # on a machine that runs a test suite
 
 
 class Pods:
@@ -116,7 +119,7 @@ def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manag
     document["extenders"][0]["urlPrefix"] = f"http://{host}:{port}/scheduler"
     for name in ("enableHTTPS", "tlsConfig"):  # on loopback nobody has to say who they are
         del document["extenders"][0][name]
-    document["extenders"][0]["httpTimeout"] = "10s"  # on a machine that runs a test suite
+    document["extenders"][0]["httpTimeout"] = PATIENT_TIMEOUT
     document["leaderElection"] = {"leaderElect": False}
     config = tmp_path / "scheduler.yaml"
     config.write_text(yaml.safe_dump(document))
@@ -193,6 +196,38 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
 
     report(cluster, "busy", memory_bytes=2 * GIB)
     assert eventually(lambda: pods.node_of("second"), SETTLED_SECONDS) == "busy"
+
+
+@NEEDS_MORE
+def test_kube_scheduler_asks_over_tls_by_its_client_certificate_as_the_sample_says(
+    guarded: Guarded, cluster: Cluster, pods: Pods, tmp_path: Path
+) -> None:
+    """Its user is let in by the chart's ClusterRoleBinding; only the manager knows that the Mid has shrunk."""
+    assert isinstance(guarded.server, RealApiServer)
+    certificates = tmp_path / "headroom"
+    certificates.mkdir()
+    user = yaml.safe_load(guarded.server.scheduler_kubeconfig.read_text())["users"][0]["user"]
+    (certificates / "scheduler.crt").write_bytes(base64.b64decode(user["client-certificate-data"]))
+    (certificates / "scheduler.key").write_bytes(base64.b64decode(user["client-key-data"]))
+    (certificates / "ca.crt").write_text(eventually(guarded.authorities))
+    shipped = SAMPLE.read_text().replace("/etc/kubernetes/headroom", str(certificates))
+    document = yaml.safe_load(
+        shipped.replace("/etc/kubernetes/scheduler.conf", str(guarded.server.scheduler_kubeconfig))
+    )
+    document["extenders"][0] |= {"urlPrefix": f"{guarded.url}/scheduler", "httpTimeout": PATIENT_TIMEOUT}
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(yaml.safe_dump(document))
+    cluster.configure()
+    add_node(cluster, "shrunk", used="500m", peak_percent=12)
+    with _kube_scheduler(config, tmp_path):
+        pods.create("first", cpu_milli=1, node="shrunk")
+        assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "shrunk"
+        report(cluster, "shrunk", memory_bytes=GIB - 1)
+        eventually(lambda: guarded.answer("/api/v1/nodes/shrunk")["resources"]["memory"]["result"] == GIB - 1)
+        assert cluster.mid("shrunk") == Resources(1500, GIB)
+        pods.create("second", memory_bytes=GIB, node="shrunk")
+        waiting = eventually(lambda: pods.why_waiting("second"), SETTLED_SECONDS)
+    assert "1 Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB" in waiting
 
 
 @pytest.mark.usefixtures("scheduling")
