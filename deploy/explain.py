@@ -28,7 +28,7 @@ from manager.noderesource.writing import Rule, WriteRule
 from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
-from shared.errors import HeadroomError, InvalidInput
+from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
@@ -81,14 +81,9 @@ def by_manager(
 
     api = ManagerApi(url, kubeconfig, namespace)
     try:
-        response = api.get(f"/api/v1/nodes/{quote(name, safe='')}")
-        if response.is_success:
-            return _rendered(msgspec.json.decode(response.content, type=Explained), style)
-    except msgspec.MsgspecError as error:
-        raise HeadroomError(f"no answer of a manager from {url}: {error}") from error
+        return _rendered(api.read(f"/api/v1/nodes/{quote(name, safe='')}", Explained), style)
     finally:
         api.close()
-    raise HeadroomError(f"{response.url}: status {response.status_code}: {response.text[:200]}")
 
 
 def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> Objects:

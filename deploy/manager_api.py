@@ -7,8 +7,10 @@ matter. Over plain http nothing of the user is sent.
 
 import ssl
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
+import msgspec
 
 from shared import names
 from shared.errors import HeadroomError
@@ -18,7 +20,15 @@ from shared.kube.config import Connection
 from shared.kube.resources import CONFIGMAPS
 
 REQUEST_SECONDS = 10.0
+PLAN_SECONDS = 60.0  # of a large cluster, behind the plans of others
+MOST_REASON = 500  # characters
 AUTHORITIES = "ca.crt"
+
+T = TypeVar("T")
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    detail: str
 
 
 class ManagerApi:
@@ -31,31 +41,69 @@ class ManagerApi:
         if self._url.startswith("https:"):
             self._user = config.discover(str(kubeconfig) if kubeconfig else None)
             verify = _trusting(self._user, namespace)
-        self._http = httpx.Client(timeout=REQUEST_SECONDS, verify=verify, trust_env=False)
+        self._http = httpx.Client(verify=verify, trust_env=False)
 
-    def get(self, path: str, accept: str = "*/*") -> httpx.Response:
+    def get(self, path: str) -> httpx.Response:
         """Whatever is answered, refusals too. Raises HeadroomError where nothing is."""
-        asked = f"{self._url}{path}"
-        try:
-            response = self._get(asked, accept)
-            if response.status_code == httpx.codes.UNAUTHORIZED and self._user is not None:
-                self._user.credentials.renew()
-                response = self._get(asked, accept)
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            raise HeadroomError(f"no answer of a manager from {asked}: {error}") from error
-        return response
+        return self._asked(path, REQUEST_SECONDS)
+
+    def read(self, path: str, kind: type[T]) -> T:
+        """What is answered. Raises HeadroomError where that is a refusal, or nothing of this kind."""
+        return _decoded(self.get(path), kind)
+
+    def plan(self, question: object, kind: type[T]) -> T:
+        """What is answered to a plan request. Raises HeadroomError."""
+        response = self._asked("/api/v1/plan", PLAN_SECONDS, msgspec.json.encode(question))
+        if response.status_code == httpx.codes.NOT_FOUND:
+            raise HeadroomError(f"{response.url}: there is no plan, as that manager runs no autoscaler")
+        return _decoded(response, kind)
 
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
 
-    def _get(self, url: str, accept: str) -> httpx.Response:
-        headers = {"Accept": accept}
+    def _asked(self, path: str, timeout_seconds: float, body: bytes | None = None) -> httpx.Response:
+        url = f"{self._url}{path}"
+        try:
+            response = self._send(url, timeout_seconds, body)
+            if response.status_code == httpx.codes.UNAUTHORIZED and self._user is not None:
+                self._user.credentials.renew()
+                response = self._send(url, timeout_seconds, body)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            raise HeadroomError(f"no answer of a manager from {url}: {error}") from error
+        return response
+
+    def _send(self, url: str, timeout_seconds: float, body: bytes | None) -> httpx.Response:
+        headers = {} if body is None else {"Content-Type": "application/json"}
         authorization = None if self._user is None else self._user.credentials.authorization()
         if authorization:
             headers["Authorization"] = authorization
-        # The name that its certificate bears, whatever the address.
-        return self._http.get(url, headers=headers, extensions={"sni_hostname": names.MANAGER_SERVER_NAME})
+        return self._http.request(
+            "GET" if body is None else "POST",
+            url,
+            headers=headers,
+            content=body,
+            timeout=timeout_seconds,
+            # The name that its certificate bears, whatever the address.
+            extensions={"sni_hostname": names.MANAGER_SERVER_NAME},
+        )
+
+
+def _decoded(response: httpx.Response, kind: type[T]) -> T:
+    if not response.is_success:
+        raise HeadroomError(f"{response.url}: status {response.status_code}: {_reason(response)}")
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HeadroomError(f"{response.url}: not the answer of a manager: {error}") from error
+
+
+def _reason(response: httpx.Response) -> str:
+    """The words of a refusal, which come as JSON; whatever else answers there may say anything."""
+    try:
+        return msgspec.json.decode(response.content, type=_Refused).detail[:MOST_REASON]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return response.text[:MOST_REASON]
 
 
 def _trusting(user: Connection, namespace: str) -> ssl.SSLContext:

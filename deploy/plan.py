@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -78,6 +78,13 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
     group_label: Annotated[
         str, Meta(description="label whose value is a node's group; empty: those that clouds and installers write")
     ] = ""
+    manager: Annotated[
+        str,
+        Meta(
+            description="URL of the running manager, to show what it would decide with its own settings and all it "
+            "knows; files hold further pods then"
+        ),
+    ] = ""
     kubeconfig: Annotated[str, Meta(description="kubeconfig of the live cluster; empty: the user's own")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace of the manager")] = names.INSTALL_NAMESPACE
     config_namespace: Annotated[
@@ -88,7 +95,7 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
 
 def main(argv: Sequence[str]) -> str:
     """The answer, ready to print. Raises InvalidInput, and what API server and cloud answer."""
-    settings = settings_module.load(
+    settings, sources = settings_module.load_with_sources(
         PlanSettings,
         program=PROGRAM,
         description="Shows which node groups would grow for the pods that wait, at what cost, and why every node is "
@@ -96,12 +103,25 @@ def main(argv: Sequence[str]) -> str:
         argv=argv,
         environment=os.environ,
     )
-    answer, groups, notes = plan(settings)
+    answer, groups, notes = _by_manager(settings, sources) if settings.manager else plan(settings)
     if settings.output == "table":
         return plan_table.render(answer, groups, notes, all_nodes=settings.all_nodes, top=settings.top)
     for note in notes:
         print(f"{PROGRAM}: {note}", file=sys.stderr)
     return rendering.structured(answer, settings.output)
+
+
+def _by_manager(settings: PlanSettings, sources: Mapping[str, str]) -> tuple[Plan, Groups, list[str]]:
+    from deploy import plan_by_manager  # here, as clusters and files are planned for without
+
+    answer, groups = plan_by_manager.plan(
+        settings.manager,
+        kubeconfig=settings.kubeconfig,
+        namespace=settings.namespace,
+        files=settings.file,
+        overrides=plan_by_manager.overrides(settings, sources),
+    )
+    return answer, groups, []
 
 
 def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:

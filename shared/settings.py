@@ -39,10 +39,25 @@ def load(
 
     Raises InvalidInput naming where the value came from; argparse ends the process with status 2 for an unknown flag.
     """
+    return load_with_sources(kind, program=program, description=description, argv=argv, environment=environment)[0]
+
+
+def load_with_sources(
+    kind: type[S],
+    *,
+    program: str,
+    description: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+) -> tuple[S, dict[str, str]]:
+    """As `load`, and by field where each value came from that was given: fields that have their defaults are not in it.
+
+    Raises InvalidInput.
+    """
     flags = vars(_parser(kind, program, description).parse_args(argv))
     file = flags.pop("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     fields = msgspec.structs.fields(kind)
-    values = _from_file(Path(file), {_key(f.name): f for f in fields}) if file else {}
+    values = _from_file(Path(file), {key(f.name): f for f in fields}) if file else {}
     sources = dict.fromkeys(values, str(file))
     for field in fields:
         variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
@@ -53,13 +68,13 @@ def load(
         if text is not None:
             values[field.name] = _value(field, text, source)
             sources[field.name] = source
-    return _build(kind, values, sources)
+    return _build(kind, values, sources), sources
 
 
 def shown(settings: msgspec.Struct) -> dict[str, object]:
     """The effective settings by file key, secrets redacted."""
     return {
-        _key(field.name): _REDACTED if _is_secret(field) and value else value
+        key(field.name): _REDACTED if _is_secret(field) and value else value
         for field in msgspec.structs.fields(settings)
         for value in [getattr(settings, field.name)]
     }
@@ -73,7 +88,7 @@ def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str])
         name = path.rstrip("`").split("[")[0]
         raise InvalidInput(
             source=sources.get(name, kind.__name__),
-            field=_key(name),
+            field=key(name),
             value=values.get(name),
             problem=problem,
         ) from error
@@ -114,7 +129,7 @@ def _value(field: msgspec.structs.FieldInfo, text: str, source: str) -> object:
             return msgspec.convert(durations.parse(text), _plain(field.type), strict=False)
         return msgspec.convert(_split(field, text), _plain(field.type), strict=False)
     except (ValueError, msgspec.ValidationError) as error:
-        raise InvalidInput(source=source, field=_key(field.name), value=text, problem=str(error)) from error
+        raise InvalidInput(source=source, field=key(field.name), value=text, problem=str(error)) from error
 
 
 def _split(field: msgspec.structs.FieldInfo, text: str) -> object:
@@ -188,6 +203,7 @@ def _flag(name: str) -> str:
     return "--" + _stem(name).replace("_", "-")
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
+    """A field's name as files and errors have it."""
     head, *rest = _stem(name).split("_")
     return head + "".join(part.capitalize() for part in rest)

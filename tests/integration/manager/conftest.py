@@ -37,6 +37,7 @@ from tests.support.apiserver import ApiServer
 from tests.support.local_http import LOCAL_HTTP
 
 StartManager = Callable[..., Manager]
+StartGuarded = Callable[..., Guarded]
 
 CORE_SCHEMA = "__pydantic_core_schema__"
 # pydantic works the schema of an answer out anew for every route of every manager, a third of what a test costs, unless
@@ -221,14 +222,20 @@ def start_manager(server: ApiServer, cluster: Cluster, short_pauses: None) -> It
 
 
 @pytest.fixture
-def guarded(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> Iterator[Guarded]:
+def start_guarded(server: ApiServer, start_manager: StartManager) -> Iterator[StartGuarded]:
+    """Starts managers that serve TLS and ask the API server who may ask."""
     client = server.client()
     ensure(client, SECRETS, "Secret", SECRET, names.INSTALL_NAMESPACE, type="Opaque")
     ensure(client, CONFIGMAPS, "ConfigMap", names.CA_CONFIG_MAP, names.INSTALL_NAMESPACE)
     ensure(client, CONFIGMAPS, "ConfigMap", AUTHENTICATION, AUTHENTICATION_NAMESPACE)
-    yield Guarded(server, start_manager(tls=True, authorization="delegated", write_rule="upstream"))
+    yield lambda **settings: Guarded(server, start_manager(tls=True, authorization="delegated", **settings))
     with contextlib.suppress(NotFound):
         client.delete(SECRETS, SECRET, names.INSTALL_NAMESPACE)
+
+
+@pytest.fixture
+def guarded(start_guarded: StartGuarded) -> Guarded:
+    return start_guarded(write_rule="upstream")
 
 
 def fetch(manager: Manager, path: str) -> httpx.Response:

@@ -15,9 +15,10 @@ from manager.autoscaler.bookkeeper import CONFIG_MAP, KEY
 from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.main import Manager
 from shared.api.core import Node
+from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODES, PODS
-from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.integration.manager.conftest import Cluster, StartGuarded, StartManager, fetch
 from tests.support import eventually, schemas
 from tests.support.apiserver import ApiServer
 from tests.support.local_http import LOCAL_HTTP
@@ -178,5 +179,50 @@ def test_the_manager_answers_as_the_command_does_and_plans_for_what_is_not_there
     assert asked(manager, overrides={"expander": "cheap"}).status_code == 400
 
 
-def test_without_an_autoscaler_there_are_no_groups(cluster: Cluster, start_manager: StartManager) -> None:
-    assert fetch(start_manager(), "/api/v1/groups").status_code == 404
+def test_the_command_asks_a_running_manager_with_the_rights_of_the_kubeconfigs_user(
+    cluster: Cluster,
+    planned: Planner,
+    cloud: Path,
+    pending: Callable[..., str],
+    start_guarded: StartGuarded,
+    tmp_path: Path,
+) -> None:
+    pending("a", "b")
+    guarded = start_guarded(
+        cloud_provider="simulated",
+        cloud_config=str(cloud),
+        nodes=("0:10:web",),
+        autoscaling_mode="recommend",
+        scan_interval_seconds=0.1,
+    )
+    asks = ("--manager", guarded.url)
+
+    def recommends() -> bool:
+        latest = guarded.answer("/api/v1/decisions")["latest"]
+        return bool(latest and latest["decisions"] and guarded.authorities())
+
+    eventually(recommends)
+    assert changes(planned(*asks)) == {"web": (0, 2)}
+    assert changes(planned(*asks, "--max-nodes-total", "1")) == {"web": (0, 1)}
+    more = tmp_path / "more.yaml"
+    container = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    more.write_text(yaml.safe_dump({"kind": "Pod", "metadata": {"name": "new"}, "spec": {"containers": [container]}}))
+    assert changes(planned(*asks, "-f", str(more))) == {"web": (0, 3)}
+    where = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--namespace", cluster.namespace)
+    table = plan.main([*where, *asks])
+    assert "Scale up" in table
+    assert "web" in table
+    with pytest.raises(HeadroomError, match=r"status 400: .*overrides: expander: 'cheap'"):
+        planned(*asks, "--expander", "cheap")
+    (tmp_path / "stranger").mkdir()
+    kubeconfig.write(tmp_path / "stranger" / "kubeconfig", guarded.server.url, "nonsense", guarded.server.ca_file)
+    with pytest.raises(HeadroomError, match="401"):
+        plan.main(["--kubeconfig", str(tmp_path / "stranger" / "kubeconfig"), *asks])
+
+
+def test_without_an_autoscaler_there_are_no_groups_and_no_plan(start_manager: StartManager) -> None:
+    manager = start_manager()
+    assert fetch(manager, "/api/v1/groups").status_code == 404
+    host, port = manager.address
+    with pytest.raises(HeadroomError, match="that manager runs no autoscaler"):
+        plan.main(["--manager", f"http://{host}:{port}"])

@@ -455,6 +455,32 @@ def test_bad_input_is_one_line_that_names_it_and_status_2(
         assert word in line
 
 
+@pytest.mark.parametrize(
+    ("flags", "status", "words"),
+    [
+        (["--cloud-config", "x"], 2, ["--cloud-config", "cloudConfig: 'x'", "its own settings", "--expander"]),
+        (["--top", "5"], 1, ["no answer of a manager from http://127.0.0.1:1/api/v1/plan"]),
+        (["-f", "{nodes}"], 2, ["dump.yaml", "there is no Pod in it"]),
+        (["-f", "/nowhere.yaml"], 2, ["/nowhere.yaml"]),
+    ],
+)
+def test_what_a_manager_cannot_be_asked_is_told_in_one_line(
+    flags: list[str],
+    status: int,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes = dumped(tmp_path, node("a", "x"))
+    arguments = [flag.format(nodes=nodes) for flag in flags]
+    monkeypatch.setattr("sys.argv", ["headroom", "plan", "--manager", "http://127.0.0.1:1", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, [word for word in words if word not in line]) == (status, [])
+
+
 JUNK = st.one_of(
     st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False),
     st.sampled_from(["", "x", "-5", "99999999999999999999Gi", "1e400", "2026-99-99T99:99:99Z", "a" * 300]),

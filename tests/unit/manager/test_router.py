@@ -18,10 +18,11 @@ from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
+from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.journal import Journal
 from manager.autoscaler.rounds import Round
-from manager.autoscaler.router import MAX_BODY_BYTES, Overrides, PlanRequest, router
+from manager.autoscaler.router import MAX_BODY_BYTES, router
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.world import World
 from shared import web

@@ -1,0 +1,52 @@
+"""`headroom plan --manager`: what the running manager would decide now, told to the kubeconfig's user.
+
+The manager plans with its own settings and with all that it knows. What it can be told are further pods, from files,
+and the few settings that a plan request has.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from deploy import dumps
+from deploy.manager_api import ManagerApi
+from manager.autoscaler.plan_request import Overrides
+from manager.autoscaler.reporting.schemas import Groups, Plan
+from shared import settings as settings_module
+from shared.api.core import Pod
+from shared.errors import InvalidInput
+
+_OVERRIDES = frozenset(Overrides.__struct_fields__)
+# What is for the command, and not for the manager.
+_OWN = frozenset({"manager", "file", "output", "all_nodes", "top", "kubeconfig", "namespace"})
+
+
+def overrides(settings: msgspec.Struct, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Of the settings that were given, by `sources`, those that the manager is to take for its own this once.
+
+    Raises InvalidInput for one that it cannot be told.
+    """
+    for name, source in sources.items():
+        if name not in _OVERRIDES | _OWN:
+            known = ", ".join(sorted("--" + each.replace("_", "-") for each in _OVERRIDES))
+            problem = f"a manager plans with its own settings; others for once can be {known}"
+            field, value = settings_module.key(name), getattr(settings, name)
+            raise InvalidInput(source=source, field=field, value=value, problem=problem)
+    return {name: getattr(settings, name) for name in sources if name in _OVERRIDES}
+
+
+def plan(
+    url: str, *, kubeconfig: str, namespace: str, files: Sequence[str], overrides: Mapping[str, Any]
+) -> tuple[Plan, Groups]:
+    """The manager's answer, and the groups as it sees them; `namespace` is its own. Raises HeadroomError."""
+    dump = dumps.read([Path(each) for each in files], {"Pod": Pod}, lambda _kind, _head: True)
+    if dump.unused:
+        problem = "there is no Pod in it, and a manager can be told of nothing else"
+        raise InvalidInput(source="-f", field="file", value=dump.unused[0], problem=problem)
+    api = ManagerApi(url, Path(kubeconfig) if kubeconfig else None, namespace)
+    try:
+        return api.plan({"pods": dump.of(Pod), "overrides": overrides}, Plan), api.read("/api/v1/groups", Groups)
+    finally:
+        api.close()

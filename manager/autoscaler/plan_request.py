@@ -1,0 +1,119 @@
+"""What a manager is asked to plan for beside what waits: further pods, and settings that are others for once."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace as with_fields
+
+from manager.autoscaler.snapshot import podfacts
+from manager.autoscaler.snapshot.podfacts import Surroundings
+from shared import yaml_file
+from shared.api.core import Condition, Pod, PodStatus
+from shared.api.meta import OwnerReference, prepared
+from shared.errors import MAX_SHOWN_VALUE, InvalidInput
+
+MOST_PODS = 100_000  # of one question
+MOST_NAME = 253  # characters, as for the API server; every copy has its own
+SOURCE = "POST /api/v1/plan"
+_UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+
+Count = Annotated[int, Meta(ge=0)]
+Copies = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the manager that may be others for once, with their names and meaning; null leaves them."""
+
+    expander: str | None = None
+    expander_preset: Annotated[str, Meta(pattern="^(seed|cluster-autoscaler)$")] | None = None
+    least_cost_mix: bool | None = None
+    node_autoprovisioning: bool | None = None
+    balance_similar_node_groups: bool | None = None
+    salvo_scale_up: bool | None = None
+    max_nodes_total: Count | None = None
+    max_cpu: Count | None = None
+    max_memory: Count | None = None
+
+
+class Manifest(Pod, frozen=True):
+    """A Pod, and nothing else that could be applied."""
+
+    kind: Literal["Pod"] = "Pod"
+
+
+@prepared
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What else there is to be planned for: `pods` as in a manifest, each `copies` times, beside those that wait."""
+
+    pods: tuple[Manifest, ...] = ()
+    copies: Copies = 1
+    overrides: Overrides = Overrides()
+
+
+_REQUEST = msgspec.json.Decoder(PlanRequest)
+
+
+def decode(body: bytes) -> PlanRequest:
+    """What is asked; an empty body asks for nothing special. Raises InvalidInput."""
+    try:
+        return _REQUEST.decode(body) if body.strip() else PlanRequest()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem, _, where = str(error).partition(" - at `$")
+        where = where.rstrip("`")
+        raise refused(where.lstrip(".") or "(body)", _standing_at(body, where), problem) from error
+
+
+def _standing_at(body: bytes, where: str) -> object:
+    """The value that was refused; the whole text where it cannot be told."""
+    try:
+        return yaml_file.at(msgspec.json.decode(body), where)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body[:MAX_SHOWN_VALUE].decode(errors="replace")
+
+
+def refused(field: str, value: object, problem: str) -> InvalidInput:
+    """The error that names what of the question cannot be."""
+    return InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
+
+
+def pods(wanted: PlanRequest) -> list[Pod]:
+    """As pods that wait, each under a name of its own; those of one manifest as made by one controller.
+
+    Raises InvalidInput.
+    """
+    if len(wanted.pods) * wanted.copies > MOST_PODS:
+        raise refused("copies", wanted.copies, f"more than {MOST_PODS} pods in all")
+    for position, pod in enumerate(wanted.pods):
+        _check(pod, f"pods[{position}]")
+    return [_copy(pod, position, number) for position, pod in enumerate(wanted.pods) for number in range(wanted.copies)]
+
+
+def _check(pod: Pod, where: str) -> None:
+    """Raises InvalidInput for a pod that could not be."""
+    if pod.spec.node_name:
+        raise refused(f"{where}.spec.nodeName", pod.spec.node_name, "it has a node already")
+    for field, value in (("name", pod.metadata.name), ("namespace", pod.metadata.namespace)):
+        if len(value) > MOST_NAME:
+            raise refused(f"{where}.metadata.{field}", value, f"longer than {MOST_NAME} characters")
+    try:
+        podfacts.read(pod, Surroundings())
+    except InvalidInput as error:
+        raise refused(f"{where}.{error.field}", error.value, error.problem) from error
+
+
+def _copy(pod: Pod, position: int, number: int) -> Pod:
+    meta = pod.metadata
+    name = meta.name or f"pod-{position}"
+    owner = OwnerReference(kind="Plan", name=name, uid=f"plan-{position}", controller=True)
+    return Pod(
+        metadata=with_fields(
+            meta,
+            name=f"{name}-{number}",
+            namespace=meta.namespace or "default",
+            creation_timestamp=None,
+            owner_references=(owner,),
+        ),
+        spec=pod.spec,
+        status=PodStatus(phase="Pending", conditions=(_UNSCHEDULABLE,)),
+    )
