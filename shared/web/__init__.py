@@ -2,6 +2,6 @@
 
 from shared.web.docs import docs_page
 from shared.web.requests import TooLarge, body
-from shared.web.server import Server, cut, server
+from shared.web.server import Server, server
 
-__all__ = ["Server", "TooLarge", "body", "cut", "docs_page", "server"]
+__all__ = ["Server", "TooLarge", "body", "docs_page", "server"]

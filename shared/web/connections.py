@@ -92,6 +92,19 @@ class Connections:
         victim.cut()
         return True
 
+    async def cut_all(self) -> None:
+        """Ends those that are left when nobody is let in any more, also those whose handshake goes on.
+
+        TLS has it that both sides say goodbye, and some clients never will.
+        """
+        left = list(self._all)
+        handshakes = [connection.handshake for connection in left if connection.handshake is not None]
+        for connection in left:
+            connection.cut()
+        await asyncio.gather(*handshakes, return_exceptions=True)
+        for connection in left:
+            connection.cut()  # a handshake that was cancelled has closed its own, which waits for that goodbye
+
     def hold(self, connection: "Connection", held_bytes: int) -> None:
         """`connection` has so many bytes in memory now. Cuts those that wait while all together have too many."""
         self._held_bytes += held_bytes - connection.held_bytes

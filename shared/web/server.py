@@ -1,11 +1,13 @@
 """uvicorn in a thread, bound before it starts, with connections that are bounded in number, size and time."""
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
 import ssl
 import threading
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -27,39 +29,31 @@ PAUSE_SECONDS = 0.1  # when there are no descriptors, and no connection can be c
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-async def cut(server: uvicorn.Server) -> None:
-    """Ends the connections that are left when nobody is let in any more, those being made too; for its event loop.
-
-    TLS has it that both sides say goodbye, and some clients never will.
-    """
-    _abort(server)  # first, as whoever is cancelled closes its own once more, which asyncio then cannot abort
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for other in others:
-        other.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    _abort(server)
-
-
-def _abort(server: uvicorn.Server) -> None:
-    for connection in list(server.server_state.connections):
-        connection.transport.abort()
-
-
-class _Acceptor(uvicorn.Server):
+class Acceptor(uvicorn.Server):
     """Accepts connections itself, so that their number is bounded before there is a handshake, and sleeps between.
 
-    The original accepts without end, and looks ten times a second whether it is to end, and what the date is.
+    The original accepts without end, and looks ten times a second whether it is to end, and what the date is. `serve`
+    runs in the caller's event loop until `stop`; signals are the caller's, too.
     """
 
     config: BoundedConfig
 
-    def __init__(self, config: BoundedConfig, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, app: "ASGIApp", listener: socket.socket, limits: Limits, tls: ssl.SSLContext | None = None
+    ) -> None:
+        config = BoundedConfig(app, limits)
+        config.timeout_graceful_shutdown = GRACEFUL_SECONDS
+        config.load()
         super().__init__(config)
         self._listener = listener
         self._tls = tls
         self._connections = Connections(config.limits)
         self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.servers = []
@@ -76,7 +70,8 @@ class _Acceptor(uvicorn.Server):
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         await super().shutdown(sockets)
-        await cut(self)
+        await self._connections.cut_all()
+        await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
 
     def stop(self) -> None:
         """Ends it, from any thread."""
@@ -147,10 +142,7 @@ class Server:
         self._address = listener.getsockname()[:2]
         self._listener = listener
         self._scheme = "http" if tls is None else "https"
-        config = BoundedConfig(Edge(app, gate), limits)
-        config.timeout_graceful_shutdown = GRACEFUL_SECONDS
-        config.load()
-        self._server = _Acceptor(config, listener, tls)
+        self._server = Acceptor(Edge(app, gate), listener, limits, tls)
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     @property
@@ -195,6 +187,12 @@ def server(
     `gate` says who may ask; without one this machine alone on a loopback address, else anybody. Raises InvalidInput
     when `listen` is not an address or the address cannot be bound.
     """
+    listener = listening(listen)
+    return Server(app, listener, tls, limits or Limits(), gate or default_gate(listen))
+
+
+def listening(listen: str) -> socket.socket:
+    """A socket that queues connections to `listen`. Raises InvalidInput as `server` does."""
     host, port = _host_and_port(listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle off only where the protocol is named.
@@ -206,7 +204,7 @@ def server(
     except OSError as error:
         listener.close()
         raise _refused(listen, f"cannot listen there: {error.strerror}") from error
-    return Server(app, listener, tls, limits or Limits(), gate or default_gate(listen))
+    return listener
 
 
 def default_gate(listen: str) -> Gate:

@@ -1,4 +1,4 @@
-"""A manager and an agent as processes answer for their health whatever clients do, and stay small meanwhile."""
+"""Manager, agent and embedded API server as processes answer for their health whatever clients do, and stay small."""
 
 import json
 import socket
@@ -28,13 +28,14 @@ class Target:
     """One process, its address, its log."""
 
     process: psutil.Process
-    address: flood.Address
+    url: str
     log: Path
     descriptors: int  # without clients
 
     @property
-    def url(self) -> str:
-        return f"http://{self.address[0]}:{self.address[1]}"
+    def address(self) -> flood.Address:
+        host, port = self.url.removeprefix("http://").rsplit(":", 1)
+        return host, int(port)
 
     def resident_bytes(self) -> int:
         return int(self.process.memory_info().rss)
@@ -74,38 +75,50 @@ class Watch:
                 self.failures.append(repr(error))
 
 
-@pytest.fixture(scope="module", params=["manager", "agent"])
+@pytest.fixture(scope="module", params=["manager", "agent", "apiserver"])
 def target(
     request: pytest.FixtureRequest, process: ApiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     program, directory = request.param, tmp_path_factory.mktemp(request.param)
     log = directory / "log"
     kubeconfig = write_kubeconfig(directory / "kubeconfig", process.manager_connection())
-    flags = {
-        "manager": ["--namespace", names.INSTALL_NAMESPACE, "--dry-run", "true"],
-        "agent": ["--node-name", "flooded", "--state-dir", str(directory / "state"), "--cgroup-root", str(directory)],
+    product = ["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--log-format", "json"]
+    (directory / "token").write_text("secret")
+    server = [
+        "--listen",
+        "127.0.0.1:0",
+        "--token-file",
+        str(directory / "token"),
+        "--data-dir",
+        str(directory / "data"),
+    ]
+    command = {
+        "manager": ["manager", *product, "--namespace", names.INSTALL_NAMESPACE, "--dry-run", "true"],
+        "agent": [
+            *("agent", *product, "--node-name", "flooded"),
+            *("--state-dir", str(directory / "state"), "--cgroup-root", str(directory)),
+        ],
+        "apiserver": ["deploy.local.apiserver", *server],
     }[program]
-    command = [sys.executable, "-m", program, "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", *flags]
     with log.open("wb") as output:
-        child = subprocess.Popen([*command, "--log-format", "json"], cwd=ROOT, stderr=output)
+        child = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=output, stderr=output)
 
-    def address() -> flood.Address | None:
+    def url() -> str:
         assert child.poll() is None, log.read_text()
+        if program == "apiserver":
+            return log.read_text().partition("\n")[0]
         for line in map(json.loads, log.read_text().splitlines()):
             if line["msg"] == "manager started":
-                host, port = line["url"].removeprefix("http://").rsplit(":", 1)
-                return host, int(port)
+                return str(line["url"])
             if line["msg"] == "listening":
-                return line["host"], line["port"]
-        return None
+                return "http://{host}:{port}".format(**line)
+        return ""
 
     try:
-        where = eventually(address, START_SECONDS)
-        assert where is not None
-        flood.health_seconds(f"http://{where[0]}:{where[1]}", START_SECONDS)
+        where = eventually(url, START_SECONDS)
+        flood.health_seconds(where, START_SECONDS)
         running = psutil.Process(child.pid)
-        found = Target(running, where, log, running.num_fds())
-        yield found
+        yield Target(running, where, log, running.num_fds())
     finally:
         child.kill()
         child.wait(10)

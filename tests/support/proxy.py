@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
-from deploy.local.apiserver.app import Disconnect, Message, Protocol, Receive, Send, disconnected, read_body
+from deploy.local.apiserver.app import Disconnect, Message, Receive, Send, disconnected, read_body
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.responses import failure
 from deploy.local.ports import LOOPBACK
-from shared import web
+from shared.web.limits import Limits
+from shared.web.server import Acceptor, listening
 from tests.support import eventually
 
 Headers = list[tuple[bytes, bytes]]
 
 _OF_ONE_CONNECTION = (b"connection", b"keep-alive", b"transfer-encoding")  # and here are two
+LIMITS = Limits(connections=8192, held_bytes=1 << 30, keep_alive_seconds=120)
 
 
 class FaultProxy:
@@ -34,24 +35,9 @@ class FaultProxy:
         self._upstream = httpx.URL(upstream)
         self._certificate = certificate
         self._faults = Faults()
-        config = uvicorn.Config(
-            self,
-            LOOPBACK,
-            port,
-            http=Protocol,
-            loop="asyncio",
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=120,
-            ssl_certfile=certificate,
-            ssl_keyfile=str(key),
-        )
-        self._server = uvicorn.Server(config)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._server = Acceptor(self, listening(f"{LOOPBACK}:{port}"), LIMITS, context)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fault proxy", daemon=True)
         self._thread.start()
         eventually(lambda: self._server.started)
@@ -65,7 +51,8 @@ class FaultProxy:
         return len(self._faults.rules())
 
     def close(self) -> None:
-        self._server.should_exit = self._server.force_exit = True
+        self._server.force_exit = True  # it waits for no watch
+        self._server.stop()
         self._thread.join()
 
     async def _run(self) -> None:
@@ -73,10 +60,9 @@ class FaultProxy:
         unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         async with httpx.AsyncClient(verify=context, timeout=None, limits=unlimited) as self._client:
             await self._server.serve()
-        await web.cut(self._server)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        body, query = await read_body(receive), scope["query_string"].decode("latin-1")
+        body, query = await read_body(receive, LIMITS.held_bytes), scope["query_string"].decode("latin-1")
         rule = self._faults.strike(scope["method"], f"{scope['path']}?{query}")
         is_watch = "watch=" in query
         begun = asyncio.get_running_loop().create_future()
@@ -92,7 +78,7 @@ class FaultProxy:
         try:
             await answering
         except (Disconnect, httpx.TransportError, asyncio.CancelledError):
-            scope["state"]["transport"].close()
+            scope["state"]["connection"].transport.close()
         await gone
 
     async def _answer(

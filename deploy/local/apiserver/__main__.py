@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
-import ipaddress
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import uvicorn
 import yaml
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.app import Application, Protocol
+from deploy.local.apiserver.app import Application
 from deploy.local.apiserver.bodies import check_object
 from deploy.local.apiserver.database import DataInUse
 from deploy.local.apiserver.kinds import CRD_GROUP
@@ -27,10 +24,16 @@ from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import How, Writes
+from shared import descriptors
+from shared.errors import InvalidInput
+from shared.web.limits import Limits
+from shared.web.server import Acceptor, is_loopback, listening
 
 logger = logging.getLogger("deploy.local.apiserver")
 
 GARBAGE_SECONDS = 10.0
+# Every node of the cluster has several watches, and a list of all pods of a large one is a single answer.
+LIMITS = Limits(connections=8192, held_bytes=512 << 20, keep_alive_seconds=120)
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -60,25 +63,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def bind(listen: str) -> socket.socket:
     """A listening socket on a loopback address. Raises UsageError."""
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
     try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-        number = int(port)
-    except ValueError:
-        raise UsageError(f"--listen {listen!r}: expected ADDRESS:PORT") from None
-    if not address.is_loopback:
-        raise UsageError(f"--listen {listen!r}: only loopback addresses are served")
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    # asyncio turns Nagle off only where the protocol is named.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((str(address), number))
-    except OSError as error:
-        raise UsageError(f"--listen {listen!r}: {error.strerror}") from error
-    listener.listen(1024)
-    return listener
+        if not is_loopback(listen):
+            raise UsageError(f"--listen {listen!r}: only loopback addresses are served")
+        return listening(listen)
+    except InvalidInput as error:
+        raise UsageError(f"--listen {listen!r}: {error.problem}") from None
 
 
 def read_token(path: Path) -> str:
@@ -151,14 +141,6 @@ async def collect_garbage() -> None:
         gc.collect()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: ours end the watches first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-
 async def serve(arguments: argparse.Namespace) -> None:
     """Runs until SIGTERM or SIGINT. Raises UsageError, DataInUse."""
     token, definitions = read_token(arguments.token_file), list(read_definitions(arguments.crd_dir))
@@ -177,24 +159,10 @@ async def serve(arguments: argparse.Namespace) -> None:
     # among what was loaded.
     gc.freeze()
     gc.disable()
-    config = uvicorn.Config(
-        app,
-        http=Protocol,
-        loop="asyncio",
-        lifespan="off",
-        ws="none",
-        access_log=False,
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=120,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Server(config)
+    server = Acceptor(app, listener, LIMITS)
 
     def stop() -> None:
-        server.should_exit = True
+        server.stop()
         app.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -202,13 +170,14 @@ async def serve(arguments: argparse.Namespace) -> None:
     host, port = listener.getsockname()[:2]
     publish_address(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", arguments.ready_file)
     collector = asyncio.create_task(collect_garbage())
-    await server.serve(sockets=[listener])
+    await server.serve()
     collector.cancel()
     await store.stop()
 
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    descriptors.raise_limit()
     try:
         asyncio.run(serve(parse_arguments(sys.argv[1:])))
     except (UsageError, DataInUse) as error:

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from deploy.local.apiserver import bodies, discovery, nesting, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.events import EventsView
@@ -46,14 +44,6 @@ TICK_SECONDS = 0.5
 
 class Disconnect(Exception):
     """The connection is to be cut without (the rest of) an answer."""
-
-
-class Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, with the connection in the scope: only whoever holds it can cut it."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["state"]["transport"] = self.transport
 
 
 class Application:
@@ -112,7 +102,7 @@ class Application:
             path=scope["path"],
             query=requests.parse_query(scope["query_string"]),
             headers=dict(scope["headers"]),
-            body=await read_body(receive),
+            body=await read_body(receive, _BODY_BYTES),
         )
         try:
             answer, rule = await self._guarded(request, scope["query_string"])
@@ -121,7 +111,7 @@ class Application:
             else:
                 await _send_stream(send, receive, answer, rule)
         except Disconnect:
-            scope["state"]["transport"].close()
+            scope["state"]["connection"].transport.close()
             await disconnected(receive)
 
     async def _guarded(self, request: Request, raw_query: bytes) -> tuple[Response | Stream, Rule | None]:
@@ -236,16 +226,17 @@ def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> 
     return wanted in subresources or (wanted == "status" and has_status)
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request."""
+async def read_body(receive: Receive, most_bytes: int) -> bytes:
+    """The body of a request, of one with more than `most_bytes` only as much as shows that."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         return body
-    chunks = [body]
-    while message.get("more_body"):
+    chunks, length = [body], len(body)
+    while message.get("more_body") and length <= most_bytes:
         message = await receive()
         chunks.append(message.get("body", b""))
+        length += len(chunks[-1])
     return b"".join(chunks)
 
 
