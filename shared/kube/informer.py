@@ -9,6 +9,7 @@ import contextlib
 import enum
 import logging
 import math
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import msgspec
 
 from shared.kube import objects, watch
 from shared.kube.client import Client
-from shared.kube.errors import ApiError, Gone, InvalidResponse, ServerError, TooManyRequests, Unreachable
+from shared.kube.errors import ApiError, Gone, InvalidResponse, NotFound, ServerError, TooManyRequests, Unreachable
 from shared.kube.objects import HasMetadata, ObjectT, Refused, WatchEvent
 from shared.kube.resources import Resource
 from shared.kube.retry import Backoff, Jitter
@@ -76,6 +77,9 @@ class Informer(Generic[RecordT]):
     list. An object that does not fit the struct is left out alone: it is logged and counted once per version, and a
     good version seen before stays. `synced` is set for good once there was a complete list, `current` as long as a
     watch tells of what follows.
+
+    Without `absent_seconds` a kind that the server does not know is an error. With them there is just nothing of it,
+    which is `current`, and the informer looks again after so long, half or one and a half times that.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Informer(Generic[RecordT]):
         jitter: Jitter | None = None,
         timeout_seconds: float = watch.TIMEOUT_SECONDS,
         margin_seconds: float = watch.MARGIN_SECONDS,
+        absent_seconds: float | None = None,
     ) -> None:
         self.synced = threading.Event()
         self.current = threading.Event()
@@ -103,6 +108,8 @@ class Informer(Generic[RecordT]):
         self._field_selector = field_selector
         self._timeout_seconds = timeout_seconds
         self._margin_seconds = margin_seconds
+        self._absent_seconds = absent_seconds
+        self._is_absent = False
         self._backoff = Backoff(client.clock, jitter)
         self._lock = threading.Lock()
         self._cache: dict[str, _Entry[RecordT]] = {}
@@ -144,6 +151,14 @@ class Informer(Generic[RecordT]):
                 if self._position is None:
                     self._list()
                 self._watch(self._position or "", stop)
+            except NotFound as caught:
+                error = caught
+                if self._absent_seconds is not None:
+                    self._note_absence()
+                    self._client.clock.wait(stop, self._absent_seconds * random.uniform(0.5, 1.5))
+                    continue
+                self._end_current()
+                self._position = None
             except (ApiError, Unreachable, InvalidResponse) as caught:
                 error = caught
                 self._end_current()
@@ -151,6 +166,17 @@ class Informer(Generic[RecordT]):
                     self._position = None
             if not stop.is_set():
                 self._rest(error, stop)
+
+    def _note_absence(self) -> None:
+        """The server does not know the kind: what there was of it has gone."""
+        self._position = None
+        for key in self._cache.keys() | self._refused.keys():
+            self._remove(key)
+        if not self._is_absent:
+            logger.warning("the cluster does not know this kind", extra={"resource": str(self._resource)})
+        self._is_absent = True
+        self.synced.set()
+        self.current.set()
 
     def _end_current(self) -> None:
         if self.current.is_set():
@@ -189,6 +215,7 @@ class Informer(Generic[RecordT]):
             self._remove(key)
         for entry in entries:
             self._store(entry)
+        self._is_absent = False
         self._position = listing.resource_version
         self._complete_at = self._client.clock.monotonic()
         self.synced.set()

@@ -53,6 +53,7 @@ NODERESOURCETOPOLOGIES = Resource("topology.node.k8s.io", "v1alpha1", "noderesou
 NODESLOS = Resource("slo.koordinator.sh", "v1alpha1", "nodeslos", namespaced=False)
 PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 CLUSTERCOLOCATIONPROFILES = Resource("config.koordinator.sh", "v1alpha1", "clustercolocationprofiles", namespaced=False)
+CAPACITYQUOTAS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacityquotas", namespaced=False)
 MUTATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
 VALIDATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 TOKENREVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)

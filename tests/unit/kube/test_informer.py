@@ -343,6 +343,31 @@ def test_the_server_can_ask_to_be_left_alone(server: ScriptedServer, start: Star
     assert 5 <= clock.waits[1] < 6
 
 
+def test_a_kind_the_server_does_not_know_is_empty_and_current_until_it_does(
+    server: ScriptedServer, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, changes = Hurried(), list[Change[Node]]()
+    client = Client(Connection(server.url), "test", clock=clock)
+    informer = Informer(client, NODES, Node, on_change=changes.append, jitter=QUICK, absent_seconds=60)
+    empty: list[tuple[bool, bool, int]] = []
+
+    def unknown(exchange: Exchange) -> None:
+        empty.append((informer.synced.is_set(), informer.current.is_set(), len(informer.keys())))
+        status(404, "NotFound")(exchange)
+
+    server.then(
+        unknown, unknown, page(node("a", 1), version=2), unknown, unknown, page(node("b", 3), version=4), stream()
+    )
+    start(informer.run)
+    eventually(lambda: informer.keys() == ["b"] and watched_from(server) == ["2", "4"])
+    assert empty == [(False, False, 0), (True, True, 0), (True, True, 1), (True, True, 0)]
+    heard = [f"{change.kind} {change.key}".strip() for change in changes]
+    assert heard == ["ADDED a", "SYNCED", "DELETED a", "ADDED b", "SYNCED"]
+    assert all(30 <= seconds <= 90 for seconds in clock.waits)
+    told = [record for record in caplog.records if "does not know this kind" in record.message]
+    assert len(told) == 2
+
+
 def test_a_reaction_that_fails_does_not_cost_the_next_ones(server: ScriptedServer, start: Start) -> None:
     seen: list[str] = []
 
