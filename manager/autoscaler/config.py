@@ -88,6 +88,7 @@ class Config:
     simulation_seconds: float = 30.0
     actuation: Actuation = field(default_factory=Actuation)
     scales_from_zero: bool = True
+    minds_capacity_quotas: bool = False
     salvo_seconds: float | None = None
     parallel: bool = False
     prices: str | PricingModel = AUTO
@@ -220,6 +221,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         minds_peaks=settings.scale_down_peaks,
         actuation=_actuation(settings),
         scales_from_zero=settings.scale_up_from_zero,
+        minds_capacity_quotas=settings.capacity_quotas_enabled,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
         prices=_prices(settings, expanders),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
 from shared.quantity import MILLI_PER_CORE, Amounts
 
@@ -30,14 +31,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What is left of each limited resource: whole cores, bytes, nodes, GPUs. It holds for nodes with `selector`."""
+    """What is left of each limited resource: whole cores, bytes, nodes, GPUs. It holds for nodes that `selector`
+    selects, without one for all.
+    """
 
     name: str
     left: Mapping[str, int]
-    selector: Mapping[str, str] | None = None
+    selector: LabelSelector | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(labels.get(key) == value for key, value in (self.selector or {}).items())
+        return self.selector is None or self.selector.matches(labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,9 @@ class Allowance:
 
 
 def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What one node takes of a quota; no type of GPU goes by the name of another resource."""
+    """What one node takes of a quota; no type of GPU goes by the name of cpu, memory or nodes."""
     taken = {
+        **capacity,
         **(gpus or {}),
         CPU: -(-capacity.get("cpu", 0) // MILLI_PER_CORE),
         MEMORY: capacity.get("memory", 0),
@@ -70,18 +74,30 @@ def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[s
     return {resource: amount for resource, amount in taken.items() if amount}
 
 
+def remaining(
+    name: str,
+    most: Mapping[str, int],
+    usages: Iterable[Mapping[str, int]],
+    selector: LabelSelector | None = None,
+) -> Quota:
+    """What these upper limits leave, given what every node that they hold for takes."""
+    used = total(most, usages)
+    return Quota(name, {resource: max(0, limit - used[resource]) for resource, limit in most.items()}, selector)
+
+
+def total(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """What nodes take of these resources together."""
+    used = dict.fromkeys(resources, 0)
+    for usage in usages:
+        for resource in used:
+            used[resource] += usage.get(resource, 0)
+    return used
+
+
 def cluster_wide(bounds: Mapping[str, Bounds], usages: Iterable[Mapping[str, int]]) -> Quota:
     """What the cluster's upper bounds leave, given what every node takes."""
-    used: dict[str, int] = {}
-    for usage in usages:
-        for resource, amount in usage.items():
-            used[resource] = used.get(resource, 0) + amount
-    left = {
-        resource: max(0, bound.high - used.get(resource, 0))
-        for resource, bound in bounds.items()
-        if bound.high is not None
-    }
-    return Quota(CLUSTER_WIDE, left)
+    most = {resource: bound.high for resource, bound in bounds.items() if bound.high is not None}
+    return remaining(CLUSTER_WIDE, most, usages)
 
 
 def check(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:

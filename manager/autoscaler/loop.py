@@ -36,6 +36,7 @@ from manager.autoscaler.reporting.history import History
 from manager.autoscaler.reporting.journal import Journal
 from manager.autoscaler.reporting.metrics import Metrics, Theirs
 from manager.autoscaler.reporting.metrics_escalator import Named
+from manager.autoscaler.reporting.quota_status import QuotaStatus
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase
@@ -109,6 +110,7 @@ class Autoscaler:
             pending=self._woken.set,
             reads_priorities=config.uses_priorities,
             reads_controllers=config.scales_down,
+            reads_quotas=config.minds_capacity_quotas,
         )
         named = settings.cloud_provider, settings.cloud_config
         by_id = {each.cloud_provider_group_name: each for each in config.groups}
@@ -143,6 +145,7 @@ class Autoscaler:
         )
         self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
+        self._quota_status = QuotaStatus(client, self._may_write, clock)
         self._number = 0
         self._again_seconds: float | None = None
         self._is_blind = False  # the last round was held, as not all was to be seen
@@ -329,6 +332,14 @@ class Autoscaler:
                 dry_run=self._place.dry_run,
             )
         self._metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
+        outlook = planned.outlook
+        self._quota_status.tell(
+            world.capacity_quotas,
+            outlook.memory.capacity_limits,
+            planned.round.unread,
+            outlook.current.nodes,
+            planned.settings.usage,
+        )
         self._again_seconds = planned.again_seconds
         return planned
 

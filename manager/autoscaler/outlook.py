@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from manager.autoscaler import waiting
 from manager.autoscaler.assessment import Assessment
 from manager.autoscaler.autoprovisioning import candidates
+from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Observed
@@ -62,7 +63,7 @@ class Cloud(Protocol):
 
 class Memory:
     """What is better remembered from round to round, and lost without harm: templates of groups, and the last
-    priorities that could be read.
+    priorities and CapacityQuotas (by name) that could be read.
     """
 
     def __init__(self, config: Config) -> None:
@@ -70,6 +71,7 @@ class Memory:
             config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
         )
         self.priorities = Priorities()
+        self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
 
 def stable_since(node: Node) -> float:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import assessment, cost, removal_planning, waiting
+from manager.autoscaler import assessment, capacity_quotas, cost, removal_planning, waiting
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_state.books import Books
@@ -100,6 +100,7 @@ def plan(
         known = assessment.taken_over(cloud.observed, world.nodes, rules, world.now)
     assessed = assessment.assess(cloud.observed, world.nodes, known, rules, world.now)
     priorities, unread = _priorities(world, config, memory)
+    memory.capacity_limits, refused = capacity_quotas.read_all(world.capacity_quotas, memory.capacity_limits)
     pricing = config.pricing(lambda: or_none(cloud.pricing))
     settings = replace(
         config.scale_up,
@@ -120,7 +121,7 @@ def plan(
         state=assessed.state,
         held=held,
         aside=waits.aside,
-        unread={**unread, **config.unpriced(pricing)},
+        unread={**unread, **refused, **config.unpriced(pricing)},
         cost=cost.of(outlook.priced, cloud.observed.group_of_node, settings.pricing),
         acts=assessed.corrections,
         incidents=assessed.incidents,
@@ -150,15 +151,18 @@ def _decided(
     world, observed = outlook.world, outlook.cloud.observed
     classified = podclasses.classify((*waits.pods, *outlook.uprooted.values()), world.surroundings)
     groups_of = observed.group_of_node
+    templates = {node: outlook.templates[group].node for node, group in groups_of.items() if group in outlook.templates}
     situation = Situation(
         outlook.current,
         classified.classes,
         outlook.states(),
         cluster_nodes=len(world.nodes),
+        quotas=tuple(
+            each.left(outlook.current.nodes, templates, settings.usage)
+            for each in outlook.memory.capacity_limits.values()
+        ),
         expected=world.expected,
-        templates_of_nodes={
-            node: outlook.templates[group].node for node, group in groups_of.items() if group in outlook.templates
-        },
+        templates_of_nodes=templates,
     )
     if outlook.config.autoprovisioning.enabled:
         creatable = outlook.candidates(_unplaced(situation))

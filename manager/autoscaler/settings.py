@@ -108,6 +108,9 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(description="GPUs of one type in the cluster, <type>:<min>:<max>; may be given repeatedly"),
     ] = ()
     max_nodes_total: Annotated[int, Meta(ge=0, description="nodes in the cluster at most; 0: any number")] = 0
+    capacity_quotas_enabled: Annotated[
+        bool, Meta(description="CapacityQuotas of the cluster limit what is added, too")
+    ] = False
     enforce_node_group_min_size: Annotated[bool, Meta(description="bring groups up to their minimum")] = False
 
     scan_interval_seconds: Annotated[float, Meta(ge=0.1, le=_MOST_SECONDS, description="between two rounds")] = 10.0

@@ -14,6 +14,7 @@ from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
 from shared.api import pods
+from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     ConfigMap,
     DaemonSet,
@@ -28,6 +29,7 @@ from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, Replicati
 from shared.kube.client import Client
 from shared.kube.informer import Change, Informer, Kept
 from shared.kube.resources import (
+    CAPACITYQUOTAS,
     CONFIGMAPS,
     DAEMONSETS,
     JOBS,
@@ -44,6 +46,8 @@ from shared.kube.resources import (
 from shared.quantity import Amounts
 from shared.telemetry import Loops
 
+ABSENT_SECONDS = 60.0  # between two looks for CapacityQuotas where the cluster does not know them
+
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
@@ -53,7 +57,8 @@ class Watching:
 
     `expected` says what these nodes will put on offer beside what they do, `peaks` what they are predicted to need;
     `pending` is called when a pod has turned unschedulable. The priority expander's ConfigMap is only followed with
-    `reads_priorities`, what decides whether pods may be evicted only with `reads_controllers`.
+    `reads_priorities`, what decides whether pods may be evicted only with `reads_controllers`, and CapacityQuotas only
+    with `reads_quotas`.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Watching:
         pending: Callable[[], None],
         reads_priorities: bool = False,
         reads_controllers: bool = False,
+        reads_quotas: bool = False,
     ) -> None:
         self._expected = expected
         self._peaks = peaks
@@ -90,6 +96,11 @@ class Watching:
             name = f"metadata.name={priority.CONFIG_MAP}"
             self._priorities = Informer(client, CONFIGMAPS, ConfigMap, namespace=namespace, field_selector=name)
             self._informers["configmaps"] = self._priorities
+        self._quotas: Informer[CapacityQuota] | None = None
+        if reads_quotas:
+            self._quotas = self._informers["capacityquotas"] = Informer(
+                client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
+            )
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[Controller]] = []
         if reads_controllers:
@@ -148,6 +159,7 @@ class Watching:
             controllers=self.controllers(),
             budgets=self.budgets(),
             peaks=self._peaks(nodes),
+            capacity_quotas=() if self._quotas is None else tuple(self._quotas.values()),
         )
 
     def node(self, name: str) -> Node | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.node_peaks import NodePeaks
+from shared.api.capacityquota import CapacityQuota
 from shared.api.core import DaemonSet, Node, Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.quantity import Amounts
@@ -20,7 +21,8 @@ class World:
     text of the priority expander's ConfigMap, None without.
 
     `controllers` are those there are, and None where nobody looked, so that all count as there; `peaks` is by node, of
-    those of which something can be predicted, and None where nothing reports at all.
+    those of which something can be predicted, and None where nothing reports at all. `capacity_quotas` are none where
+    they are not to count.
     """
 
     now: float
@@ -34,3 +36,4 @@ class World:
     controllers: Controllers | None = None
     budgets: tuple[PodDisruptionBudget, ...] = ()
     peaks: Mapping[str, NodePeaks] | None = None
+    capacity_quotas: tuple[CapacityQuota, ...] = ()

@@ -25,11 +25,9 @@ class ShrinkingGroup:
 
 def above_bounds(bounds: Mapping[str, Bounds], usages: Iterable[Mapping[str, int]]) -> Quota:
     """What the cluster has above its lower bounds, given what every node gives; see `limits.usage_of`."""
-    total: dict[str, int] = {}
-    for usage in usages:
-        for resource, amount in usage.items():
-            total[resource] = total.get(resource, 0) + amount
-    left = {resource: max(0, total.get(resource, 0) - bound.low) for resource, bound in bounds.items() if bound.low}
+    least = {resource: bound.low for resource, bound in bounds.items() if bound.low}
+    total = limits.total(least, usages)
+    left = {resource: max(0, total[resource] - low) for resource, low in least.items()}
     return Quota(CLUSTER_WIDE, left)
 
 

@@ -1,6 +1,6 @@
 """The groups that may grow, and why the others may not, in Cluster Autoscaler's words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler import limits
@@ -9,6 +9,7 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.limits import NODES, Allowance, Bounds, Quota
 from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate
+from shared.api.selectors import LabelSelector
 
 NOT_READY = "not ready for scale-up"
 BACKED_OFF = "in backoff after failed scale-up"
@@ -100,12 +101,12 @@ class Usage:
         label, value = LABEL_VIRTUAL
         if node.labels.get(label) == value:
             return {}
-        gpus = {}
         kind = node.labels.get(self.gpu_label) if self.gpu_label else None
-        if kind is not None:
-            count = _gpus(node) or (_gpus(template) if template is not None else 0)
-            gpus = {kind: count}
-        return limits.usage_of(node.capacity, gpus)
+        if kind is None:
+            return limits.usage_of(node.capacity)
+        ready = template if template is not None and not _gpus(node) else node
+        gpus = {name: ready.allocatable[name] for name in GPU_RESOURCES if name in ready.allocatable}
+        return limits.usage_of(node.capacity, {**gpus, kind: _gpus(ready)})
 
     def cluster_wide(
         self, bounds: Mapping[str, Bounds], nodes: Sequence[NodeFacts], templates: Mapping[str, NodeFacts]
@@ -114,6 +115,16 @@ class Usage:
         the node's name.
         """
         return limits.cluster_wide(bounds, [self.of(node, templates.get(node.name)) for node in nodes])
+
+    def selected(
+        self, selector: LabelSelector | None, nodes: Iterable[NodeFacts], templates: Mapping[str, NodeFacts]
+    ) -> list[dict[str, int]]:
+        """What each of these nodes takes that the selector selects, without one of all; `templates` as above."""
+        return [
+            self.of(node, templates.get(node.name))
+            for node in nodes
+            if selector is None or selector.matches(node.labels)
+        ]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from manager.autoscaler.scale_up.balance import GroupSize
 from manager.autoscaler.scale_up.orchestrator import Settings, Situation
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeFacts
+from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
 from tests.conformance.matching import Holds
 
@@ -119,8 +120,8 @@ def _quotas(row: Input) -> list[Quota]:
     return [quota for quota in quotas if quota.matches({})]
 
 
-def _selector(given: Input) -> Mapping[str, str]:
-    return {} if given["matches"] else {"another": "node"}
+def _selector(given: Input) -> LabelSelector:
+    return LabelSelector({} if given["matches"] else {"another": "node"})
 
 
 def _usage(row: Input) -> Mapping[str, int]:

@@ -9,12 +9,13 @@ from typing import Any
 from manager.autoscaler.actuation import execution
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
+from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide, usage_of
+from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up import groups, orchestrator, shares
 from manager.autoscaler.scale_up.decisions import Decision, Outcome
@@ -27,6 +28,7 @@ from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeTemplate
 from manager.autoscaler.snapshot.podclasses import PendingClass
 from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts
 from shared.api.core import Taint, Toleration
+from shared.api.selectors import LabelSelector
 from shared.quantity import MILLI_PER_CORE, Amounts
 from tests.conformance.matching import Holds
 from tests.support.candidates import first_specs
@@ -231,9 +233,8 @@ def _labels(row: Input, group: str) -> dict[str, str]:
 def _quotas(row: Input, nodes: list[NodeFacts]) -> list[Quota]:
     found = []
     for each in _given_quotas(row):
-        bounds: dict[str, Bounds] = {name: Bounds(0, each[name]) for name in ("cpu", "memory", "nodes") if name in each}
-        selected = [usage_of(node.capacity) for node in nodes if _label(each) in node.labels]
-        found.append(Quota(each["id"], cluster_wide(bounds, selected).left, {_label(each): "yes"}))
+        most = {name: each[name] for name in ("cpu", "memory", "nodes") if name in each}
+        found.append(CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).left(nodes, {}, Usage()))
     return found
 
 

@@ -192,7 +192,8 @@ def test_gpus_count_against_their_quota_by_type_while_drivers_are_not_ready_too(
 @pytest.mark.parametrize("kind", ["cpu", "memory", "nodes"])
 def test_no_type_of_gpu_takes_the_place_of_another_resource(kind: str) -> None:
     node = machine(4, 4, gpus=2, labels={"gpu": kind})
-    assert Usage("gpu").of(node) == {"cpu": 4, "memory": 4 << 30, "nodes": 1}
+    taken = Usage("gpu").of(node)
+    assert (taken["cpu"], taken["memory"], taken["nodes"], taken[NVIDIA_GPU]) == (4, 4 << 30, 1, 2)
 
 
 def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
@@ -218,7 +219,7 @@ def test_similar_groups_share_the_nodes_and_a_quota_is_not_made_up_for_elsewhere
     balanced = EstimateRules(balance_similar=True)
     assert grown(decided(states, [pending(2, 4)], estimates=balanced)) == {"a": 4, "b": 4}
     marked = [replace(states[0], template=NodeTemplate("a", machine(2, labels={"kubernetes.io/hostname": "x"})))]
-    quota = Quota("of a", {"nodes": 1}, {"kubernetes.io/hostname": "x"})
+    quota = Quota("of a", {"nodes": 1}, LabelSelector({"kubernetes.io/hostname": "x"}))
     decision = decided(
         [*marked, states[1]],
         [pending(2, 4)],
@@ -280,7 +281,7 @@ def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the
 def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -> None:
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
     chosen = rules([], estimates=EstimateRules(balance_similar=True))
-    zone = Quota("of zone b", {"nodes": 0}, {"zone": "b"})
+    zone = Quota("of zone b", {"nodes": 0}, LabelSelector({"zone": "b"}))
     taken = Situation(cluster.of_facts([]), [pending(2, 4)], [state], quotas=(zone,))
     decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-a", 0, 9, 0, True), (Group(f"{PREFIX}-b", 0, 9, 0, True),))

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator.packing import Placement
-from manager.autoscaler.limits import Bounds, Quota
+from manager.autoscaler.limits import Bounds
 from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
 from manager.autoscaler.pricing.model import Machine as PricedMachine
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -33,6 +34,7 @@ from manager.autoscaler.scale_up.orchestrator import Settings, Situation
 from manager.autoscaler.snapshot import cluster, podclasses
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node, Pod
+from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.names import MID_CPU
 from tests.support import independent_checker
 from tests.support.candidates import first_specs
@@ -57,6 +59,12 @@ PER_CORE, PER_GIB, PER_GPU, GIB = 0.033174, 0.004446, 0.7, 1 << 30
 EXPANDERS = (("price",), ("price", "least-nodes"), ("most-pods", "price"), ("least-nodes",), ("least-waste",))
 ZONE_FACTORS = {"z2": 1.4}
 PREFERRED = ((2, 1), (6, 2), (20, 4), (80, 8), (300, 16), (math.inf, 32))  # cores by size of the cluster
+SELECTORS: dict[str, LabelSelector | None] = {
+    "x": LabelSelector({"pool": "x"}),
+    "not x": LabelSelector(match_expressions=(LabelRequirement("pool", "NotIn", ("x",)),)),
+    "any": LabelSelector(match_expressions=(LabelRequirement("pool", "Exists"),)),
+    "all": None,
+}
 
 Raw = dict[str, Any]
 
@@ -83,7 +91,7 @@ class Case:
     expected: dict[str, dict[str, int]]
     cluster_nodes: int
     new_groups: int
-    quotas: tuple[Quota, ...]
+    quotas: tuple[CapacityLimits, ...]
     settings: Settings
     by_group: dict[str, GroupCase] = field(init=False)
 
@@ -102,9 +110,8 @@ class Case:
         assert not classes.refused
         assert not snapshot.refused
         states = [each.state for each in self.groups]
-        return Situation(
-            snapshot, classes.classes, states, self.cluster_nodes, self.quotas, self.expected, self.new_groups
-        )
+        quotas = tuple(each.left(snapshot.nodes, {}, self.settings.usage) for each in self.quotas)
+        return Situation(snapshot, classes.classes, states, self.cluster_nodes, quotas, self.expected, self.new_groups)
 
     def decided(self) -> Decision:
         return orchestrator.decide(self.situation(), self.settings, random.Random(1))
@@ -230,10 +237,9 @@ def cases(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> Case:
         expected={node["metadata"]["name"]: {MID_CPU: 700} for node, _ in nodes if draw(st.booleans())},
         cluster_nodes=draw(st.integers(0, 400)),
         new_groups=draw(st.integers(0, 2)),
-        quotas=(
-            (Quota("of pool x", {"nodes": draw(st.integers(0, 3)), "cpu": 5}, {"pool": "x"}),)
-            if draw(st.booleans())
-            else ()
+        quotas=tuple(
+            CapacityLimits(name, {"nodes": draw(st.integers(0, 9)), "cpu": draw(st.integers(0, 40))}, SELECTORS[name])
+            for name in draw(st.lists(st.sampled_from(list(SELECTORS)), unique=True, max_size=2))
         ),
         settings=Settings(
             Ownership(),
@@ -342,15 +348,18 @@ def check_limits(nodes: Mapping[str, int], case: Case) -> None:
         assert bound.high is not None
         assert not more[resource] or used[resource] + more[resource] <= bound.high
     for quota in case.quotas:
-        in_pool = {name: count for name, count in nodes.items() if pool(case, name) == "x"}
-        for resource, left in quota.left.items():
-            assert sum(quota_usage(case.fresh(name, ""))[resource] * in_pool[name] for name in in_pool) <= left
+        selected = [each for each in there if is_selected(quota.name, each)]
+        new = {name: count for name, count in nodes.items() if is_selected(quota.name, case.fresh(name, ""))}
+        for resource, most in quota.most.items():
+            added = sum(quota_usage(case.fresh(name, ""))[resource] * count for name, count in new.items())
+            assert not added or sum(quota_usage(each)[resource] for each in selected) + added <= most
     assert sum(not case.by_group[name].state.exists for name in nodes) <= case.new_groups
 
 
-def pool(case: Case, group: str) -> str | None:
-    found: str | None = case.by_group[group].node["metadata"]["labels"].get("pool")
-    return found
+def is_selected(quota: str, machine: Machine) -> bool:
+    """Told without selectors; see `SELECTORS`."""
+    pool = machine.labels.get("pool")
+    return {"x": pool == "x", "not x": pool != "x", "any": pool is not None, "all": True}[quota]
 
 
 def quota_usage(machine: Machine) -> dict[str, int]:

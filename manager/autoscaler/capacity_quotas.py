@@ -1,0 +1,84 @@
+"""CapacityQuotas: upper limits of the capacity that all nodes with certain labels have together.
+
+Cluster Autoscaler sets the condition VALID itself and enforces a quota while it is True. Headroom is the autoscaler
+here, so what it can read holds at once, and the condition is how it says so (see `reporting.quota_status`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from manager.autoscaler.limits import Quota, remaining, total
+from manager.autoscaler.scale_up.groups import Usage
+from manager.autoscaler.snapshot.cluster import NodeFacts
+from shared import quantity
+from shared.api.capacityquota import CapacityQuota
+from shared.api.selectors import LabelSelector
+from shared.errors import InvalidInput
+from shared.quantity import QuantityError
+
+KIND = "CapacityQuota"
+MOST_RESOURCES = 20  # of one quota, and
+MOST_CHARACTERS = 63  # of the name of one; both as in the CustomResourceDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLimits:
+    """What a CapacityQuota says: at most so much of each resource, in whole units, on the nodes that it selects."""
+
+    name: str
+    most: Mapping[str, int]
+    selector: LabelSelector | None = None
+
+    def left(self, nodes: Iterable[NodeFacts], templates: Mapping[str, NodeFacts], usage: Usage) -> Quota:
+        """What it leaves beside these nodes; `templates` are those of their groups, by the node's name."""
+        return remaining(self.name, self.most, usage.selected(self.selector, nodes, templates), self.selector)
+
+    def used(self, nodes: Iterable[NodeFacts], usage: Usage) -> dict[str, int]:
+        """What these nodes take of it, drivers that are not ready left out of it."""
+        return total(self.most, usage.selected(self.selector, nodes, {}))
+
+
+def problem_key(name: str) -> str:
+    """What a quota is called among what could not be read."""
+    return f"{KIND} {name}"
+
+
+def read(quota: CapacityQuota) -> CapacityLimits:
+    """Raises InvalidInput naming the quota and the field that means nothing."""
+    source, spec = problem_key(quota.metadata.name), quota.spec
+    if spec.selector is not None and (problem := spec.selector.problem):
+        raise InvalidInput(source=source, field="spec.selector", value=spec.selector, problem=problem)
+    resources, field = spec.limits.resources, "spec.limits.resources"
+    if resources is None:
+        raise InvalidInput(source=source, field=field, value=None, problem="it is missing")
+    if len(resources) > MOST_RESOURCES:
+        problem = f"{len(resources)} resources, more than {MOST_RESOURCES}"
+        raise InvalidInput(source=source, field=field, value=sorted(resources), problem=problem)
+    most = {}
+    for name, value in resources.items():
+        if not 0 < len(name) <= MOST_CHARACTERS:
+            problem = f"a name has between 1 and {MOST_CHARACTERS} characters"
+            raise InvalidInput(source=source, field=field, value=name, problem=problem)
+        try:
+            most[name] = quantity.whole(value)
+        except QuantityError as error:
+            raise InvalidInput(source=source, field=f"{field}.{name}", value=value, problem=str(error)) from error
+        if most[name] < 0:
+            raise InvalidInput(source=source, field=f"{field}.{name}", value=value, problem="it is negative")
+    return CapacityLimits(f"{KIND}/{quota.metadata.name}", most, spec.selector)
+
+
+def read_all(
+    quotas: Iterable[CapacityQuota], known: Mapping[str, CapacityLimits]
+) -> tuple[dict[str, CapacityLimits], dict[str, InvalidInput]]:
+    """What holds, by the quota's name, and what was refused. Of a quota that is refused holds what was last `known`."""
+    found, refused = dict[str, CapacityLimits](), dict[str, InvalidInput]()
+    for quota in quotas:
+        name = quota.metadata.name
+        try:
+            found[name] = read(quota)
+        except InvalidInput as error:
+            refused[problem_key(name)] = error
+            if name in known:
+                found[name] = known[name]
+    return found, refused
