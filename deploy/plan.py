@@ -170,7 +170,9 @@ def _groupless(settings: PlanSettings, seen: Seen) -> Iterator[str]:
 def _seen(settings: PlanSettings) -> Seen:
     key = ConfigKey(settings.config_namespace or settings.namespace, settings.config_name)
     if not settings.file:
-        return plan_sources.from_cluster(settings.kubeconfig, settings.namespace, key)
+        return plan_sources.from_cluster(
+            settings.kubeconfig, settings.namespace, key, minds_quotas=settings.capacity_quotas_enabled
+        )
     if settings.cloud_provider not in ("", simulated.NAME):
         raise InvalidInput(
             source="--cloud-provider",
@@ -178,7 +180,12 @@ def _seen(settings: PlanSettings) -> Seen:
             value=settings.cloud_provider,
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
-    return plan_sources.from_files([Path(each) for each in settings.file], settings.namespace, key)
+    seen = plan_sources.from_files([Path(each) for each in settings.file], settings.namespace, key)
+    quotas = seen.world.capacity_quotas
+    if not quotas or settings.capacity_quotas_enabled:
+        return seen
+    note = f"{rendering.count(len(quotas), 'CapacityQuota')} passed by: --capacity-quotas-enabled has them count"
+    return replace(seen, world=replace(seen.world, capacity_quotas=()), notes=[*seen.notes, note])
 
 
 def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:

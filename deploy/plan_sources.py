@@ -25,6 +25,7 @@ from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
+from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     Condition,
     ConfigMap,
@@ -42,6 +43,7 @@ from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import (
+    CAPACITYQUOTAS,
     CONFIGMAPS,
     DAEMONSETS,
     JOBS,
@@ -71,6 +73,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "StatefulSet": StatefulSet,
     "Job": Job,
     "PodDisruptionBudget": PodDisruptionBudget,
+    "CapacityQuota": CapacityQuota,
 }
 WHAT_TO_DUMP = "kubectl get nodes,pods -A -o json"
 _READY = Condition(type="Ready", status="True")
@@ -128,6 +131,7 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
                 ),
             ),
             budgets=tuple(dump.of(PodDisruptionBudget)),
+            capacity_quotas=tuple(dump.of(CapacityQuota)),
         ),
         books=_books(text, f"ConfigMap {namespace}/{bookkeeper.CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
@@ -136,8 +140,8 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
     )
 
 
-def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen:
-    """What the API server says now; `namespace` is the manager's."""
+def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, minds_quotas: bool = False) -> Seen:
+    """What the API server says now; `namespace` is the manager's. CapacityQuotas are only looked for if they count."""
     connection = config.discover(kubeconfig or None)
     client = Client(connection, "headroom-plan").single_attempt()
     kept = KeptText(client, namespace, bookkeeper.CONFIG_MAP, bookkeeper.KEY)
@@ -170,12 +174,21 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey) -> Seen
                 client.list(JOBS, into=Job).items,
             ),
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
+            capacity_quotas=_capacity_quotas(client, notes) if minds_quotas else (),
         ),
         books=_books(text, kept.source, now, notes),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
         client=client,
         notes=notes,
     )
+
+
+def _capacity_quotas(client: Client, notes: list[str]) -> tuple[CapacityQuota, ...]:
+    try:
+        return tuple(client.list(CAPACITYQUOTAS, into=CapacityQuota).items)
+    except NotFound:
+        notes.append("the cluster does not know CapacityQuotas, so none counts")
+        return ()
 
 
 def _books(text: str | None, source: str, now: float, notes: list[str]) -> Books | None:

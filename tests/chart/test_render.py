@@ -329,6 +329,17 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8086}
 
 
+def test_capacity_quotas_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
+    enabled = ("--set", "manager.settings.capacityQuotasEnabled=true")
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
+    assert settings_.capacity_quotas_enabled
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert rules["capacityquotas"]["verbs"] == ["list", "watch"]
+    assert rules["capacityquotas/status"]["verbs"] == ["patch"]
+    for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
+        assert "capacityquota" not in str(_rules(helm.objects(*values), "ClusterRole", "headroom-manager"))
+
+
 def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD)
     file = tmp_path / "cloud.yaml"

@@ -353,6 +353,31 @@ def test_a_machine_type_that_the_cloud_does_not_have_is_told_and_limits_of_new_g
     assert [(each["what"], each["max_size"]) for each in answer["decisions"]] == [("create group", 1000)]
 
 
+def quota(nodes: object, **selector: Any) -> dict[str, Any]:
+    spec = {"selector": {"matchLabels": selector}, "limits": {"resources": {"nodes": nodes}}}
+    return {"kind": "CapacityQuota", "metadata": {"name": "small"}, "spec": spec}
+
+
+def test_capacity_quotas_of_a_dump_limit_what_is_added_where_they_are_to_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = [pod(f"p{number}", nodeSelector={GKE: "a"}) for number in range(3)]
+    flags = ("--nodes", "0:10:a", "--nodes", "0:10:b")
+    path = dumped(tmp_path, *BOTH, *waiting, quota(2, **{GKE: "a"}))
+    assert changes(planned(path, *flags)) == {"a": (1, 4)}
+    assert "1 CapacityQuota passed by: --capacity-quotas-enabled" in capsys.readouterr().err
+    answer = planned(path, *flags, "--capacity-quotas-enabled")
+    assert changes(answer) == {"a": (1, 2)}
+    reason = 'exceeded quota: "CapacityQuota/small", resources: nodes'
+    assert sum(row["count"] for row in answer["unplaced"]) == 2
+    assert all([reason] in [each["reasons"] for each in row["reasons"]] for row in answer["unplaced"])
+    spoilt = planned(dumped(tmp_path, *BOTH, *waiting, quota("few")), *flags, "--capacity-quotas-enabled")
+    assert changes(spoilt) == {"a": (1, 4)}
+    (row,) = spoilt["unread"]
+    assert row["object"] == "CapacityQuota small"
+    assert "spec.limits.resources.nodes: 'few'" in row["problem"]
+
+
 def test_what_is_not_known_of_prices_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = dumped(tmp_path, node("a1", "a", "m5.large"), pod("web-0"), pod("web-1"))
     assert "no price is known of machine type m5.large" in plan.main(["-f", str(path)])
