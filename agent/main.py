@@ -40,6 +40,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.telemetry import Loops
 from shared.web.limits import Limits
+from shared.web.metrics import HttpCollector
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ class Agent:
             limits=LIMITS,
             gate=access.gate(settings.authorization, settings.listen, client, ACCESS_PREFIX),
         )
+        registry.register(HttpCollector({"api": self._web}))
         registry.register(ScrapeCollector(self._scrape, node.families))
         if settings.koordinator_metrics:
             registry.register(ScrapeCollector(self._scrape, koordinator.Koordinator().families))

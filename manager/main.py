@@ -42,6 +42,7 @@ from shared.kube.events import Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.names import Tier
 from shared.telemetry import Loops
+from shared.web.metrics import HttpCollector
 
 if TYPE_CHECKING:
     from manager.autoscaler.loop import Autoscaler
@@ -132,6 +133,8 @@ class Manager:
             gate=access.gate(settings.authorization, listen, client, ACCESS_PREFIX),
         )
         self._webhook = self._made_webhook(client, registry)
+        webhook = {} if self._webhook is None else {"webhook": self._webhook.server}
+        registry.register(HttpCollector({"api": self._server} | webhook))
 
     @property
     def address(self) -> tuple[str, int]:

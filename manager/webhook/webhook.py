@@ -50,7 +50,7 @@ class Webhook:
             Counters(registry),
         )
         # An API server proves nothing of itself: reviews are answered to anybody, and say nothing of the cluster.
-        self._server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)
+        self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)
         Gauge(
             "headroom_manager_webhook_untranslated_pods",
             "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
@@ -60,16 +60,16 @@ class Webhook:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the endpoints."""
-        return self._server.address
+        return self.server.address
 
     def start(self, loops: Loops) -> None:
         """Serves from now on."""
         self._sources.start(loops)
-        self._server.start()
+        self.server.start()
 
     def close(self) -> None:
         """Ends open requests, and frees the port."""
-        self._server.close()
+        self.server.close()
 
 
 def _is_untranslated(pod: PodRecord, classes: Collection[PriorityClass]) -> bool:

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from shared import descriptors
+from shared.web.counts import Counts, Reason
 from shared.web.limits import Limits, logger
 
 
@@ -38,8 +39,9 @@ class BoundedConfig(uvicorn.Config):
 class Connections:
     """All there are on one port, for its event loop alone."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, counts: Counts) -> None:
         self.limits = limits
+        self.counts = counts
         self.most = descriptors.share(limits.connections)
         self._all: set[Connection] = set()
         self._waiting: dict[str, dict[Connection, None]] = {}  # by peer; who has waited longest comes first
@@ -55,7 +57,8 @@ class Connections:
 
     def add(self, connection: "Connection") -> bool:
         """False where there is no room, and none can be made."""
-        if len(self._all) >= self.most and not self.relieve():
+        if len(self._all) >= self.most and not self.relieve(Reason.MADE_ROOM):
+            self.counts.connections[Reason.FULL] += 1
             return False
         self._all.add(connection)
         self.waits(connection)
@@ -79,7 +82,7 @@ class Connections:
         if not of_peer:
             self._waiting.pop(connection.peer, None)
 
-    def relieve(self) -> bool:
+    def relieve(self, reason: Reason) -> bool:
         """Cuts one connection that waits. False where there is none."""
         if not self._waiting:
             return False
@@ -89,7 +92,7 @@ class Connections:
             "too many connections: the one that waited longest is cut",
             extra={"peer": victim.peer, "connections": len(self._all)},
         )
-        victim.cut()
+        victim.cut(reason)
         return True
 
     async def cut_all(self) -> None:
@@ -115,7 +118,7 @@ class Connections:
                 "too many bytes of requests and answers in memory: a connection is cut",
                 extra={"peer": victim.peer, "held_bytes": self._held_bytes},
             )
-            victim.cut()
+            victim.cut(Reason.MEMORY)
             if victim is connection:
                 return
 
@@ -154,8 +157,10 @@ class Connection(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
-    def cut(self) -> None:
-        """At once, without a word."""
+    def cut(self, reason: Reason | None = None) -> None:
+        """At once, without a word. Without a reason it is the server that ends."""
+        if reason is not None:
+            self._table.counts.connections[reason] += 1
         self._table.remove(self)
         if self.handshake is not None:
             self.handshake.cancel()
@@ -183,9 +188,13 @@ class Connection(HttpToolsProtocol):
         # Neither in a body nor with the application: what came belongs to headers, were it but an empty line.
         self._header_bytes += len(data)
         if self._header_bytes > self._limits.header_bytes:
-            self._refuse(431, "Request Header Fields Too Large")
+            self._refuse(431, "Request Header Fields Too Large", Reason.LARGE_HEADERS)
         elif self._reading is None and self.timeout_keep_alive_task is None:
             self._expect(self._limits.header_seconds)
+
+    def send_400_response(self, msg: str) -> None:
+        self._table.counts.connections[Reason.MALFORMED] += 1
+        super().send_400_response(msg)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
@@ -200,14 +209,14 @@ class Connection(HttpToolsProtocol):
         self._in_body = True
         self._expect(self._limits.body_seconds)
         if len(self.pipeline) > self._limits.pipelined:
-            self.cut()
+            self.cut(Reason.PIPELINED)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         if self.cycle.response_complete:  # a client hears its answer only once it has sent enough
             self._unasked_bytes += len(body)
             if self._unasked_bytes > self._limits.unasked_bytes:
-                self.cut()
+                self.cut(Reason.UNASKED_BODY)
         else:
             self._body_bytes += len(body)
             self._weigh()
@@ -261,24 +270,25 @@ class Connection(HttpToolsProtocol):
     def _expect(self, seconds: float) -> None:
         """The rest of what the client is sending within this time."""
         self._settle()
-        self._reading = self.loop.call_later(seconds, self._refuse, 408, "Request Timeout")
+        self._reading = self.loop.call_later(seconds, self._refuse, 408, "Request Timeout", Reason.TIMEOUT)
 
     def _settle(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
 
-    def _refuse(self, status: int, reason: str) -> None:
-        logger.info("request given up: %s", reason.lower(), extra={"peer": self.peer})
+    def _refuse(self, status: int, phrase: str, reason: Reason) -> None:
+        logger.info("request given up: %s", phrase.lower(), extra={"peer": self.peer})
         self._settle()
         if self.transport.is_closing():
             return
+        self._table.counts.connections[reason] += 1
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            text = f"HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            text = f"HTTP/1.1 {status} {phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(text.encode())
         self.transport.close()
         self.loop.call_later(1.0, self.transport.abort)  # what it does not read is not kept
 
     def _too_slow_a_reader(self) -> None:
         logger.info("answer given up: the client does not read it", extra={"peer": self.peer})
-        self.cut()
+        self.cut(Reason.SLOW_READER)

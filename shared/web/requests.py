@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from shared.web.counts import Counts
 from shared.web.limits import logger
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ async def body(request: "Request", most_bytes: int) -> bytes:
 class Edge:
     """Between connections and an application: health passes, and everything else once the gate lets it."""
 
-    def __init__(self, app: "ASGIApp", gate: Gate) -> None:
+    def __init__(self, app: "ASGIApp", gate: Gate, counts: Counts) -> None:
         self._app = app
         self._gate = gate
+        self._counts = counts
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["path"] in HEALTH and scope["method"] in ("GET", "HEAD"):
@@ -71,9 +73,10 @@ class Edge:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = _foreign(scope, headers) or await self._gate(scope, headers)
         if refusal is not None:
+            self._counts.requests[refusal.status] += 1
             await _send(send, refusal)
             return
-        await _Exchange(scope, receive, send).run(self._app)
+        await _Exchange(scope, receive, send, self._counts).run(self._app)
 
 
 class _Busy(Exception):
@@ -83,7 +86,8 @@ class _Busy(Exception):
 class _Exchange:
     """One request on its way through the application, which does not hear of it whole while the port is overloaded."""
 
-    def __init__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    def __init__(self, scope: "Scope", receive: "Receive", send: "Send", counts: Counts) -> None:
+        self._counts = counts
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -98,6 +102,7 @@ class _Exchange:
             await app(self._scope, self._heard, self._said)
         except _Busy:
             logger.warning("too many requests at a time: some are refused")
+            self._counts.requests[503] += 1
             await _send(self._send, Refusal(503, "too many requests at a time", {"Retry-After": "1"}))
         except Exception:
             if not self._gone:

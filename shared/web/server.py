@@ -15,6 +15,7 @@ import uvicorn
 from shared.errors import InvalidInput
 from shared.web import requests
 from shared.web.connections import BoundedConfig, Connection, Connections
+from shared.web.counts import Counts, Reason
 from shared.web.limits import Limits, logger
 from shared.web.requests import Edge, Gate
 
@@ -39,7 +40,12 @@ class Acceptor(uvicorn.Server):
     config: BoundedConfig
 
     def __init__(
-        self, app: "ASGIApp", listener: socket.socket, limits: Limits, tls: ssl.SSLContext | None = None
+        self,
+        app: "ASGIApp",
+        listener: socket.socket,
+        limits: Limits,
+        tls: ssl.SSLContext | None = None,
+        counts: Counts | None = None,
     ) -> None:
         config = BoundedConfig(app, limits)
         config.timeout_graceful_shutdown = GRACEFUL_SECONDS
@@ -47,7 +53,7 @@ class Acceptor(uvicorn.Server):
         super().__init__(config)
         self._listener = listener
         self._tls = tls
-        self._connections = Connections(config.limits)
+        self.connections = Connections(limits, counts or Counts())
         self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -70,7 +76,7 @@ class Acceptor(uvicorn.Server):
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         await super().shutdown(sockets)
-        await self._connections.cut_all()
+        await self.connections.cut_all()
         await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
 
     def stop(self) -> None:
@@ -94,8 +100,8 @@ class Acceptor(uvicorn.Server):
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         loop = asyncio.get_running_loop()
-        connection = Connection(self.config, self.server_state, self._connections, peer, loop)
-        if not self._connections.add(connection):
+        connection = Connection(self.config, self.server_state, self.connections, peer, loop)
+        if not self.connections.add(connection):
             logger.warning("too many connections: a new one is refused", extra={"peer": peer})
             accepted.close()
             return
@@ -116,7 +122,7 @@ class Acceptor(uvicorn.Server):
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **secured)
         except OSError as error:  # ssl.SSLError is one, and so is the end of its time
             logger.info("no connection: %s", type(error).__name__, extra={"peer": connection.peer})
-            connection.cut()
+            connection.cut(Reason.HANDSHAKE)
         finally:
             connection.handshake = None
 
@@ -124,7 +130,7 @@ class Acceptor(uvicorn.Server):
         """Descriptors have run out: those who wait go first, else the next connection waits in the kernel."""
         logger.warning("no connection can be accepted: %s", error.strerror)
         assert self._loop is not None
-        if not self._connections.relieve():
+        if not self.connections.relieve(Reason.DESCRIPTORS):
             self._loop.remove_reader(self._listener)
             self._loop.call_later(PAUSE_SECONDS, self._go_on)
 
@@ -142,7 +148,8 @@ class Server:
         self._address = listener.getsockname()[:2]
         self._listener = listener
         self._scheme = "http" if tls is None else "https"
-        self._server = Acceptor(Edge(app, gate), listener, limits, tls)
+        self.counts = Counts()
+        self._server = Acceptor(Edge(app, gate, self.counts), listener, limits, tls, self.counts)
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     @property
@@ -155,6 +162,11 @@ class Server:
     def url(self) -> str:
         host, port = self.address
         return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._server.connections)
 
     def start(self) -> None:
         """Serves from now on; the socket already queues connections, so nobody is refused meanwhile."""

@@ -1,5 +1,6 @@
 """A port gives up what takes too long or too much, says so to who sent it, and keeps answering everybody else."""
 
+import contextlib
 import logging
 import socket
 import threading
@@ -12,11 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
+from prometheus_client import CollectorRegistry
 
 from shared import web
 from shared.telemetry import OncePerMinute
 from shared.web.connections import Connections
+from shared.web.counts import Counts, Reason
 from shared.web.limits import Limits
+from shared.web.metrics import HttpCollector
 from shared.web.server import Server
 from shared.web.tls import Tls
 from tests.support import eventually, flood
@@ -159,13 +163,13 @@ class _Peer:
     def __init__(self, peer: str, table: Connections) -> None:
         self.peer, self.held_bytes, self.table, self.is_cut = peer, 0, table, False
 
-    def cut(self) -> None:
+    def cut(self, _: Reason | None = None) -> None:
         self.is_cut = True
         self.table.remove(self)  # type: ignore[arg-type]
 
 
 def test_the_peer_that_holds_most_gives_up_its_oldest() -> None:
-    table = Connections(Limits(connections=8, held_bytes=100))
+    table = Connections(Limits(connections=8, held_bytes=100), Counts())
     kubelet, *crowd = peers = [_Peer(name, table) for name in ["kubelet", *["crowd"] * 7]]
     assert all(table.add(each) for each in peers)  # type: ignore[arg-type]
     assert table.add(_Peer("prometheus", table))  # type: ignore[arg-type]
@@ -187,7 +191,7 @@ def test_an_answer_that_is_not_read_is_given_up(start: Start) -> None:
 def test_answers_that_are_not_read_count_with_the_bodies(start: Start) -> None:
     server = start(held_bytes=40 << 20)
     with flood.half_sent(server.address, b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 6):
-        eventually(lambda: 0 < server._server._connections._held_bytes <= 40 << 20)
+        eventually(lambda: 0 < server._server.connections._held_bytes <= 40 << 20)
         assert flood.health_seconds(server.url) < 30
 
 
@@ -205,6 +209,31 @@ def test_a_client_that_goes_away_is_one_line_below_warning(start: Start, caplog:
     ]
     assert found in ([], [(logging.INFO, "client went away")])  # the kind may have been told of within this minute
     assert httpx.get(f"{server.url}/ping").text == '"pong"'
+
+
+def test_what_was_cut_and_refused_is_counted_by_reason(start: Start) -> None:
+    server, full = start(header_seconds=0.2, header_bytes=1000), start(connections=8)
+    registry = CollectorRegistry()
+    registry.register(HttpCollector({"api": server, "full": full}))
+
+    def counted(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"headroom_http_{name}", {"port": "api"} | labels)
+
+    def cut(reason: str, port: str = "api") -> float | None:
+        return counted("connections_cut_total", reason=reason, port=port)
+
+    assert [cut(reason) for reason in Reason] == [0.0] * len(Reason)
+    assert b" 400 " in sent(server, b"nonsense\r\n\r\n")
+    assert b" 431 " in sent(server, b"GET /ping HTTP/1.1\r\nX: " + b"x" * 2000)
+    assert b" 408 " in sent(server, b"GET")
+    with contextlib.ExitStack() as clients:
+        for _ in range(9):
+            clients.enter_context(socket.create_connection(full.address))
+        eventually(lambda: cut("made_room", "full") == 1)
+        assert counted("connections", port="full") == 8
+    assert httpx.post(f"{server.url}/echo", content=b"x").status_code == 415
+    assert counted("requests_refused_total", code="415") == 1
+    assert [cut(reason) for reason in ("malformed", "large_headers", "timeout", "made_room")] == [1, 1, 1, 0]
 
 
 def test_one_kind_of_message_is_logged_once_a_minute_with_how_many_there_were() -> None:
@@ -231,7 +260,7 @@ def test_a_handshake_that_is_not_finished_is_given_up() -> None:
         with socket.create_connection(server.address, timeout=30) as client:
             client.sendall(b"\x16\x03\x01")
             assert flood.is_cut(client)
-        eventually(lambda: len(server._server._connections) == 0)
+        eventually(lambda: len(server._server.connections) == 0)
     finally:
         server.close()
 
