@@ -41,7 +41,9 @@ class Helm:
         """The chart rendered as the release of the tests, hooks included; the same values are rendered once."""
         asked = tuple(map(str, arguments))
         if asked not in self._rendered:
-            self._rendered[asked] = self.must("template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *asked)
+            self._rendered[asked] = self.must(
+                "template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *asked
+            )
         return self._rendered[asked]
 
     def objects(self, *arguments: str | Path) -> list[Manifest]:

@@ -14,7 +14,7 @@ from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CAPACITYQUOTAS, Resource
 from tests.integration.manager.conftest import Cluster, StartManager
-from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, latest, later_decisions
+from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
