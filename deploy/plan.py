@@ -128,6 +128,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
     """The round that the manager would come to, the groups as it sees them, and what was taken for granted."""
     seen = _seen(settings)
     notes = list(seen.notes)
+    settings = with_fields(settings, cluster_name=settings.cluster_name or seen.cluster)
     if settings.cloud_config or settings.cloud_provider:
         build.check(settings.cloud_provider or simulated.NAME, settings.cloud_config)
         settings = _listing_all(settings, _described(settings))

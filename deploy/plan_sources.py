@@ -83,8 +83,8 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 @dataclass
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
-    `client` is that of a live cluster, `notes` say what was passed by. The `books` are None where there are none.
-    Without `tells_of_pods` it is not known what nodes hold.
+    `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `books` are None
+    where there are none. Without `tells_of_pods` it is not known what nodes hold.
     """
 
     source: str
@@ -94,6 +94,7 @@ class Seen:
     client: Client | None = None
     notes: list[str] = field(default_factory=list)
     tells_of_pods: bool = True
+    cluster: str = ""
 
 
 def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
@@ -180,6 +181,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
         node_side=_node_side(nodes, metrics, pods, config_map, now),
         client=client,
         notes=notes,
+        cluster=connection.cluster_name or connection.server,
     )
 
 

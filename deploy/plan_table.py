@@ -55,7 +55,8 @@ def _cluster(plan: Plan, groups: Groups) -> list[str]:
     nodes = groups.nodes
     there = nodes.ready + nodes.unready + nodes.not_started + nodes.being_deleted
     there_in = f"{rendering.count(there, 'node')} in {rendering.count(len(groups.groups), 'group')}"
-    lines = [f"Cluster  {there_in}, as of {plan.time}"]
+    name = f"{plan.cluster}, " if plan.cluster else ""
+    lines = [f"Cluster  {name}{there_in}, as of {plan.time}"]
     if cost.total:
         shares = ["how much of it is idle is not known" if cost.idle is None else f"{_dollars(cost.idle)} of it idle"]
         if cost.offered:

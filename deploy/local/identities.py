@@ -23,6 +23,7 @@ _VALUES = (
     "colocationConfig.create=false",
     "rbac.eviction=true",
     "manager.autoscaler.cloudProvider=simulated",
+    "manager.settings.capacityQuotasEnabled=true",
 )
 
 

@@ -89,6 +89,7 @@ class Config:
     actuation: Actuation = field(default_factory=Actuation)
     scales_from_zero: bool = True
     minds_capacity_quotas: bool = False
+    cluster_name: str = ""
     salvo_seconds: float | None = None
     parallel: bool = False
     prices: str | PricingModel = AUTO
@@ -222,6 +223,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         actuation=_actuation(settings),
         scales_from_zero=settings.scale_up_from_zero,
         minds_capacity_quotas=settings.capacity_quotas_enabled,
+        cluster_name=settings.cluster_name,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
         prices=_prices(settings, expanders),

@@ -304,7 +304,8 @@ class Autoscaler:
     def _held(self, now: float, why: str) -> Round:
         """A round in which nothing was looked at; what was known before stays."""
         state, cost = self._seen.state, self._seen.cost
-        return Round(self._number, now, state=state, held=why, cost=cost, dry_run=self._place.dry_run)
+        cluster, dry_run = self._config.cluster_name, self._place.dry_run
+        return Round(self._number, now, state=state, held=why, cost=cost, dry_run=dry_run, cluster=cluster)
 
     def _planned(self, now: float) -> Planned:
         known = self._books.read(now)

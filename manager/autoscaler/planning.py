@@ -127,6 +127,7 @@ def plan(
         incidents=assessed.incidents,
         dry_run=dry_run,
         leaving=underway.leaving,
+        cluster=config.cluster_name,
     )
     if not held:
         made = _decided(made, waits, outlook, settings, chance, underway)

@@ -84,7 +84,8 @@ class Scanned:
 
 @dataclass(frozen=True)
 class Round:
-    """`number` counts up over the life of one process; `time` in Unix seconds.
+    """`number` counts up over the life of one process; `time` in Unix seconds. `cluster` is the name of the cluster,
+    empty where nobody gave it one.
 
     `held` says why nothing was decided, and is empty when something was. `aside` are pending pods that the round is not
     about, each with the reason; `unread` objects that could not be read. `incidents` happened since the round before.
@@ -107,3 +108,4 @@ class Round:
     scale_down: verdict.Decision | None = None
     leaving: tuple[Leaving, ...] = ()
     scans: tuple[utilization.Decision, ...] = ()
+    cluster: str = ""

@@ -54,7 +54,8 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
 
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
-        return _json(answers.groups(journal.latest))
+        latest = journal.latest
+        return _json(answers.no_groups(settings.cluster_name) if latest is None else answers.groups(latest))
 
     @routes.get(
         "/decisions",
@@ -73,7 +74,8 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
 
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:
-        return _json(answers_nodes.nodes(journal.plan()))
+        latest = journal.plan()
+        return _json(answers_nodes.no_nodes(settings.cluster_name) if latest is None else answers_nodes.nodes(latest))
 
     @routes.get(
         "/autoscaler/nodes/{name}",

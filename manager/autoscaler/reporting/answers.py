@@ -52,11 +52,6 @@ MOST_NAMES = 10  # of nodes without a price
 BRIEF_NAMES = 3  # of pods of one class, where not all are wanted
 
 
-NO_GROUPS = Groups(
-    None, True, [], [], [], [], ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0), ""
-)
-
-
 def plan(of: Round) -> Plan:
     """All that a round has to say."""
     decision = of.decision or Decision(Outcome.NOT_NEEDED)
@@ -102,6 +97,7 @@ def plan(of: Round) -> Plan:
         scale_down=answers_nodes.scale_down(of),
         leaving=answers_nodes.leaving(of.leaving),
         scans=answers_nodes.scans(of.scans),
+        cluster=of.cluster,
     )
 
 
@@ -121,12 +117,17 @@ def brief(of: Plan) -> Plan:
     )
 
 
-def groups(of: Round | None) -> Groups:
+def no_groups(cluster: str) -> Groups:
+    """Before the first round."""
+    nodes, cost = ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0)
+    return Groups(cluster, None, True, [], [], [], [], nodes, cost, "")
+
+
+def groups(of: Round) -> Groups:
     """What the groups are as of a round."""
-    if of is None:
-        return NO_GROUPS
     state = of.state
     return Groups(
+        cluster=of.cluster,
         time=durations.timestamp(of.time),
         healthy=state.healthy,
         groups=[_group(each, of.cost) for _, each in sorted(state.groups.items())],

@@ -27,17 +27,19 @@ from shared.quantity import Resources
 
 BRIEF_NAMES = 3  # of nodes that stay for one reason
 BRIEF_ROWS = 50  # of nodes that go or could
-NO_NODES = NodesLeft(None, "", False, None, [], [])
 
 _ORDER = {standing: number for number, standing in enumerate(Standing)}
 _COULD_GO = (Standing.GOES.value, Standing.UNNEEDED.value, Standing.LEAVING.value, Standing.GONE.value)
 
 
-def nodes(of: Plan | None) -> NodesLeft:
+def no_nodes(cluster: str) -> NodesLeft:
+    """Before the first round."""
+    return NodesLeft(cluster, None, "", False, None, [], [])
+
+
+def nodes(of: Plan) -> NodesLeft:
     """Of all nodes, out of what is said of a round."""
-    if of is None:
-        return NO_NODES
-    return NodesLeft(of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
+    return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
 
 
 def node(of: Round, name: str) -> NodeLeft | None:
@@ -47,6 +49,7 @@ def node(of: Round, name: str) -> NodeLeft | None:
         return None
     scan = next((each for each in of.scans if _is_of(each, name)), None)
     return NodeLeft(
+        of.cluster,
         durations.timestamp(of.time),
         of.held,
         _row(stay, of.cost.by_node),

@@ -78,7 +78,7 @@ def patch(
     message = "the quota holds" if holds else str(problem)
     if not holds and used is not None:
         message += "; the last valid version holds"
-    ours = {
+    ours: dict[str, object] = {
         "type": VALID,
         "status": "True" if holds else "False",
         "reason": "Valid" if holds else "Invalid",

@@ -232,6 +232,8 @@ class CostRow:
 class Plan:
     """One round: what is to be done, every option with every term of its rank, and the pods that get no node.
 
+    `cluster` is the name of the cluster it is about, and empty where nobody gave it one.
+
     `options` stand in the order of their ranks, the best first. `outcome` says how it ended; `held` why nothing was
     decided, and is empty when something was. With `advice` the decision would have groups grow that are only
     recommended: nothing of it is done, and `further` is what is done without them. `preferred_cpu_milli` is the size of
@@ -263,6 +265,7 @@ class Plan:
     scale_down: ScaleDownRow | None
     leaving: list[LeavingRow]
     scans: list[ScanRow]
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -349,11 +352,13 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Groups:
-    """All node groups as of one round (null: there was none yet). `foreign` groups are others', and never touched.
+    """All node groups of a cluster as of one round (null: there was none yet). `foreign` ones are others', and never
+    touched.
 
     `held` says why that round decided nothing, and is empty when it did; then what was known before it is shown.
     """
 
+    cluster: str
     time: str | None
     healthy: bool
     groups: list[GroupRow]

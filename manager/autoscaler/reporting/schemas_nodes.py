@@ -143,10 +143,11 @@ class ScanRow:
 
 @dataclass(frozen=True)
 class NodesLeft:
-    """Why every node is still here, as of one round (null: there was none yet). `held` says why that decided nothing,
-    and is empty when it did.
+    """Why every node of a cluster is still here, as of one round (null: there was none yet). `held` says why that
+    decided nothing, and is empty when it did.
     """
 
+    cluster: str
     time: str | None
     held: str
     dry_run: bool
@@ -159,6 +160,7 @@ class NodesLeft:
 class NodeLeft:
     """The same of one node. `moves` says where its pods would go, by pod; `scan` is that of its group."""
 
+    cluster: str
     time: str
     held: str
     answer: NodeRow

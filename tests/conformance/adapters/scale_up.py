@@ -233,7 +233,7 @@ def _labels(row: Input, group: str) -> dict[str, str]:
 def _quotas(row: Input, nodes: list[NodeFacts]) -> list[Quota]:
     found = []
     for each in _given_quotas(row):
-        most = {name: each[name] for name in ("cpu", "memory", "nodes") if name in each}
+        most: dict[str, int] = {name: each[name] for name in ("cpu", "memory", "nodes") if name in each}
         found.append(CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).left(nodes, {}, Usage()))
     return found
 

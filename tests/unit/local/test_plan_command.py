@@ -353,6 +353,14 @@ def test_a_machine_type_that_the_cloud_does_not_have_is_told_and_limits_of_new_g
     assert [(each["what"], each["max_size"]) for each in answer["decisions"]] == [("create group", 1000)]
 
 
+def test_a_plan_names_the_cluster_as_far_as_it_is_known(tmp_path: Path) -> None:
+    path = dumped(tmp_path, *BOTH)
+    assert planned(path)["cluster"] == ""
+    assert planned(path, "--cluster-name", "prod-1")["cluster"] == "prod-1"
+    heads = [plan.main(["-f", str(path), *flags]).splitlines()[0] for flags in ((), ("--cluster-name", "prod-1"))]
+    assert heads[1] == heads[0].replace("Cluster  ", "Cluster  prod-1, ")
+
+
 def quota(nodes: object, **selector: Any) -> dict[str, Any]:
     spec = {"selector": {"matchLabels": selector}, "limits": {"resources": {"nodes": nodes}}}
     return {"kind": "CapacityQuota", "metadata": {"name": "small"}, "spec": spec}

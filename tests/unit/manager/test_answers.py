@@ -53,7 +53,7 @@ def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
 
 
 def test_before_the_first_round_there_is_nothing_to_say() -> None:
-    assert list(schemas.problems(said(answers.groups(None)), schemas.published("groups"))) == []
+    assert list(schemas.problems(said(answers.no_groups("c")), schemas.published("groups"))) == []
     assert said(Decisions("c", None, [], [])) == {"cluster": "c", "latest": None, "rounds": [], "earlier": []}
 
 

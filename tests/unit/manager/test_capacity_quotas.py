@@ -27,7 +27,7 @@ from tests.unit.manager.test_planning import Cloud, acts, config, node, planned,
 GIB = 1 << 30
 
 
-def quota(name: str = "q", selector: dict[str, Any] | None = None, **resources: Any) -> CapacityQuota:
+def quota(name: str = "q", selector: Any = None, **resources: Any) -> CapacityQuota:
     spec = {"limits": {"resources": resources}, **({} if selector is None else {"selector": selector})}
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, CapacityQuota)
 
@@ -53,8 +53,8 @@ def test_limits_are_whole_and_fractions_are_rounded_up(written: dict[str, Any], 
         (quota(cpu="much"), "CapacityQuota q: spec.limits.resources.cpu: 'much': "),
         (quota(cpu=-1), "CapacityQuota q: spec.limits.resources.cpu: -1: it is negative"),
         (quota(nodes="-2"), "CapacityQuota q: spec.limits.resources.nodes: '-2': it is negative"),
-        (quota(**{"n" * 64: 1}), "CapacityQuota q: spec.limits.resources: "),
-        (quota(**{f"r{number}": 1 for number in range(21)}), "21 resources, more than 20"),
+        (quota("q", None, **{"n" * 64: 1}), "CapacityQuota q: spec.limits.resources: "),
+        (quota("q", None, **{f"r{number}": 1 for number in range(21)}), "21 resources, more than 20"),
         (
             quota(selector={"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}),
             "CapacityQuota q: spec.selector: ",
@@ -120,7 +120,7 @@ def test_groups_whose_nodes_a_quota_selects_do_not_grow_beyond_it_and_others_do(
     cloud.has("x", nodes[0])
     cloud.has("y", nodes[1])
     pods = tuple(pod(f"p{number}", {"cpu": "4"}, nodeSelector={"pool": "x"}) for number in range(3))
-    world = {"nodes": nodes, "pods": pods}
+    world: dict[str, Any] = {"nodes": nodes, "pods": pods}
     assert acts(planned(cloud, config("x", "y"), **world)) == [(What.INCREASE, "x", 3)]
     found = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=X, cpu=8),), **world)
     assert acts(found) == [(What.INCREASE, "x", 2)]
@@ -136,7 +136,7 @@ def test_nodes_on_their_way_count_towards_a_quota() -> None:
     cloud.has("x", one)
     cloud.members["x"].append(Instance("id:b", InstanceState.CREATING))
     under_way = books.requested(Books(), Increase("x", 1, 2, 10), NOW - 10, 900)
-    world = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
+    world: dict[str, Any] = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
     found = planned(cloud, config("x"), under_way, capacity_quotas=(quota(selector=X, nodes=3),), **world)
     assert acts(found) == [(What.INCREASE, "x", 3)]
 
@@ -146,7 +146,8 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     cloud = Cloud(Group("x", 0, 10, 1))
     cloud.has("x", one)
     chosen = config("x")
-    memory, world = Memory(chosen), {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
+    memory = Memory(chosen)
+    world: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
     before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **world)
     assert acts(before) == []
     after = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes="one"),), **world)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from fastapi import FastAPI
 
@@ -114,6 +115,32 @@ def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
     assert [each["id"] for each in groups["groups"]] == ["small"]
     assert (decisions["latest"]["round"], [each["round"] for each in decisions["rounds"]]) == (3, [3, 2])
     assert [len(each["pending"][1]["pods"]) for each in (brief["latest"], *brief["rounds"])] == [3, 3]
+
+
+def test_every_answer_names_the_cluster_it_is_about() -> None:
+    settings = msgspec.structs.replace(SETTINGS, cluster_name="prod-1")
+    planner = Planner()
+    planner.observe()
+    app = FastAPI()
+    app.include_router(router(planner, settings))
+    server = web.server(app, "127.0.0.1:0")
+    server.start()
+    asked = ["groups", "autoscaler/nodes", "decisions"]
+
+    def named(path: str) -> str:
+        answer = httpx.get(f"{server.url}/api/v1/{path}").json()
+        return str(answer["cluster"])
+
+    try:
+        assert {named(path) for path in asked} == {"prod-1"}  # before the first round, too
+        planner.journal.note(planner.asked((), config.load(settings)))
+        assert {named(path) for path in asked} == {"prod-1"}
+        assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
+        planner.journal.note(replace(rounds.shrinking(), cluster="prod-1"))
+        assert named("autoscaler/nodes/idle") == "prod-1"
+    finally:
+        server.close()
+        planner.close()
 
 
 def test_every_node_says_why_it_is_still_here(url: str) -> None:
