@@ -19,8 +19,13 @@ from manager.autoscaler.snapshot.cluster import NodeFacts
 from shared import durations
 from shared.api.capacityquota import CapacityQuota, CapacityQuotaStatus
 from shared.api.core import Node
+from shared.api.meta import ObjectMeta
 from shared.api.selectors import LabelSelector
+from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from shared.kube.resources import Resource
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.test_planning import Cloud, acts, config, node, planned, pod, reasons
 
@@ -198,3 +203,33 @@ def test_a_status_says_what_is_wrong_and_whether_an_earlier_version_holds(
     (ours,) = wanted["status"]["conditions"]
     assert (ours["status"], ours["message"]) == ("False", str(refused["CapacityQuota q"]) + adds)
     assert ("used" in wanted["status"]) == (used is not None)
+
+
+def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round() -> None:
+    written: list[str] = []
+
+    class Patching(Client):
+        def single_attempt(self, timeout_seconds: float | None = None) -> "Patching":
+            return self
+
+        def patch(self, resource: Resource, name: str, patch: object, *_: Any, **__: Any) -> ObjectMeta:
+            written.append(name)
+            return ObjectMeta()
+
+    clock, leads = ManualClock(), [False]
+    told = quota_status.QuotaStatus(Patching(Connection("http://127.0.0.1:1"), "test"), lambda: leads[0], clock)
+    quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(quota_status.MOST_AT_ONCE + 2)]
+    holds, refused = capacity_quotas.read_all(quotas, {})
+
+    def tell() -> list[str]:
+        written.clear()
+        told.tell(quotas, holds, refused, [], Usage())
+        return list(written)
+
+    assert tell() == []
+    leads[0] = True
+    assert tell() == [f"q{number:02d}" for number in range(quota_status.MOST_AT_ONCE)]
+    assert tell() == ["q10", "q11"]
+    assert tell() == []
+    clock.advance(quota_status.WRITE_SECONDS)
+    assert len(tell()) == quota_status.MOST_AT_ONCE
