@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from agent.reporter.schedule import Claim, Intervals, Reason, Schedule
 from deploy.local import freshness, profile, screen
 from deploy.local.freshness import Seen
 from deploy.local.profile import ProfileName
 from deploy.local.screen import Amount, Nodes, Row, Table
+from shared.quantity import Resources
 
 FRESH = Seen(silent_seconds=0.5, report_seconds=4.0, report_interval_seconds=20.0)
 AMOUNT = Amount(1000, 1 << 30)
@@ -65,7 +67,19 @@ def test_a_fast_report_can_come_between_two_periodic_ones(name: ProfileName) -> 
     assert 2 * times.check_prediction_interval_seconds < times.reporting_interval_seconds
 
 
-def test_in_the_demo_a_forced_report_comes_between_two_periodic_ones() -> None:
+def test_in_the_demo_a_node_at_rest_reports_in_turn_periodically_and_forced_and_a_change_at_the_next_check() -> None:
     times = profile.PROFILES[ProfileName.DEMO]
-    forced_after = times.force_update_interval_seconds + times.check_prediction_interval_seconds
-    assert forced_after < times.reporting_interval_seconds
+    intervals = Intervals(
+        times.reporting_interval_seconds, times.check_prediction_interval_seconds, times.force_update_interval_seconds
+    )
+    schedule, seen = Schedule(0.0, 1.0), list[Reason]()
+    for second in range(100):
+        cores = 2000 if second < 90 else 3000
+        claim = Claim(Resources(cores, 1 << 30), Resources(1000, 1 << 30))
+        reason = schedule.due(second, intervals, claim, 5)
+        if reason is not None:
+            schedule.succeeded(second, claim)
+            seen.append(reason)
+    at_rest = [Reason.PERIODIC, Reason.FORCED]
+    assert seen[:8] == at_rest * 4
+    assert Reason.CHANGED in seen[8:]
