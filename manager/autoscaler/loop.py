@@ -208,6 +208,7 @@ class Autoscaler:
                 self._books.known,
                 config,
                 chance=self._chance,
+                memory=self._memory.for_question(config),
                 offered_by=self._offered_by,
                 underway=self._removals.underway,
                 dry_run=True,

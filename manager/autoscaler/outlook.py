@@ -73,6 +73,12 @@ class Memory:
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
+    def for_question(self, config: Config) -> "Memory":
+        """What a question under this configuration may go by, and change without harm; for any thread."""
+        memory = Memory(config)
+        memory.priorities, memory.capacity_limits = self.priorities, self.capacity_limits
+        return memory
+
 
 def stable_since(node: Node) -> float:
     """When the node's readiness last changed, as far as it says."""
