@@ -114,7 +114,16 @@ def test_mid_rises_with_an_idle_pod_and_falls_as_it_burns_cpu(
     eventually(lambda: agrees(cluster, uid, pids, 1.0))
 
     eventually(lambda: peak_cpu(cluster) > idle_peak + MARGIN_MILLI, SETTLED_SECONDS, 0.5)
-    eventually(lambda: cluster.mid_cpu() < idle_mid - MARGIN_MILLI, SETTLED_SECONDS, 0.5)
+    highest_mid = idle_mid
+
+    def fallen() -> bool:
+        """It may go on rising for a while, as what grows is written when it has lasted."""
+        nonlocal highest_mid
+        mid = cluster.mid_cpu()
+        highest_mid = max(highest_mid, mid)
+        return mid < highest_mid - MARGIN_MILLI
+
+    eventually(fallen, SETTLED_SECONDS, 0.5)
     metric = cluster.client.get(NODEMETRICS, cluster.node)["status"]
     reported = next(pod for pod in metric["podsMetric"] if pod["name"] == "burner")
     assert reported["podUsage"]["resources"]["cpu"] != "0"
