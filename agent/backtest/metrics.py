@@ -1,0 +1,85 @@
+"""How well peaks were predicted, and what lending by them would have come to. Pure.
+
+Every array has shape (evaluations, nodes), one evaluation an hour unless told otherwise. What is lent is what pods have
+requested above the promised peak; the oracle is the peak that came within the horizon. Rows whose horizon the recording
+does not cover (NaN) are judged for neither violations nor savings.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.predict_server.decay import Floats
+
+VIOLATION_TOLERANCE = 1e-9  # relative: sums of the same samples in another order are no violation
+LARGE_WITHDRAWAL_PERCENT = 5.0  # of what a node's pods requested
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Percentages unless the name says otherwise.
+
+    violation: promises that were broken; p90_node, worst_node: over the nodes' own rates. severity: mean excess over
+    the promise in percent of the peak that came, over all promises. savings: lent of requested; oracle_savings: what a
+    seer would have lent. over_estimate: promised beyond what came. withdrawn_percent_per_day: how much of what is lent
+    is taken back a day. kept_24h: the part of what is lent that stays for a day. large_withdrawals_per_node_day:
+    evaluations at which a node takes back more than 5 % of what was requested.
+    """
+
+    violation_percent: float
+    violation_percent_p90_node: float
+    violation_percent_worst_node: float
+    severity_percent: float
+    savings_percent: float
+    oracle_savings_percent: float
+    over_estimate_percent: float
+    withdrawn_percent_per_day: float
+    kept_24h_percent: float
+    large_withdrawals_per_node_day: float
+    nodes: int
+    predictions: int
+
+
+def scores(peaks: Floats, oracle: Floats, requested: Floats, *, evaluations_per_day: int = 24) -> Scores:
+    """Judges one model; pass only the evaluations that are to count. Raises ValueError without any to judge."""
+    judged = ~np.isnan(oracle).any(axis=1)
+    if not judged.any():
+        raise ValueError("no evaluation has its whole horizon in the recording")
+    promised, came, limits = (array[judged] for array in (np.minimum(peaks, requested), oracle, requested))
+    broken = violations(promised, came)
+    by_node = broken.mean(axis=0) * 100
+    excess = np.where(broken, came - promised, 0.0) / np.where(came > 0, came, 1.0)
+    lent = np.maximum(requested - peaks, 0.0)
+    taken_back = np.maximum(-np.diff(lent, axis=0), 0.0)
+    large = taken_back > LARGE_WITHDRAWAL_PERCENT / 100 * requested[:-1]
+    return Scores(
+        violation_percent=float(broken.mean() * 100),
+        violation_percent_p90_node=float(np.percentile(by_node, 90)),
+        violation_percent_worst_node=float(by_node.max()),
+        severity_percent=float(excess.mean() * 100),
+        savings_percent=_percent(limits.sum() - promised.sum(), limits.sum()),
+        oracle_savings_percent=_percent(limits.sum() - came.sum(), limits.sum()),
+        over_estimate_percent=_percent(promised.sum() - came.sum(), came.sum()),
+        withdrawn_percent_per_day=_percent(taken_back.sum(), lent[:-1].sum()) * evaluations_per_day,
+        kept_24h_percent=_kept(lent, evaluations_per_day),
+        large_withdrawals_per_node_day=float(large.mean()) * evaluations_per_day if large.size else 0.0,
+        nodes=promised.shape[1],
+        predictions=promised.size,
+    )
+
+
+def violations(peaks: Floats, oracle: Floats) -> NDArray[np.bool_]:
+    """Where more was used than promised."""
+    return np.asarray(oracle > peaks * (1 + VIOLATION_TOLERANCE))
+
+
+def _kept(lent: Floats, evaluations_per_day: int) -> float:
+    if len(lent) <= evaluations_per_day:
+        return float("nan")
+    through_the_day = np.lib.stride_tricks.sliding_window_view(lent, evaluations_per_day + 1, axis=0).min(axis=-1)
+    return _percent(through_the_day.sum(), lent[: len(through_the_day)].sum())
+
+
+def _percent(part: float, whole: float) -> float:
+    return float(part / whole * 100) if whole else 0.0
