@@ -1,0 +1,153 @@
+"""What came of predictions: made once an hour, judged when their horizon has passed. Pure, for any number of nodes.
+
+A prediction is about the pods that ran when it was made. What those that are left use together is summed at every
+sample, and the largest sum is what came; pods that arrived later do not count.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.predict_server.calibration import (
+    DRIFT_HOURS,
+    EARLY_DAYS,
+    HOUR_SECONDS,
+    LONGEST_GAP_SECONDS,
+    TAIL_PERCENT,
+    WINDOW_HOURS,
+    Tail,
+)
+from agent.predict_server.daily import Arrays, Singles
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+
+_NEVER = -1
+
+
+class Outcomes:
+    """The predictions of the last horizon that wait for their outcome, and the residuals of the last four weeks.
+
+    Arrays have the shape (nodes, hours); an hour's place is its number since 1970 modulo their length.
+    """
+
+    def __init__(self, horizon_hours: int, nodes: int = 1) -> None:
+        self.horizon_hours = horizon_hours
+        self.made: Floats = np.full(horizon_hours, np.nan)  # Unix seconds; NaN where none waits
+        self.base: Floats = np.zeros((nodes, horizon_hours))
+        self.scale: Floats = np.zeros((nodes, horizon_hours))
+        self.largest: Floats = np.zeros((nodes, horizon_hours))
+        self.early: NDArray[np.bool_] = np.zeros((nodes, horizon_hours), np.bool_)
+        self.residuals: Singles = np.full((nodes, WINDOW_HOURS), np.nan, np.float32)
+        self.residuals_early: NDArray[np.bool_] = np.zeros((nodes, WINDOW_HOURS), np.bool_)
+        self.last_hour = _NEVER
+        self.last_sample = np.nan
+
+    def observe(self, node: Rows, usage: Floats, since: Floats, time: float) -> None:
+        """Takes in what each pod uses; `since` is when it was first seen. All have shape (pods,).
+
+        After a gap in the samples, or a step of the clock, what waits can no longer be judged and is dropped.
+        """
+        if not 0 <= time - self.last_sample <= LONGEST_GAP_SECONDS:
+            self.made[:] = np.nan
+        self.last_sample = time
+        waiting = np.flatnonzero(~np.isnan(self.made))
+        if not len(waiting):
+            return
+        waiting = waiting[np.argsort(self.made[waiting], kind="stable")]
+        # A pod counts in the predictions that were made from its first sample on.
+        first = np.searchsorted(self.made[waiting], since, side="left")
+        nodes, places = len(self.base), len(waiting) + 1
+        sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
+        self.largest[:, waiting] = np.maximum(self.largest[:, waiting], sums)
+
+    def judge(self, time: float) -> None:
+        """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago."""
+        hour = int(time // HOUR_SECONDS)
+        self._forget_until(hour)
+        due = np.flatnonzero(self.made <= time - self.horizon_hours * HOUR_SECONDS)
+        for place in due[np.argsort(self.made[due], kind="stable")].tolist():
+            scale = self.scale[:, place]
+            known = scale > 0
+            residual = (self.largest[:, place] - self.base[:, place]) / np.where(known, scale, 1.0)
+            column = hour % WINDOW_HOURS
+            self.residuals[:, column] = np.where(known, residual, np.nan)
+            self.residuals_early[:, column] = self.early[:, place]
+        self.made[due] = np.nan
+        judged = ~np.isnan(self.residuals)
+        mature = np.count_nonzero(judged & ~self.residuals_early, axis=1) >= 24
+        self.residuals[mature[:, np.newaxis] & self.residuals_early] = np.nan
+
+    def predict(self, base: Floats, scale: Floats, node_age_days: Floats, time: float) -> None:
+        """Notes the prediction of this hour, by node, to be judged later; call it once an hour, after `judge`."""
+        place = int(time // HOUR_SECONDS) % self.horizon_hours
+        self.made[place] = time
+        self.base[:, place], self.scale[:, place] = base, scale
+        self.largest[:, place] = 0.0
+        self.early[:, place] = node_age_days < EARLY_DAYS
+
+    def tails(self) -> tuple[Tail, Floats]:
+        """The tail of each node's residuals, and how many days of them there are; shapes (nodes,)."""
+        ordered = np.sort(self.residuals, axis=1).astype(np.float64)  # NaN last
+        counts = np.count_nonzero(~np.isnan(ordered), axis=1)
+        above = np.maximum(1, np.ceil(counts * TAIL_PERCENT / 100)).astype(np.intp)
+        columns = np.arange(ordered.shape[1])
+        in_tail = (columns >= (counts - above)[:, np.newaxis]) & (columns < counts[:, np.newaxis])
+        least = np.maximum(counts - above, 0)[:, np.newaxis]
+        quantile = np.where(counts > 0, np.take_along_axis(ordered, least, axis=1)[:, 0], 0.0)
+        mean = np.where(in_tail, ordered, 0.0).sum(axis=1) / above
+        return Tail(quantile, np.where(counts > 0, mean - quantile, 0.0)), counts / 24
+
+    def drifted(self) -> NDArray[np.bool_]:
+        """Nodes of which the last 72 residuals all lie above 90 % of those before, or all below 10 % of them.
+
+        Three days hold at least one working day, so no week-end does this. Needs a week of residuals before.
+        """
+        by_age = np.roll(self.residuals[:, ::-1], (self.last_hour + 1) % WINDOW_HOURS, axis=1)
+        recent, before = by_age[:, :DRIFT_HOURS], by_age[:, DRIFT_HOURS:]
+        enough = ~np.isnan(recent).any(axis=1) & (np.count_nonzero(~np.isnan(before), axis=1) >= 7 * 24)
+        drifted = np.zeros(len(recent), np.bool_)
+        for node in np.flatnonzero(enough):
+            low, high = np.nanpercentile(before[node], [TAIL_PERCENT, 100 - TAIL_PERCENT])
+            drifted[node] = recent[node].min() > high or recent[node].max() < low
+        return drifted
+
+    def forget(self, nodes: Rows, *, but_hours: int = 0) -> None:
+        """Forgets the residuals of nodes, except those of the last `but_hours`."""
+        ages = (self.last_hour - np.arange(WINDOW_HOURS)) % WINDOW_HOURS
+        self.residuals[np.ix_(nodes, np.flatnonzero(ages >= but_hours))] = np.nan
+
+    def _forget_until(self, hour: int) -> None:
+        """Clears the places of the hours that have begun since the last call."""
+        if self.last_hour == _NEVER or hour < self.last_hour:
+            self.last_hour = hour
+            return
+        begun = np.arange(self.last_hour + 1, min(hour, self.last_hour + WINDOW_HOURS) + 1)
+        self.residuals[:, begun % WINDOW_HOURS] = np.nan
+        self.last_hour = hour
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """All of the state, for a checkpoint."""
+        return {
+            "made": self.made,
+            "base": self.base,
+            "scale": self.scale,
+            "largest": self.largest,
+            "early": self.early,
+            "residuals": self.residuals,
+            "residuals_early": self.residuals_early,
+            "clock": np.array([self.last_hour, self.last_sample]),
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> "Outcomes":
+        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        nodes, horizon_hours = np.shape(arrays["base"])
+        outcomes = cls(horizon_hours, nodes)
+        for name, own in outcomes.arrays().items():
+            restored = np.asarray(arrays[name])
+            if restored.shape != own.shape or restored.dtype != own.dtype:
+                raise ValueError(f"{name} must be {own.dtype} of shape {own.shape}")
+            if name == "clock":
+                outcomes.last_hour, outcomes.last_sample = int(restored[0]), float(restored[1])
+            else:
+                own[...] = restored
+        return outcomes

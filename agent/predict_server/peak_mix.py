@@ -1,0 +1,147 @@
+"""The peak of a node for a target instead of a margin: how often may more be used than was promised. Pure.
+
+One formula for all targets and horizons, over the pods of any number of nodes at once, for one resource:
+
+    base  = 0.9 (w sum own_i + (1 - w) node)
+    scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.75 (1 - age_i / 7 d))^2)
+    peak  = min(sum ceiling_i, max(usage, base + margin scale))
+
+own_i is the largest sample of pod i in a week, size_i what it requested (or used, if that is more), age_i the time since
+it or its workload was first seen. A pod of less than two hours is taken to peak at 45 % of its request. `node` is the
+mean of the node's own peaks of one and of two weeks: it knows how far pods peak together, and what the pods were like
+that ran in the places of today's. w is 0.3, and 0.7 until a week has been seen: by then pods have had all occasions to
+peak together. The scale is that of a sum of independent pods, so few large pods widen the margin by themselves;
+spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that is mostly idle and sometimes busy.
+
+The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
+the margin, which is not negative: another pod and a stricter target never lower the peak.
+Constants: `tests/bench/peak_mix.py` measures them, docs/prediction.md has the table.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.predict_server.calibration import HOUR_SECONDS
+from agent.predict_server.daily import Arrays
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+
+POD_DAYS = 8  # today and a week
+NODE_DAYS = 15  # today and two weeks
+WEEK_DAYS = 7.0
+HELD_HOURS = 8  # a peak that was predicted is promised for so long
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The constants of the formula."""
+
+    base: float = 0.9
+    own: float = 0.3
+    own_first_week: float = 0.7
+    young_days: float = 2 / 24
+    young_peak: float = 0.45
+    least_peak: float = 0.1
+    unknown_week: float = 0.75
+    least_spread: float = 0.8
+
+
+WEIGHTS = Weights()
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """Arrays of shape (pods,), in any order. `own` are the largest samples of a week, see `daily.DailyMaxima`."""
+
+    node: Rows
+    requests: Floats
+    own: Floats
+    age_days: Floats
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Arrays of shape (nodes,): the largest samples of the node's series in one and two weeks, its mean, its age."""
+
+    week_peak: Floats
+    two_weeks_peak: Floats
+    mean: Floats
+    age_days: Floats
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Arrays of shape (nodes,). `own` is the sum of pods' peaks, `node` the node's; what they come to is `base`."""
+
+    own: Floats
+    node: Floats
+    base: Floats
+    scale: Floats
+
+    def peaks(self, margin: Floats, usage: Floats, ceilings: Floats) -> Floats:
+        """For a margin by node: never below what is used now, never above what all pods may use."""
+        peaks: Floats = np.minimum(ceilings, np.maximum(usage, self.base + margin * self.scale))
+        return peaks
+
+
+def forecast(pods: PodFacts, nodes: NodeFacts, weights: Weights = WEIGHTS) -> Forecast:
+    """What is likely (`base`), and how far off that may be (`scale`)."""
+    count = len(nodes.mean)
+    young = np.where(pods.age_days < weights.young_days, weights.young_peak * pods.requests, 0.0)
+    own = np.maximum(pods.own, young)
+    size = np.maximum(pods.requests, own)
+    unknown = 1 + weights.unknown_week * (1 - np.minimum(pods.age_days, WEEK_DAYS) / WEEK_DAYS)
+    variance = np.bincount(pods.node, size * (own + weights.least_peak * size) * unknown**2, count)
+    own_sum: Floats = np.bincount(pods.node, own, count).astype(np.float64)
+    node = (nodes.week_peak + nodes.two_weeks_peak) / 2
+    share = np.where(nodes.age_days < WEEK_DAYS, weights.own_first_week, weights.own)
+    idle = np.sqrt(np.minimum(1.0, nodes.mean / np.where(node > 0, node, 1.0)))
+    return Forecast(
+        own=own_sum,
+        node=node,
+        base=weights.base * (share * own_sum + (1 - share) * node),
+        scale=(weights.least_spread + 1 - idle) * np.sqrt(variance),
+    )
+
+
+class Held:
+    """The largest peak of the last hours, by node: what is lent is the least of what could be lent in that time.
+
+    Pods that come and go move a prediction up and down. Held for eight hours, it takes back half as much of what was
+    lent, for about half a percent of requests less of it.
+    """
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.hourly: Floats = np.zeros((nodes, HELD_HOURS))  # this hour's first
+        self.hour = -1
+
+    def raise_to(self, peaks: Floats, time: float) -> None:
+        """Takes in what is predicted now, by node."""
+        hour = int(time // HOUR_SECONDS)
+        passed = min(max(hour - self.hour, 0), HELD_HOURS)
+        if passed:
+            self.hourly = np.roll(self.hourly, passed, axis=1)
+            self.hourly[:, :passed] = 0.0
+        self.hour = hour
+        self.hourly[:, 0] = np.maximum(self.hourly[:, 0], peaks)
+
+    def peaks(self, ceilings: Floats) -> Floats:
+        """What is promised, never above what today's pods may use."""
+        peaks: Floats = np.minimum(ceilings, self.hourly.max(axis=1))
+        return peaks
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """All of the state, for a checkpoint."""
+        return {"hourly": self.hourly, "hour": np.array([self.hour])}
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> "Held":
+        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        hourly = np.array(arrays["hourly"], np.float64)
+        if hourly.ndim != 2 or hourly.shape[1] != HELD_HOURS or not (hourly >= 0).all():
+            raise ValueError(f"held peaks must be rows of {HELD_HOURS} hours")
+        held = cls(len(hourly))
+        held.hourly, held.hour = hourly, int(np.asarray(arrays["hour"], np.int64)[0])
+        return held
