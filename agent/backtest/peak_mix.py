@@ -8,10 +8,10 @@ from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
 from agent.predict_server import calibration, peak_mix
 from agent.predict_server.calibration import HOUR_SECONDS, PRIOR, Tail
-from agent.predict_server.daily import DailyMaxima, DailyMeans
+from agent.predict_server.daily import Arrays, DailyMaxima, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, NodeFacts, PodFacts, Weights
+from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, Held, NodeFacts, PodFacts, Weights
 
 
 class FleetPeakMix:
@@ -34,7 +34,7 @@ class FleetPeakMix:
         self._usage = np.zeros(schedule.nodes)
         self._hour = -1
         self.outcomes = Outcomes(horizon_hours, schedule.nodes)
-        self._promised = {target: peak_mix.Held(schedule.nodes) for target in target_percents}
+        self._promised = {target: Held(schedule.nodes) for target in target_percents}
 
     def observe(self, tick: ReplayTick) -> None:
         """Takes in the samples of a tick."""
@@ -61,6 +61,27 @@ class FleetPeakMix:
             held.raise_to(expected.peaks(margin, self._usage, ceilings), tick.time)
             promised[target] = held.peaks(ceilings)
         return promised
+
+    def arrays(self) -> dict[str, Arrays]:
+        """All of the state, by part."""
+        held = {f"held {target}": promised.arrays() for target, promised in self._promised.items()}
+        return {
+            "pods": self._pods.arrays(),
+            "nodes": self._nodes.arrays(),
+            "means": self._means.arrays(),
+            "outcomes": self.outcomes.arrays(),
+            "hour": {"hour": np.array([self._hour])},
+            **held,
+        }
+
+    def restore(self, arrays: Mapping[str, Arrays]) -> None:
+        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        self._pods = DailyMaxima.of_arrays(arrays["pods"])
+        self._nodes = DailyMaxima.of_arrays(arrays["nodes"])
+        self._means = DailyMeans.of_arrays(arrays["means"])
+        self.outcomes = Outcomes.of_arrays(arrays["outcomes"])
+        self._hour = int(np.asarray(arrays["hour"]["hour"], np.int64)[0])
+        self._promised = {target: Held.of_arrays(arrays[f"held {target}"]) for target in self._promised}
 
     def _forecast(self, tick: ReplayTick) -> Forecast:
         pods = PodFacts(

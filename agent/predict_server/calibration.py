@@ -6,7 +6,7 @@ The residual of a prediction is (what came - base) / scale. Its tail is taken fo
     margin = max(0, u + b h(10 % / target)),   h(t) = (t^0.7 - 1) / 0.7 * (1 - 0.7)
 
 A month has few independent days. So u and b of a node are mixed with a prior: after D days of outcomes u counts
-D / (D + 15) and b, which rests on the few largest, D / (D + 100).
+D / (D + 25) and b, which rests on the few largest, D / (D + 100).
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ HOUR_SECONDS = 3600
 WINDOW_HOURS = 28 * 24
 TAIL_PERCENT = 10.0
 TAIL_SHAPE = 0.7
-QUANTILE_PRIOR_DAYS = 15.0
+QUANTILE_PRIOR_DAYS = 25.0
 EXCESS_PRIOR_DAYS = 100.0
 EARLY_DAYS = 6.0  # predictions on a shorter history are no measure of later ones
 LONGEST_GAP_SECONDS = 900.0
@@ -33,7 +33,7 @@ class Tail(NamedTuple):
     excess: Floats
 
 
-PRIOR = Tail(np.array(0.08), np.array(0.048))
+PRIOR = Tail(np.array(0.082), np.array(0.047))
 # A fleet may move the prior within these: what it says is pooled from what many nodes say of themselves.
 LEAST_PRIOR = Tail(np.array(0.0), np.array(0.024))
 LARGEST_PRIOR = Tail(np.array(0.3), np.array(0.15))

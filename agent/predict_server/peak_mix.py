@@ -3,15 +3,16 @@
 One formula for all targets and horizons, over the pods of any number of nodes at once, for one resource:
 
     base  = 0.9 (w sum own_i + (1 - w) node)
-    scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.75 (1 - age_i / 7 d))^2)
+    scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.7 (1 - age_i / 7 d))^2)
     peak  = min(sum ceiling_i, max(usage, base + margin scale))
 
-own_i is the largest sample of pod i in a week, size_i what it requested (or used, if that is more), age_i the time since
-it or its workload was first seen. A pod of less than two hours is taken to peak at 45 % of its request. `node` is the
-mean of the node's own peaks of one and of two weeks: it knows how far pods peak together, and what the pods were like
-that ran in the places of today's. w is 0.3, and 0.7 until a week has been seen: by then pods have had all occasions to
-peak together. The scale is that of a sum of independent pods, so few large pods widen the margin by themselves;
-spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that is mostly idle and sometimes busy.
+own_i is the largest sample of pod i in a week, size_i what it requested (or used, if that is more), age_i the time
+since it or its workload was first seen, ceiling_i what it can use at most. A pod of less than two hours is taken to
+peak at 45 % of its request. `node` is the mean of the node's own peaks of one and of two weeks: it knows how far pods
+peak together, and what the pods were like that ran in the places of today's. The scale is that of a sum of independent
+pods, so few large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that
+is mostly idle and sometimes busy. w is 0.25. Until a node has been seen for a week, pods have not had all occasions to
+peak together: then w is 0.7 and the scale 1.3 times as large.
 
 The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
 the margin, which is not negative: another pod and a stricter target never lower the peak.
@@ -31,7 +32,7 @@ from agent.predict_server.histogram import Rows
 POD_DAYS = 8  # today and a week
 NODE_DAYS = 15  # today and two weeks
 WEEK_DAYS = 7.0
-HELD_HOURS = 8  # a peak that was predicted is promised for so long
+HELD_HOURS = 10  # a peak that was predicted is promised for so long
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Weights:
     """The constants of the formula."""
 
     base: float = 0.9
-    own: float = 0.3
+    own: float = 0.25
     own_first_week: float = 0.7
     young_days: float = 2 / 24
     young_peak: float = 0.45
     least_peak: float = 0.1
-    unknown_week: float = 0.75
+    unknown_week: float = 0.7
+    scale_first_week: float = 1.3
     least_spread: float = 0.8
 
 
@@ -96,21 +98,29 @@ def forecast(pods: PodFacts, nodes: NodeFacts, weights: Weights = WEIGHTS) -> Fo
     variance = np.bincount(pods.node, size * (own + weights.least_peak * size) * unknown**2, count)
     own_sum: Floats = np.bincount(pods.node, own, count).astype(np.float64)
     node = (nodes.week_peak + nodes.two_weeks_peak) / 2
-    share = np.where(nodes.age_days < WEEK_DAYS, weights.own_first_week, weights.own)
+    first_week = nodes.age_days < WEEK_DAYS
+    share = np.where(first_week, weights.own_first_week, weights.own)
     idle = np.sqrt(np.minimum(1.0, nodes.mean / np.where(node > 0, node, 1.0)))
+    spread = np.where(first_week, weights.scale_first_week, 1.0) * (weights.least_spread + 1 - idle)
     return Forecast(
         own=own_sum,
         node=node,
         base=weights.base * (share * own_sum + (1 - share) * node),
-        scale=(weights.least_spread + 1 - idle) * np.sqrt(variance),
+        scale=spread * np.sqrt(variance),
     )
+
+
+def by_horizon(peaks: Floats) -> Floats:
+    """Peaks of shape (horizons, nodes), the shortest horizon first, such that a longer one is never lower."""
+    raised: Floats = np.maximum.accumulate(peaks, axis=0)
+    return raised
 
 
 class Held:
     """The largest peak of the last hours, by node: what is lent is the least of what could be lent in that time.
 
-    Pods that come and go move a prediction up and down. Held for eight hours, it takes back half as much of what was
-    lent, for about half a percent of requests less of it.
+    Pods that come and go move a prediction up and down. Held for ten hours, it takes back less than half as
+    much of what was lent, for less than one percent of requests that is not lent.
     """
 
     def __init__(self, nodes: int = 1) -> None:

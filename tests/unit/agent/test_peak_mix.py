@@ -1,0 +1,293 @@
+"""`peak-mix` for any pods, nodes and targets: what must hold, however they are drawn."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.backtest import packing, replay
+from agent.backtest.peak_mix import FleetPeakMix
+from agent.backtest.recording import PodSchedule, RecordedUsage
+from agent.predict_server import calibration, peak_mix
+from agent.predict_server.calibration import HOUR_SECONDS, LARGEST_PRIOR, LEAST_PRIOR, PRIOR, Tail
+from agent.predict_server.daily import DAY_SECONDS, DailyMaxima, DailyMeans
+from agent.predict_server.decay import Floats
+from agent.predict_server.outcomes import Outcomes
+from agent.predict_server.peak_mix import Held, NodeFacts, PodFacts
+
+amounts = st.floats(0.0, 64.0)
+POD = st.tuples(amounts, amounts, st.floats(0.0, 20.0))
+NODE = st.tuples(amounts, amounts, amounts, st.floats(0.0, 20.0))
+MONDAY = 1_760_313_600.0
+
+
+def pod_facts(pods: list[tuple[float, float, float]]) -> PodFacts:
+    columns = np.array(pods, np.float64).reshape(-1, 3)
+    return PodFacts(np.zeros(len(columns), np.intp), columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def node_facts(node: tuple[float, float, float, float]) -> NodeFacts:
+    week, more, mean, age = (np.array([value]) for value in node)
+    return NodeFacts(week, week + more, mean, age)
+
+
+def peak(pods: list[tuple[float, float, float]], node: tuple[float, float, float, float], margin: float) -> float:
+    facts = pod_facts(pods)
+    ceilings = np.array([np.maximum(facts.requests, facts.own).sum()])
+    found = peak_mix.forecast(facts, node_facts(node)).peaks(np.array([margin]), np.zeros(1), ceilings)
+    return float(found[0])
+
+
+class TestForecast:
+    @given(st.lists(POD, max_size=8), POD, NODE, st.floats(0.0, 5.0))
+    def test_another_pod_never_lowers_the_peak(
+        self,
+        pods: list[tuple[float, float, float]],
+        another: tuple[float, float, float],
+        node: tuple[float, float, float, float],
+        margin: float,
+    ) -> None:
+        assert peak([*pods, another], node, margin) >= peak(pods, node, margin) * (1 - 1e-12)
+
+    @given(st.lists(POD, max_size=8), NODE, st.floats(0.0, 1e6))
+    def test_the_peak_is_never_above_what_all_pods_may_use(
+        self, pods: list[tuple[float, float, float]], node: tuple[float, float, float, float], margin: float
+    ) -> None:
+        assert peak(pods, node, margin) <= sum(max(request, own) for request, own, _ in pods) + 1e-9
+
+    def test_usage_of_now_is_not_below_the_peak(self) -> None:
+        forecast = peak_mix.forecast(pod_facts([(4.0, 1.0, 9.0)]), node_facts((1.0, 0.0, 0.5, 9.0)))
+        assert forecast.peaks(np.zeros(1), np.array([3.0]), np.array([4.0])).tolist() == [3.0]
+
+    def test_idle_pods_add_nothing_to_what_is_likely(self) -> None:
+        idle = peak_mix.forecast(pod_facts([(1.0, 0.0, 9.0)] * 100), node_facts((0.0, 0.0, 0.0, 9.0)))
+        assert idle.base.tolist() == [0.0]
+
+    def test_few_large_pods_have_a_wider_margin_than_many_small_ones(self) -> None:
+        node = node_facts((4.0, 0.0, 1.0, 9.0))
+        few = peak_mix.forecast(pod_facts([(8.0, 2.0, 9.0)] * 2), node)
+        many = peak_mix.forecast(pod_facts([(0.5, 0.125, 9.0)] * 32), node)
+        assert few.base == pytest.approx(many.base)
+        assert few.scale == pytest.approx(many.scale * 4)
+
+    def test_nodes_do_not_see_one_another(self) -> None:
+        pods = [(4.0, 1.0, 9.0), (2.0, 2.0, 1.0)]
+        both = peak_mix.forecast(
+            PodFacts(np.array([0, 1]), *(np.array(column) for column in zip(*pods, strict=True))),
+            NodeFacts(*(np.array([value, value]) for value in (3.0, 3.0, 1.0, 9.0))),
+        )
+        for index, pod in enumerate(pods):
+            alone = peak_mix.forecast(pod_facts([pod]), node_facts((3.0, 0.0, 1.0, 9.0)))
+            assert (both.base[index], both.scale[index]) == (alone.base[0], alone.scale[0])
+
+    @given(st.lists(amounts, min_size=3, max_size=3))
+    def test_a_longer_horizon_never_lowers_the_peak(self, peaks: list[float]) -> None:
+        hour, four_hours, day = peak_mix.by_horizon(np.array(peaks)[:, np.newaxis])[:, 0].tolist()
+        assert hour <= four_hours <= day
+
+
+tails = st.tuples(st.floats(-3.0, 3.0), st.floats(0.0, 3.0))
+
+
+class TestMargins:
+    @given(tails, st.floats(0.0, 28.0), st.floats(0.01, 50.0), st.floats(0.01, 50.0))
+    def test_a_stricter_target_never_has_a_smaller_margin(
+        self, tail: tuple[float, float], days: float, one: float, other: float
+    ) -> None:
+        of = Tail(*(np.array([value]) for value in tail))
+        strict, loose = (calibration.margins(of, np.array([days]), t) for t in sorted((one, other)))
+        assert strict >= loose >= 0
+
+    def test_without_outcomes_the_prior_decides(self) -> None:
+        wild = Tail(np.array([1e9]), np.array([1e9]))
+        assert calibration.margins(wild, np.zeros(1), 10.0).tolist() == [PRIOR.quantile]
+
+    def test_a_fleet_moves_the_prior_and_neither_a_node_nor_a_liar_does(self) -> None:
+        days = np.full(200, 28.0)
+        fleet = Tail(np.full(200, 0.2), np.full(200, 0.1))
+        honest = calibration.pooled_prior(fleet, days)
+        assert [float(honest.quantile), float(honest.excess)] == [0.2, 0.1]
+        liars = Tail(np.where(np.arange(200) < 60, 1e9, 0.2), np.where(np.arange(200) < 60, np.nan, 0.1))
+        assert calibration.pooled_prior(liars, days) == honest
+        alone = calibration.pooled_prior(Tail(np.array([9.0]), np.array([9.0])), np.array([28.0]))
+        assert (alone.quantile, alone.excess) == (PRIOR.quantile, PRIOR.excess)
+        assert calibration.pooled_prior(Tail(np.zeros(0), np.zeros(0)), np.zeros(0)) == alone
+
+    def test_a_fleet_cannot_move_the_prior_out_of_its_bounds(self) -> None:
+        for value, bound in ((1e9, LARGEST_PRIOR), (-1e9, LEAST_PRIOR)):
+            fleet = Tail(np.full(500, value), np.full(500, value))
+            pooled = calibration.pooled_prior(fleet, np.full(500, 28.0))
+            assert (pooled.quantile, pooled.excess) == (bound.quantile, bound.excess)
+
+
+class TestDailyMaxima:
+    def observed(self, samples: dict[float, float], days: int = 8) -> DailyMaxima:
+        maxima = DailyMaxima(days, 1)
+        for day, value in samples.items():
+            maxima.observe(np.array([0]), np.array([value]), MONDAY + day * DAY_SECONDS)
+        return maxima
+
+    def test_a_maximum_is_kept_for_a_week_and_then_forgotten(self) -> None:
+        row = np.array([0])
+        assert self.observed({0: 5.0, 7: 1.0}).largest(row, 8) == [5.0]
+        assert self.observed({0: 5.0, 8: 1.0}).largest(row, 8) == [1.0]
+        assert self.observed({0: 5.0, 1: 1.0}).largest(row, 1) == [1.0]
+
+    def test_a_clock_that_goes_back_forgets_nothing(self) -> None:
+        assert self.observed({5: 5.0, 2: 1.0, 6: 2.0}).largest(np.array([0]), 8) == [5.0]
+
+    def test_what_was_long_ago_is_gone_after_a_long_gap(self) -> None:
+        assert self.observed({0: 5.0, 300: 1.0}).largest(np.array([0]), 8) == [1.0]
+
+    def test_a_pod_inherits_the_larger_history_and_the_longer_time(self) -> None:
+        maxima = DailyMaxima(8, 2)
+        maxima.observe(np.array([1]), np.array([7.0]), MONDAY)
+        maxima.observe(np.array([0]), np.array([2.0]), MONDAY + DAY_SECONDS)
+        maxima.inherit(np.array([0]), np.array([1]))
+        assert maxima.largest(np.array([0]), 8) == [7.0]
+        assert maxima.ages_days(np.array([0]), MONDAY + 2 * DAY_SECONDS) == [2.0]
+
+    def test_new_rows_are_empty_and_cleared_ones_too(self) -> None:
+        maxima = self.observed({0: 5.0})
+        maxima.resize(2)
+        maxima.clear(np.array([0]))
+        assert maxima.largest(np.arange(2), 8).tolist() == [0.0, 0.0]
+        assert maxima.ages_days(np.arange(2), MONDAY).tolist() == [0.0, 0.0]
+
+    def test_nonsense_is_refused(self) -> None:
+        arrays = self.observed({0: 5.0}).arrays()
+        with pytest.raises(ValueError, match="daily maxima"):
+            DailyMaxima.of_arrays({**arrays, "values": np.array([[np.nan]])})
+        with pytest.raises(ValueError, match="daily means"):
+            DailyMeans.of_arrays({"sums": np.zeros((1, 2)), "counts": np.zeros(2), "day": np.array([0])})
+        with pytest.raises(ValueError, match="held"):
+            Held.of_arrays({"hourly": np.zeros((1, 3)), "hour": np.array([0])})
+
+
+class TestOutcomes:
+    node, since = np.zeros(2, np.intp), np.array([MONDAY, MONDAY])
+
+    def played(self, usages: list[tuple[float, float]], *, base: float = 1.0, step: float = 300.0) -> Outcomes:
+        """A prediction at the first sample, and what two pods use until an hour has passed."""
+        outcomes = Outcomes(1)
+        for index, usage in enumerate(usages):
+            time = MONDAY + index * step
+            outcomes.observe(self.node, np.array(usage), self.since, time)
+            outcomes.judge(time)
+            if index == 0:
+                outcomes.predict(np.array([base]), np.array([2.0]), np.array([9.0]), time)
+        return outcomes
+
+    def residuals(self, outcomes: Outcomes) -> list[float]:
+        return [float(residual) for residual in outcomes.residuals.ravel() if not np.isnan(residual)]
+
+    def test_the_largest_sum_after_the_prediction_is_what_came(self) -> None:
+        usages = [(50.0, 50.0)] + [(1.0, 1.0)] * 5 + [(3.0, 4.0)] + [(1.0, 1.0)] * 6
+        assert self.residuals(self.played(usages)) == [3.0]
+
+    def test_pods_that_arrive_later_do_not_count(self) -> None:
+        self.since = np.array([MONDAY, MONDAY + 600])
+        assert self.residuals(self.played([(1.0, 0.0)] * 3 + [(2.0, 9.0)] * 10)) == [0.5]
+
+    def test_a_gap_leaves_nothing_to_judge(self) -> None:
+        assert self.residuals(self.played([(1.0, 1.0)] * 13, step=1200.0)) == []
+
+    def test_a_clock_that_goes_back_leaves_nothing_to_judge(self) -> None:
+        assert self.residuals(self.played([(1.0, 1.0)] * 13, step=-300.0)) == []
+
+    def with_residuals(self, values: Floats, *, early_until: int = 0) -> Outcomes:
+        outcomes = Outcomes(1)
+        for hour, value in enumerate(values.tolist()):
+            for minute in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0):
+                time = MONDAY + hour * HOUR_SECONDS + minute * 60
+                outcomes.observe(np.zeros(1, np.intp), np.array([value]), np.array([MONDAY - 1]), time)
+                outcomes.judge(time)
+                if minute == 0.0:
+                    age = 1.0 if hour < early_until else 9.0
+                    outcomes.predict(np.zeros(1), np.ones(1), np.array([age]), time)
+        return outcomes
+
+    def test_the_tail_is_the_ninetieth_percentile_and_the_mean_above(self) -> None:
+        tail, days = self.with_residuals(np.append(np.arange(1.0, 101.0), 100.0)).tails()
+        assert days == [100 / 24]
+        assert (tail.quantile[0], tail.excess[0]) == (pytest.approx(91.0, abs=1.0), pytest.approx(4.5, abs=0.5))
+
+    def test_outcomes_of_the_first_days_make_way_for_later_ones(self) -> None:
+        few = self.with_residuals(np.full(30, 5.0), early_until=20)
+        assert few.tails()[1] == [29 / 24]
+        assert self.with_residuals(np.full(60, 5.0), early_until=20).tails()[1] == [39 / 24]
+
+    def test_a_node_that_changes_its_role_has_drifted_and_a_weekly_cycle_has_not(self) -> None:
+        hours = np.arange(21 * 24)
+        week = np.where(hours // 24 % 7 < 5, 4.0, 1.0) + hours % 24 / 24
+        assert not self.with_residuals(week).drifted()[0]
+        changed = week.copy()
+        changed[-80:] = 9.0
+        drifted = self.with_residuals(changed)
+        assert drifted.drifted()[0]
+        drifted.forget(np.array([0]), but_hours=calibration.DRIFT_HOURS)
+        assert drifted.tails()[1] == [3.0]
+        assert not drifted.drifted()[0]
+
+    def test_nonsense_is_refused(self) -> None:
+        arrays = Outcomes(1).arrays()
+        with pytest.raises(ValueError, match="residuals must be"):
+            Outcomes.of_arrays({**arrays, "residuals": np.zeros((1, 3))})
+
+
+class TestHeld:
+    def test_a_peak_is_promised_for_some_hours_and_not_beyond_what_pods_may_use(self) -> None:
+        held = Held()
+        held.raise_to(np.array([5.0]), MONDAY)
+        for hour in range(1, 12):
+            held.raise_to(np.array([1.0]), MONDAY + hour * HOUR_SECONDS)
+            expected = 5.0 if hour < peak_mix.HELD_HOURS else 1.0
+            assert held.peaks(np.array([9.0])) == [expected]
+        assert held.peaks(np.array([0.5])) == [0.5]
+
+
+def recording(days: int = 3) -> tuple[RecordedUsage, PodSchedule]:
+    rng = np.random.default_rng(7)
+    limits = rng.choice([1.0, 2.0, 4.0], 20)
+    ticks = days * 288
+    usage = (
+        rng.gamma(1.0, 0.2, (20, ticks)) * (1.5 + np.sin(np.arange(ticks) / 288 * 2 * np.pi)) * limits[:, np.newaxis]
+    )
+    recorded = RecordedUsage(usage, limits, MONDAY, 300.0).capped_and_filled()
+    node = packing.first_fit(limits, 16, rng)
+    return recorded, packing.churned(node, limits, ticks, mean_hours=24, ticks_per_hour=12, rng=rng)
+
+
+def promised(model: FleetPeakMix, ticks: Iterator[replay.ReplayTick]) -> list[dict[float, Floats]]:
+    found = []
+    for tick in ticks:
+        model.observe(tick)
+        if tick.index % 12 == 11:
+            found.append(dict(model.peaks(tick)))
+    return found
+
+
+def test_stricter_targets_never_lend_more_on_a_replay() -> None:
+    recorded, schedule = recording()
+    peaks = promised(
+        FleetPeakMix(schedule, horizon_hours=2, target_percents=(0.1, 1.0, 5.0)), replay.ticks(recorded, schedule)
+    )
+    for at in peaks:
+        assert (at[0.1] >= at[1.0]).all()
+        assert (at[1.0] >= at[5.0]).all()
+
+
+def test_two_models_that_see_the_same_agree_to_the_bit_and_a_restart_changes_nothing() -> None:
+    recorded, schedule = recording()
+    whole, halved = (FleetPeakMix(schedule, horizon_hours=2, target_percents=(1.0,)) for _ in range(2))
+    without = promised(whole, replay.ticks(recorded, schedule))
+    seen = list(replay.ticks(recorded, schedule))
+    half = len(seen) // 2 + 5
+    before = promised(halved, iter(seen[:half]))
+    restored = FleetPeakMix(schedule, horizon_hours=2, target_percents=(1.0,))
+    restored.restore(halved.arrays())
+    after = promised(restored, iter(seen[half:]))
+    for one, other in zip(without, before + after, strict=True):
+        assert one[1.0].tobytes() == other[1.0].tobytes()
