@@ -7,11 +7,13 @@ import numpy as np
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
 from agent.predict_server import calibration, peak_mix
-from agent.predict_server.calibration import HOUR_SECONDS, PRIOR, Tail
+from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS, PRIOR, Tail
 from agent.predict_server.daily import Arrays, DailyMaxima, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, Held, NodeFacts, PodFacts, Weights
+
+DAY_HOURS = 24
 
 
 class FleetPeakMix:
@@ -53,6 +55,8 @@ class FleetPeakMix:
             ages = self._nodes.ages_days(self._rows, tick.time)
             self.outcomes.predict(expected.base, expected.scale, ages, tick.time)
             self._hour = hour
+            if hour % DAY_HOURS == 0:
+                self._shorten_memory_after_drift()
         tail, days = self.outcomes.tails()
         ceilings = np.bincount(tick.node, tick.limits, len(self._rows)).astype(np.float64)
         promised = {}
@@ -61,6 +65,11 @@ class FleetPeakMix:
             held.raise_to(expected.peaks(margin, self._usage, ceilings), tick.time)
             promised[target] = held.peaks(ceilings)
         return promised
+
+    def _shorten_memory_after_drift(self) -> None:
+        drifted = np.flatnonzero(self.outcomes.drifted())
+        self.outcomes.forget(drifted, but_hours=DRIFT_HOURS)
+        self._nodes.keep(drifted, DRIFT_DAYS)
 
     def arrays(self) -> dict[str, Arrays]:
         """All of the state, by part."""

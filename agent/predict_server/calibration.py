@@ -23,7 +23,9 @@ QUANTILE_PRIOR_DAYS = 25.0
 EXCESS_PRIOR_DAYS = 100.0
 EARLY_DAYS = 6.0  # predictions on a shorter history are no measure of later ones
 LONGEST_GAP_SECONDS = 900.0
+# A node that changed its role is to forget what it was: outcomes and its own peaks, but for these last ones.
 DRIFT_HOURS = 72
+DRIFT_DAYS = 4
 
 
 class Tail(NamedTuple):

@@ -100,6 +100,7 @@ class Outcomes:
         """Nodes of which the last 72 residuals all lie above 90 % of those before, or all below 10 % of them.
 
         Three days hold at least one working day, so no week-end does this. Needs a week of residuals before.
+        Ask once a day, then `forget` them and keep only the last days of the node's own maxima.
         """
         by_age = np.roll(self.residuals[:, ::-1], (self.last_hour + 1) % WINDOW_HOURS, axis=1)
         recent, before = by_age[:, :DRIFT_HOURS], by_age[:, DRIFT_HOURS:]

@@ -12,7 +12,7 @@ peak at 45 % of its request. `node` is the mean of the node's own peaks of one a
 peak together, and what the pods were like that ran in the places of today's. The scale is that of a sum of independent
 pods, so few large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that
 is mostly idle and sometimes busy. w is 0.25. Until a node has been seen for a week, pods have not had all occasions to
-peak together: then w is 0.7 and the scale 1.3 times as large.
+peak together: then w is 0.7 and the scale 1.25 times as large.
 
 The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
 the margin, which is not negative: another pod and a stricter target never lower the peak.
@@ -46,7 +46,7 @@ class Weights:
     young_peak: float = 0.45
     least_peak: float = 0.1
     unknown_week: float = 0.7
-    scale_first_week: float = 1.3
+    scale_first_week: float = 1.25
     least_spread: float = 0.8
 
 

@@ -60,7 +60,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "young_peak": (0.2, 0.45, 0.8),
     "least_peak": (0.02, 0.1, 0.2),
     "unknown_week": (0.0, 0.7, 1.2),
-    "scale_first_week": (1.0, 1.3, 1.6),
+    "scale_first_week": (1.0, 1.25, 1.5),
     "least_spread": (0.4, 0.8, 1.2),
 }
 

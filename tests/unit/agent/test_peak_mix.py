@@ -291,3 +291,16 @@ def test_two_models_that_see_the_same_agree_to_the_bit_and_a_restart_changes_not
     after = promised(restored, iter(seen[half:]))
     for one, other in zip(without, before + after, strict=True):
         assert one[1.0].tobytes() == other[1.0].tobytes()
+
+
+def test_a_node_that_falls_quiet_for_good_lends_more_after_its_memory_is_shortened() -> None:
+    ticks = 20 * 288
+    usage = np.full((4, ticks), 0.8)
+    usage[:, 14 * 288 :] = 0.05
+    recorded = RecordedUsage(
+        usage * (1 + 0.1 * np.sin(np.arange(ticks))), np.ones(4), MONDAY, 300.0
+    ).capped_and_filled()
+    schedule = packing.static(np.zeros(4, np.intp), ticks)
+    peaks = promised(FleetPeakMix(schedule, horizon_hours=24, target_percents=(1.0,)), replay.ticks(recorded, schedule))
+    before, after = (float(peaks[day * 24 - 1][1.0][0]) for day in (17, 20))
+    assert after < before * 0.8
