@@ -33,7 +33,7 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import Tier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server import histogram
-from agent.predict_server.models import History
+from agent.predict_server.histories import History
 from agent.predict_server.reclaimable import rounded_up
 from agent.reporter.measurements import application_usages
 from agent.reporter.report import amount

@@ -1,7 +1,7 @@
 """Whose unused requests can be lent, and of whom too little is known for that. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.metric_cache import series
 from agent.states_informer.pods import NodePod
@@ -21,13 +21,16 @@ class Requests:
 class Lender:
     """A pod of a lending class. A pod is `cold` while its history is too short: then it counts with its request.
 
-    `workload` is the key of the model whose history stands in for the pod's own, where the pod's is short and the
-    workload's is not. A pod that was never observed has no model at all.
+    A `young` pod was created within the cold start; `age_seconds` is how long it has been observed. `workload` is the
+    key of the model whose history stands in for the pod's own, where the pod's is short and the workload's is not. A
+    pod that was never observed has no model at all.
     """
 
     pod: NodePod
     cold: bool
     observed: bool
+    young: bool
+    age_seconds: float = 0.0
     workload: str | None = None
 
 
@@ -51,14 +54,16 @@ def lenders(
 
     def judged(pod: NodePod) -> Lender:
         since = observed_since(pod.uid)
+        age_seconds = 0.0 if since is None else max(0.0, now - since)
+        lender = Lender(pod, True, since is not None, now - pod.created_at <= cold_start_seconds, age_seconds)
         if since is None or samples(pod.uid) < warm_up_samples:
-            return Lender(pod, cold=True, observed=since is not None)
+            return lender
         if long_enough(max(pod.created_at, since)):
-            return Lender(pod, cold=False, observed=True)
+            return replace(lender, cold=False)
         key = series.of_workload(pod.workload)
         if pod.workload and long_enough(observed_since(key)) and samples(key) >= warm_up_samples:
-            return Lender(pod, cold=False, observed=True, workload=key)
-        return Lender(pod, cold=True, observed=True)
+            return replace(lender, cold=False, workload=key)
+        return lender
 
     return [judged(pod) for pod in pods if pod.lends]
 

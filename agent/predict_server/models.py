@@ -1,34 +1,26 @@
-"""What a model of the peak is: the one small protocol of the plug-ins, and what a model may look at.
+"""What a predictor is: the one small protocol of the plug-ins, and what a predictor may look at.
 
-A model is found by its name among the entry points of the group `headroom.predictors` (see `plugins`). The entry point
-loads a callable that takes `Parameters` and returns a `Predictor`; deriving from the protocol supplies all but `peak`.
-Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
+A predictor is found by its name among the entry points of the group `headroom.predictors` (see `plugins`). The entry
+point loads a callable that takes `Parameters` and returns a `Predictor`; deriving from the protocol supplies all but
+`peak`. Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
+
+One predictor answers for any number of nodes at once: an agent asks about its own node, a backtest about a whole fleet.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agent.metric_cache.series import Usage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
-from agent.predict_server.table import ModelTable
+from agent.predict_server.histories import Candidates, Histories
+from agent.predict_server.reclaimable import Inputs, Reclaimable
 
-Candidates: TypeAlias = Mapping[str, Floats]  # each of shape (2,), by a name people can read
-
-
-class History(NamedTuple):
-    """What is known of one entity: decayed mean and population stdev, and how much they rest on.
-
-    `first_observed` is in Unix seconds; `samples` counts training steps.
-    """
-
-    mean: Usage
-    stdev: Usage
-    samples: int
-    first_observed: float
+HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
+DAYS_OF_MAXIMA = 7  # that a pod without a limit is expected to stay within
 
 
 @dataclass(frozen=True)
@@ -53,65 +45,52 @@ class Parameters:
         return (100 + percent) / 100
 
 
-class Histories:
-    """Decayed statistics of some entities, a row for each of `keys` in every answer, read from the bank when asked."""
-
-    def __init__(self, table: ModelTable, keys: Sequence[str]) -> None:
-        """Raises KeyError for an entity without a model."""
-        self.keys = tuple(keys)
-        self._table = table
-        self._rows: Rows = np.array([table.rows[key] for key in keys], np.intp)
-
-    @property
-    def means(self) -> Floats:
-        return np.stack([bank.moments.means[self._rows] for bank in self._table.banks], axis=1)
-
-    @property
-    def stdevs(self) -> Floats:
-        return np.stack([bank.moments.stdevs(self._rows) for bank in self._table.banks], axis=1)
-
-    def percentiles(self, ps: Floats) -> Floats:
-        """The upper edge of the bucket of each resource's own p (0 to 1); `ps` has shape (2,)."""
-        banks = zip(self._table.banks, ps, strict=True)
-        return np.concatenate([bank.histograms.percentiles(self._rows, np.array([p])) for bank, p in banks], axis=1)
-
-    @property
-    def samples(self) -> Floats:
-        """How many training steps each rests on; shape (rows,)."""
-        return self._table.samples[self._rows].astype(np.float64)
-
-    @property
-    def first_observed(self) -> Floats:
-        """Unix seconds; shape (rows,)."""
-        return self._table.first_observed[self._rows]
-
-
 @dataclass(frozen=True)
 class Situation:
-    """Those whose common peak is asked for, seen in three ways: all together, by class, and pod by pod.
+    """The pods that hold a request on some nodes, and the system beside them, whose common peak is asked for.
 
-    What runs beside the pods, the system, is a pod of its own. Only pods whose history can be judged are in `pods`;
-    what the others have requested is added to every model's answer. A young pod of a long known workload has the
-    workload's history beside its own: `inherited` says which pods of `pods` those are, in the order of `workloads`.
+    They are seen in three ways: all together (`whole`), by priority class, and pod by pod, the system being a pod of
+    its own. `cold` marks the pods whose own and whose workload's history is too short to be judged: their predictor
+    has to answer for them all the same. A young pod of a workload that is known for longer has the workload's history
+    beside its own: `inherited` are the places in `pods` of these, in the order of `workloads`.
     """
 
     time: float  # Unix seconds
-    whole: Histories  # one row: their usage summed tick by tick
-    classes: Histories  # the usage of each priority class, and last the system's
-    system: Histories  # one row
+    whole: Histories  # a row a node: their usage summed tick by tick
+    classes: (
+        Histories  # the same number of rows a node, node by node: the usage of each priority class, and the system's
+    )
+    system: Histories  # a row a node
     pods: Histories
+    pod_nodes: Rows  # the node of each pod, counted from 0; shape (pods,)
     requests: Floats  # shape (pods, 2)
+    limits: Floats  # shape (pods, 2); infinite where there is none
+    ages_seconds: Floats  # how long each pod has been observed; shape (pods,)
+    cold: NDArray[np.bool_]  # shape (pods,)
     workloads: Histories
     inherited: Rows
+    horizons_seconds: tuple[float, ...] = (DAY_SECONDS, HOUR_SECONDS)  # how far ahead peaks are asked for
 
     def __post_init__(self) -> None:
-        for shared in (self.requests, self.inherited):
-            shared.setflags(write=False)  # all models have the same ones, and the safe answer
+        for shared in (self.pod_nodes, self.requests, self.limits, self.ages_seconds, self.cold, self.inherited):
+            shared.setflags(write=False)  # every predictor has the same ones
 
-    def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
-        """`judged` for every pod, shape (pods, 2).
+    @property
+    def nodes(self) -> int:
+        return len(self.whole)
 
-        An heir is taken for what its workload is, but not beyond its request, as it would count without a history.
+    def by_node(self, amounts: Floats) -> Floats:
+        """The sums of the pods' amounts, shape (pods, 2), on each node; shape (nodes, 2).
+
+        Added up pod by pod, so that a node's sum does not depend on which nodes are asked about with it.
+        """
+        columns = [np.bincount(self.pod_nodes, weights=column, minlength=self.nodes) for column in amounts.T]
+        return np.stack(columns, axis=1)
+
+    def inheriting(self, judged: Callable[[Histories], Floats]) -> Floats:
+        """`judged` of every pod's own history, shape (pods, 2).
+
+        A pod that inherits counts as its workload does, but up to its request only, as it would without a history.
         """
         amounts = judged(self.pods)
         if len(self.inherited):
@@ -119,16 +98,35 @@ class Situation:
             amounts[self.inherited] = np.maximum(own, np.minimum(request, judged(self.workloads)))
         return amounts
 
+    def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
+        """What `judged` expects of every pod, shape (pods, 2): no more than it can use, and its request if it is cold.
+
+        A pod cannot use more than its limit; without one, more than it requested or ever used is not expected.
+        """
+        amounts = self.inheriting(judged)
+        unlimited = np.isinf(self.limits)
+        if unlimited.any():
+            most = np.where(unlimited, np.maximum(self.requests, self.pods.maxima(DAYS_OF_MAXIMA)), self.limits)
+        else:
+            most = self.limits
+        return np.where(self.cold[:, np.newaxis], self.requests, np.minimum(amounts, most))
+
     def over_pods(self, judged: Callable[[Histories], Floats]) -> Floats:
-        """The sum of `judged` over every pod and the system, shape (2,)."""
-        total: Floats = self.by_pod(judged).sum(axis=0) + judged(self.system)[0]
-        return total
+        """The sum of `by_pod` and of the system's part, shape (nodes, 2)."""
+        return self.by_node(self.by_pod(judged)) + judged(self.system)
+
+    def cold_floor(self) -> Floats:
+        """The requests of cold pods above what all others use on average, shape (nodes, 2).
+
+        A predictor that knows the whole node alone is not to lend what a pod that has just come has requested.
+        """
+        return self.over_pods(lambda histories: histories.means)
 
 
 class Predictor(Protocol):
-    """A model of the peak. Whoever keeps nothing of its own has only `peak` to say.
+    """A model of the peak. One that keeps nothing of its own has only `peak` to say.
 
-    What a model raises, or answers beside the point, is noted, and a safe answer is used in its place.
+    What it raises, or answers beside the point, is noted, and a safe answer is used in its place.
     """
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
@@ -136,15 +134,23 @@ class Predictor(Protocol):
         return
 
     def peak(self, situation: Situation) -> Candidates:
-        """What usage may rise to, judged in as many ways as the model has: the largest, per resource, is the peak."""
+        """What usage may rise to within each horizon, judged in as many ways as the predictor has.
+
+        Each has shape (horizons, nodes, 2), or (nodes, 2) where the horizon does not matter. The largest of them, per
+        resource, is the peak; it covers cold pods.
+        """
         ...
+
+    def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable | None:
+        """What can be lent by a rule of the predictor's own; None for the rule that serves all others."""
+        return None
 
     def state(self) -> bytes:
         """What is to outlive the process, for the checkpoint; at most 1 MiB."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Takes up a `state` of before; called ahead of all updates."""
+        """Takes up an earlier `state`; called ahead of all updates."""
         return
 
 
@@ -161,7 +167,8 @@ class NSigmaV1(Predictor):
         return (histories.means + self._sigma * histories.stdevs) * self._factor
 
     def peak(self, situation: Situation) -> Candidates:
-        return {"n-sigma-v1": self._judged(situation.whole)[0]}
+        candidates = {"n-sigma-v1": self._judged(situation.whole)}
+        return candidates | {"cold-pods": situation.cold_floor()} if situation.cold.any() else candidates
 
 
 class NSigmaV2(NSigmaV1):
@@ -170,7 +177,8 @@ class NSigmaV2(NSigmaV1):
     name = "n-sigma-v2"
 
     def peak(self, situation: Situation) -> Candidates:
-        return {**super().peak(situation), "pods-n-sigma": situation.over_pods(self._judged)}
+        by_node = self._judged(situation.whole)
+        return {"n-sigma-v1": by_node, "pods-n-sigma": situation.over_pods(self._judged)}
 
 
 class BorgDefault(Predictor):
@@ -182,7 +190,8 @@ class BorgDefault(Predictor):
         self._factor = parameters.with_margin(0) / parameters.borg_ratio
 
     def peak(self, situation: Situation) -> Candidates:
-        return {"borg-default": situation.requests.sum(axis=0) * self._factor}
+        factors = np.where(situation.cold, 1.0, self._factor)
+        return {"borg-default": situation.by_node(situation.requests * factors[:, np.newaxis])}
 
 
 class ResourceCentral(Predictor):
@@ -195,7 +204,7 @@ class ResourceCentral(Predictor):
         self._factor = parameters.with_margin(0)
 
     def peak(self, situation: Situation) -> Candidates:
-        return {"resource-central": situation.over_pods(self._judged) * self._factor}
+        return {"resource-central": situation.over_pods(self._judged)}
 
     def _judged(self, histories: Histories) -> Floats:
-        return histories.percentiles(self._percentiles)
+        return histories.percentiles(self._percentiles) * self._factor

@@ -9,8 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from agent.predict_server.decay import Floats
-from agent.predict_server.models import Candidates, Histories, Parameters, Predictor, Situation
+from agent.predict_server.histories import Candidates, Histories
+from agent.predict_server.lenders import Lender as Known
+from agent.predict_server.models import Parameters, Predictor, Situation
+from agent.predict_server.reclaimable import UNITS, Claim, Inputs, Reclaimable, explain, largest, smallest, whole
+from shared import durations
 from shared.api.predictpolicy import PERCENTILE
+from shared.explanation import Term
 from shared.quantity import MILLI_PER_CORE, Resources
 
 DEFAULT_MARGIN_PERCENT = 10
@@ -18,7 +23,7 @@ DEFAULT_MARGIN_PERCENT = 10
 BY_POD = "percentile-pods"
 BY_CLASS = "percentile-classes"
 
-_UNITS = np.array([MILLI_PER_CORE, 1.0])
+_PER_UNIT = np.array([MILLI_PER_CORE, 1.0])
 
 
 class Percentile(Predictor):
@@ -31,26 +36,36 @@ class Percentile(Predictor):
         self._factor = parameters.with_margin(DEFAULT_MARGIN_PERCENT)
 
     def peak(self, situation: Situation) -> Candidates:
-        by_pod = self.by_pod(situation).sum(axis=0)
-        return {BY_POD: by_pod / _UNITS, BY_CLASS: self.by_class(situation) / _UNITS}
+        by_pod = np.where(situation.cold[:, np.newaxis], situation.requests * _PER_UNIT, self.by_pod(situation))
+        return {BY_POD: situation.by_node(by_pod) / _PER_UNIT, BY_CLASS: self.by_class(situation) / _PER_UNIT}
+
+    def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable:
+        """Koordinator's rule: the lesser of what its pod level and its class level make of it."""
+        warm = zip(situation.pods.keys, whole(self.by_pod(situation)), situation.cold.tolist(), strict=True)
+        peaks = {uid: peak for uid, peak, cold in warm if not cold}
+
+        seen = [as_koordinator(one, peaks.get(one.pod.uid)) for one in inputs.lending]
+        (class_peak,) = whole(self.by_class(situation))
+        return by_pod_and_class(inputs, seen, class_peak)
 
     def by_pod(self, situation: Situation) -> Floats:
         """Each pod's peak in whole milli-cores and bytes, shape (pods, 2). The system is in none of them."""
-        peaks: Floats = np.trunc(np.trunc(situation.by_pod(self._judged) * _UNITS) * self._factor)
+        peaks: Floats = np.trunc(np.trunc(situation.inheriting(self._judged) * _PER_UNIT) * self._factor)
         return peaks
 
     def by_class(self, situation: Situation) -> Floats:
-        """The peak of the classes and the system together in the same units, shape (2,)."""
-        return with_margin(np.trunc(self._judged(situation.classes) * _UNITS), self._factor)
+        """The peak of the classes and the system together in the same units, shape (nodes, 2)."""
+        by_class = np.trunc(self._judged(situation.classes) * _PER_UNIT).reshape(situation.nodes, -1, 2)
+        return with_margin(by_class, self._factor)
 
     def _judged(self, histories: Histories) -> Floats:
         return histories.percentiles(self._percentiles)
 
 
 def with_margin(peaks: Floats, factor: float) -> Floats:
-    """The sum of whole amounts, shape (rows, 2), by the factor, truncated once."""
-    total: Floats = np.trunc(peaks.sum(axis=0) * factor)
-    return total
+    """The sums of whole amounts, shape (..., rows, 2), by the factor, each truncated once."""
+    totals: Floats = np.trunc(peaks.sum(axis=-2) * factor)
+    return totals
 
 
 class Lender(NamedTuple):
@@ -60,6 +75,12 @@ class Lender(NamedTuple):
     cold: bool
     holds_request: bool
     peak: Resources | None
+
+
+def as_koordinator(one: Known, peak: Resources | None) -> Lender:
+    """Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing."""
+    cold = one.cold and (one.young or (one.pod.holds_request and one.observed))
+    return Lender(one.pod.request, cold, one.pod.holds_request, peak)
 
 
 class Level(NamedTuple):
@@ -102,3 +123,26 @@ def class_level(lenders: Sequence[Lender], peak: Resources, ratio_percent: int =
             requested = requested.plus(lender.request)
     entitled = requested.percent(cpu=ratio_percent, memory=ratio_percent)
     return Level(peak, Resources(), entitled.minus(peak).floored())
+
+
+def by_pod_and_class(inputs: Inputs, lenders: Sequence[Lender], class_peak: Resources) -> Reclaimable:
+    """The lesser of what the pod level and the class level make of it."""
+    levels = {
+        BY_POD: pod_level(lenders, inputs.ratio_percent),
+        BY_CLASS: class_level(lenders, class_peak, inputs.ratio_percent),
+    }
+    results = {name: level.result(inputs.allocatable) for name, level in levels.items()}
+    result, peak = smallest(results), largest({name: level.peak for name, level in levels.items()})
+    time = durations.timestamp(inputs.now)
+
+    def terms(resource: int) -> list[Term]:
+        return [
+            Term(f"{what} {name}", amount[resource], UNITS[resource], "prediction", time)
+            for name, level in levels.items()
+            for what, amount in (("reclaimable", level.reclaimable), ("room above", level.bound(inputs.allocatable)))
+        ]
+
+    def bound(resource: int) -> str:
+        return min(results, key=lambda name: results[name][resource])
+
+    return explain(inputs, Claim(result, peak, (bound(0), bound(1)), (terms(0), terms(1))))

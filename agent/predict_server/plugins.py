@@ -14,28 +14,18 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from agent.predict_server import reclaimable
 from agent.predict_server.decay import Floats
-from agent.predict_server.models import (
-    BorgDefault,
-    Candidates,
-    NSigmaV1,
-    NSigmaV2,
-    Parameters,
-    Predictor,
-    ResourceCentral,
-    Situation,
-)
-from agent.predict_server.percentile import Percentile
+from agent.predict_server.histories import Candidates
+from agent.predict_server.models import Parameters, Predictor, Situation
+from agent.predict_server.reclaimable import Inputs, Reclaimable
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "headroom.predictors"
+DISTRIBUTION = "headroom"
 MOST_STATE_BYTES = 1 << 20
-
-BUILT_IN: Mapping[str, Callable[[Parameters], Predictor]] = {
-    made.name: made for made in (NSigmaV1, NSigmaV2, Percentile, BorgDefault, ResourceCentral)
-}
 
 _MAX = re.compile(r"max\((.*)\)", re.DOTALL)
 _BEYOND_ANY_NODE = np.array([2.0**30, 2.0**60])
@@ -47,15 +37,33 @@ def members(expression: str, *, source: str) -> tuple[str, ...]:
     combined = _MAX.fullmatch(text)
     names = tuple(name.strip() for name in combined[1].split(",")) if combined else (text,)
     for name in names:
-        if name not in BUILT_IN and not _entry_points(name):
-            known = sorted({*BUILT_IN, *importlib.metadata.entry_points(group=ENTRY_POINT_GROUP).names})
+        if not _entry_points(name):
+            known = sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP).names)
             problem = f"no predictor {name!r} (known: {', '.join(known)}, and max(a,b) of them)"
             raise InvalidInput(source=source, field="predictor", value=expression, problem=problem)
     return tuple(dict.fromkeys(names))
 
 
+def built_in() -> tuple[str, ...]:
+    """The names of the predictors that come with Headroom."""
+    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    return tuple(sorted(one.name for one in found if _is_ours(one)))
+
+
+def load(name: str) -> Callable[[Parameters], Predictor]:
+    """What makes the predictor of that name. Raises whatever its module raises, and LookupError without one."""
+    made: Callable[[Parameters], Predictor] = _entry_points(name)[0].load()
+    return made
+
+
 def _entry_points(name: str) -> Sequence[importlib.metadata.EntryPoint]:
-    return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+    """Ours first: no other package takes the name of a built-in predictor."""
+    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
+    return sorted(found, key=_is_ours, reverse=True)
+
+
+def _is_ours(entry_point: importlib.metadata.EntryPoint) -> bool:
+    return entry_point.dist is not None and entry_point.dist.name == DISTRIBUTION
 
 
 class Model:
@@ -81,11 +89,6 @@ class Model:
         return tuple(self._members)
 
     @property
-    def only(self) -> Predictor | None:
-        """The model, where it is one alone."""
-        return next(iter(self._members.values())) if len(self._members) == 1 else None
-
-    @property
     def problem(self) -> str:
         return "; ".join(self._problems.values())
 
@@ -96,15 +99,25 @@ class Model:
                 member.update(keys, usages, time)
 
     def peak(self, situation: Situation) -> Candidates | None:
-        """All models' candidates; None where one of them did not answer as it should."""
+        """All models' candidates, each of shape (horizons, nodes, 2); None where one of them did not answer."""
+        shape = (len(situation.horizons_seconds), situation.nodes, 2)
         found: dict[str, Floats] = {}
         answered = 0
         for name, member in self._members.items():
             with self._kept_apart(name, "peak"):
-                for candidate, amount in _checked(member.peak(situation)).items():
+                for candidate, amount in _checked(member.peak(situation), shape).items():
                     found[candidate] = np.maximum(found.get(candidate, 0.0), amount)
                 answered += 1
         return found if answered == len(self._members) else None
+
+    def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable:
+        """What can be lent, by the rule of a model that has one and is alone, or by the one that serves all."""
+        if len(self._members) == 1:
+            ((name, member),) = self._members.items()
+            with self._kept_apart(name, "reclaimable"):
+                if answer := member.reclaimable(situation, inputs):
+                    return answer
+        return reclaimable.compute(inputs)
 
     def states(self) -> dict[str, bytes]:
         """What each model wants in the checkpoint; empty where it keeps nothing or fails to say."""
@@ -127,8 +140,7 @@ class Model:
     @staticmethod
     def _made(name: str, parameters: Parameters, source: str) -> Predictor:
         try:
-            make = BUILT_IN[name] if name in BUILT_IN else _entry_points(name)[0].load()
-            made: Predictor = make(parameters)
+            made = load(name)(parameters)
         except BaseException as error:
             _let_interrupt(error)
             problem = f"the predictor cannot be made: {type(error).__name__}: {error}"
@@ -156,16 +168,16 @@ def _let_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _checked(answer: object) -> dict[str, Floats]:
-    """Raises ValueError for an answer that is no peak."""
+def _checked(answer: object, shape: tuple[int, int, int]) -> dict[str, Floats]:
+    """The peaks by name, each of `shape` (horizons, nodes, 2). Raises ValueError for an answer that is no peak."""
     if not isinstance(answer, Mapping) or not answer:
         raise ValueError(f"expected peaks by name, not {type(answer).__name__}")
     checked: dict[str, Floats] = {}
     for name, value in answer.items():
         amount = np.asarray(value, np.float64)
-        if not isinstance(name, str) or amount.shape != (2,):
-            raise ValueError(f"{name!r} is not a name with cpu and memory")
+        if not isinstance(name, str) or amount.shape not in (shape, shape[1:], (2,)):
+            raise ValueError(f"{name!r} is not a name with cpu and memory of every node")
         if not ((amount >= 0) & (amount < _BEYOND_ANY_NODE)).all():
             raise ValueError(f"{name} is {amount.tolist()}, which no node can use")
-        checked[name] = amount
+        checked[name] = np.broadcast_to(amount, shape)
     return checked

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.metric_cache.series import Usage
-from agent.predict_server import percentile
 from agent.predict_server.decay import Floats
+from agent.predict_server.histories import Candidates, History
 from agent.predict_server.lenders import Lender, Requests
-from agent.predict_server.models import Candidates, History
 from shared import durations
 from shared.explanation import Explanation, ResourceExplanation, Term, sentence
 from shared.quantity import MILLI_PER_CORE, Resources
@@ -21,17 +20,17 @@ BOUND_REQUESTED = "requested"
 BOUND_ALLOCATABLE = "allocatable"
 BOUND_PEAK = "peak"  # the peak leaves nothing
 
-UNKNOWN = "unknown"  # the candidate that stands in for a model that did not answer: all that was requested
+UNKNOWN = "unknown"  # the candidate that stands in for a predictor that did not answer: all that was requested
 
-_UNITS = ("milli", "bytes")
+UNITS = ("milli", "bytes")
 
 
 @dataclass(frozen=True)
 class Inputs:
     """Everything one answer depends on. `history` is of the prod pods and the system together.
 
-    `candidates` are what the model says the peak may be, by name, without cold pods; the largest counts. `parameters`
-    are the policy's terms for the explanation, for cpu and for memory.
+    `candidates` are what the predictor says the peak may be, by name; the largest counts. `lending` are the pods of
+    the lending classes. `parameters` are the policy's terms for the explanation, for cpu and for memory.
     """
 
     allocatable: Resources
@@ -40,7 +39,7 @@ class Inputs:
     candidates: Mapping[str, Resources]
     ratio_percent: int
     now: float
-    cold: Sequence[Lender] = ()
+    lending: Sequence[Lender] = ()
     parameters: tuple[Sequence[Term], Sequence[Term]] = ((), ())
 
     @property
@@ -50,11 +49,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Reclaimable:
-    """`peak` contains the requests of cold pods; `result` never exceeds requested nor allocatable - peak.
-
-    The one exception is Koordinator's own rule (`by_pod_and_class`), which bounds by the part of the peak that each
-    of its two levels predicts.
-    """
+    """`result` never exceeds requested - peak, nor allocatable - peak, unless a predictor has a rule of its own."""
 
     result: Resources
     peak: Resources
@@ -62,7 +57,7 @@ class Reclaimable:
 
 
 @dataclass(frozen=True)
-class _Claim:
+class Claim:
     """An amount before it is explained; `rule` holds terms of the rule's own, `bounds` what decided, by resource."""
 
     result: Resources
@@ -73,52 +68,24 @@ class _Claim:
 
 def compute(inputs: Inputs) -> Reclaimable:
     """The seed's formula, with sums over pods."""
-    peak = inputs.model_peak.plus(inputs.requests.cold)
+    peak = inputs.model_peak
     entitled = inputs.requests.requested.percent(cpu=inputs.ratio_percent, memory=inputs.ratio_percent)
     by_request, by_node = entitled.minus(peak).floored(), inputs.allocatable.minus(peak).floored()
     cpu, memory = (
         BOUND_REQUESTED if asked <= room else BOUND_ALLOCATABLE for asked, room in zip(by_request, by_node, strict=True)
     )
-    return _explained(inputs, _Claim(by_request.least(by_node), peak, (cpu, memory)))
+    return explain(inputs, Claim(by_request.least(by_node), peak, (cpu, memory)))
 
 
-def as_koordinator(one: Lender, peak: Resources | None, now: float, cold_start_seconds: float) -> percentile.Lender:
-    """Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing."""
-    holds, young = one.pod.holds_request, now - one.pod.created_at <= cold_start_seconds
-    cold = one.cold and (young or (holds and one.observed))
-    return percentile.Lender(one.pod.request, cold, holds, peak)
-
-
-def by_pod_and_class(inputs: Inputs, lenders: Sequence[percentile.Lender], class_peak: Resources) -> Reclaimable:
-    """Koordinator's rule for its percentile model: the lesser of what its pod level and its class level make of it."""
-    levels = {
-        percentile.BY_POD: percentile.pod_level(lenders, inputs.ratio_percent),
-        percentile.BY_CLASS: percentile.class_level(lenders, class_peak, inputs.ratio_percent),
-    }
-    results = {name: level.result(inputs.allocatable) for name, level in levels.items()}
-    result, peak = smallest(results), largest({name: level.peak for name, level in levels.items()})
-    time = durations.timestamp(inputs.now)
-
-    def terms(resource: int) -> list[Term]:
-        return [
-            Term(f"{what} {name}", amount[resource], _UNITS[resource], "prediction", time)
-            for name, level in levels.items()
-            for what, amount in (("reclaimable", level.reclaimable), ("room above", level.bound(inputs.allocatable)))
-        ]
-
-    def bound(resource: int) -> str:
-        return min(results, key=lambda name: results[name][resource])
-
-    return _explained(inputs, _Claim(result, peak, (bound(0), bound(1)), (terms(0), terms(1))))
-
-
-def _explained(inputs: Inputs, claim: _Claim) -> Reclaimable:
+def explain(inputs: Inputs, claim: Claim) -> Reclaimable:
+    """A claim with every term that it depends on."""
     mean, stdev = rounded_up(inputs.history.mean), rounded_up(inputs.history.stdev)
     time = durations.timestamp(inputs.now)
+    cold = [lender.pod for lender in inputs.lending if lender.cold and lender.pod.holds_request]
 
     def explained(resource: int) -> ResourceExplanation:
         def term(name: str, amount: Resources, source: str) -> Term:
-            return Term(name, amount[resource], _UNITS[resource], source, time)
+            return Term(name, amount[resource], UNITS[resource], source, time)
 
         winner = max(inputs.candidates, key=lambda name: inputs.candidates[name][resource])
         return ResourceExplanation(
@@ -130,7 +97,7 @@ def _explained(inputs: Inputs, claim: _Claim) -> Reclaimable:
                 *inputs.parameters[resource],
                 *(term(name, amount, "predictor") for name, amount in inputs.candidates.items()),
                 term("predictedPeak", inputs.model_peak, winner),
-                *(term("coldRequest", cold.pod.request, f"pod {cold.pod.pod.metadata.key}") for cold in inputs.cold),
+                *(term("coldRequest", pod.request, f"pod {pod.pod.metadata.key}") for pod in cold),
                 term("coldRequests", inputs.requests.cold, "prod pods"),
                 term("peak", claim.peak, "prediction"),
                 term("allocatable", inputs.allocatable, "node"),
@@ -162,7 +129,8 @@ def smallest(amounts: Mapping[str, Resources]) -> Resources:
 
 
 def in_integers(candidates: Candidates) -> dict[str, Resources]:
-    return {name: rounded_up(Usage(*amount.tolist())) for name, amount in candidates.items()}
+    """The candidates of one node for the first horizon, in whole milli-cores and bytes on the safe side."""
+    return {name: rounded_up(Usage(*amount.reshape(-1, 2)[0].tolist())) for name, amount in candidates.items()}
 
 
 def whole(amounts: Floats) -> list[Resources]:
@@ -171,8 +139,8 @@ def whole(amounts: Floats) -> list[Resources]:
 
 
 def standing_in(requests: Requests) -> dict[str, Resources]:
-    """The peak of an unknown: what warm pods have requested, so that with the cold ones' requests nothing is left."""
-    return {UNKNOWN: requests.requested.minus(requests.cold)}
+    """The peak of an unknown: all that was requested, so that nothing is left."""
+    return {UNKNOWN: requests.requested}
 
 
 def rounded_up(usage: Usage) -> Resources:

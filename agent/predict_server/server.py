@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry, Counter
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import compact, lenders, policy, reclaimable
+from agent.predict_server import compact, lenders, plugins, policy, reclaimable
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
+from agent.predict_server.decay import Floats
+from agent.predict_server.histories import Histories, History
 from agent.predict_server.lenders import Lender, Requests
-from agent.predict_server.models import Histories, History, NSigmaV2, Situation
-from agent.predict_server.percentile import Percentile
-from agent.predict_server.plugins import BUILT_IN, Model
+from agent.predict_server.models import NSigmaV2, Situation
+from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
 from agent.predict_server.reclaimable import Inputs, Reclaimable, in_integers, largest
 from agent.predict_server.table import ModelTable
@@ -257,23 +258,20 @@ class PredictServer:
                     predictor_problem=model.problem,
                     unclaimed=unclaimed,
                 )
-            prod_situation = self._prod(lending, now)
-            prod = _history(prod_situation.whole)
-            found = model.peak(prod_situation)
+            situation = self._prod(lending, now)
+            prod = _history(situation.whole)
+            found = model.peak(situation)
             inputs = Inputs(
                 allocatable=node.allocatable,
                 requests=requests,
                 history=prod,
-                candidates=_safe(current, prod_situation, requests) if found is None else in_integers(found),
+                candidates=_safe(current, situation, requests) if found is None else in_integers(found),
                 ratio_percent=current.reclaim_ratio_percent,
                 now=now,
-                cold=[lender for lender in lending if lender.cold and lender.pod.holds_request],
+                lending=lending,
                 parameters=(current.terms(0, model.names), current.terms(1, model.names)),
             )
-            if found is not None and isinstance(model.only, Percentile):
-                answer = _by_pod_and_class(model.only, prod_situation, lending, inputs, current.cold_start_seconds)
-            else:
-                answer = reclaimable.compute(inputs)
+            answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
             node_situation = self._node(pods, now)
             whole = model.peak(node_situation)
             node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
@@ -294,7 +292,7 @@ class PredictServer:
     def peaks(self, pods: Iterable[NodePod]) -> dict[str, Resources]:
         """What every built-in model, and the one in force, makes of the prod pods and the system now.
 
-        Without the requests of cold pods, which are added to each alike; empty until there is a model of everything.
+        Empty until there is a model of everything.
         """
         with self._lock:
             now = self._now()
@@ -302,7 +300,8 @@ class PredictServer:
             if not self._is_known(current.warm_up_samples):
                 return {}
             situation = self._prod(self._lending(pods, now), now)
-            found = {name: made(current.parameters).peak(situation) for name, made in BUILT_IN.items()}
+            models = {name: plugins.load(name)(current.parameters) for name in plugins.built_in()}
+            found = {name: one.peak(situation) for name, one in models.items()}
             in_force = model.peak(situation)
         if in_force is not None:
             found[model.name] = in_force
@@ -348,34 +347,37 @@ class PredictServer:
         )
 
     def _prod(self, lending: Iterable[Lender], now: float) -> Situation:
-        warm = [lender for lender in lending if lender.pod.holds_request and not lender.cold]
-        pods = {lender.pod.uid: lender.pod.request for lender in warm}
-        heirs = {lender.pod.uid: lender.workload for lender in warm if lender.workload is not None}
-        return self._situation(series.PROD_PEAK, LENDING_CLASSES, pods, heirs, now)
+        """Those that hold a request which may be lent, and the system."""
+        return self._situation(
+            series.PROD_PEAK, LENDING_CLASSES, [one for one in lending if one.pod.holds_request], now
+        )
 
     def _node(self, pods: Iterable[NodePod], now: float) -> Situation:
         """Everything that runs here, however short its history."""
-        known = {pod.uid: pod.request for pod in pods if pod.running and self._table.samples_of(pod.uid)}
-        return self._situation(series.NODE, PriorityClass, known, {}, now)
+        running = [
+            Lender(pod, cold=False, observed=True, young=False)
+            for pod in pods
+            if pod.running and self._table.samples_of(pod.uid)
+        ]
+        return self._situation(series.NODE, PriorityClass, running, now)
 
     def _situation(
-        self,
-        whole: str,
-        classes: Iterable[PriorityClass],
-        pods: Mapping[str, Resources],
-        heirs: Mapping[str, str],
-        now: float,
+        self, whole: str, classes: Iterable[PriorityClass], lending: Sequence[Lender], now: float
     ) -> Situation:
-        places = {uid: place for place, uid in enumerate(pods)}
+        heirs = [(place, one.workload) for place, one in enumerate(lending) if one.workload is not None]
         return Situation(
             time=now,
             whole=Histories(self._table, [whole]),
             classes=Histories(self._table, [*map(series.of_class, classes), series.SYSTEM]),
             system=Histories(self._table, [series.SYSTEM]),
-            pods=Histories(self._table, list(pods)),
-            requests=np.array(list(pods.values()), np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1],
-            workloads=Histories(self._table, list(heirs.values())),
-            inherited=np.array([places[uid] for uid in heirs], np.intp),
+            pods=Histories(self._table, [one.pod.uid for one in lending]),
+            pod_nodes=np.zeros(len(lending), np.intp),
+            requests=_amounts([one.pod.request for one in lending]),
+            limits=_amounts([one.pod.limit for one in lending]),
+            ages_seconds=np.array([one.age_seconds for one in lending]),
+            cold=np.array([one.cold for one in lending], np.bool_),
+            workloads=Histories(self._table, [workload for _, workload in heirs]),
+            inherited=np.array([place for place, _ in heirs], np.intp),
         )
 
     def _follow_half_lives(self) -> None:
@@ -387,22 +389,14 @@ class PredictServer:
         self._log.changed_half_lives(self._table, now)
 
 
+def _amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
+    """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
+    return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
+
+
 def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:
     """In place of a model that did not answer: all that was requested, or n-sigma-v2's peak where usage is above it."""
     return in_integers(NSigmaV2(current.parameters).peak(situation)) | reclaimable.standing_in(requests)
-
-
-def _by_pod_and_class(
-    model: Percentile,
-    situation: Situation,
-    lending: Iterable[Lender],
-    inputs: Inputs,
-    cold_start_seconds: float,
-) -> Reclaimable:
-    peaks = dict(zip(situation.pods.keys, reclaimable.whole(model.by_pod(situation)), strict=True))
-    seen = [reclaimable.as_koordinator(one, peaks.get(one.pod.uid), inputs.now, cold_start_seconds) for one in lending]
-    (class_peak,) = reclaimable.whole(model.by_class(situation)[np.newaxis])
-    return reclaimable.by_pod_and_class(inputs, seen, class_peak)
 
 
 def _history(one: Histories) -> History:

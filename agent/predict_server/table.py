@@ -9,8 +9,10 @@ from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
+from agent.predict_server.maxima import Maxima
 
 _FIRST_ROWS = 64
+NO_HISTORY = 0  # the row of what was never observed: it stays empty
 
 # However short the half-lives are: training steps may come late without being missed.
 SHORTEST_HOLE_SECONDS = 600.0
@@ -22,6 +24,7 @@ class ModelTable:
     def __init__(self, *, cpu_half_life_seconds: float, memory_half_life_seconds: float) -> None:
         self.cpu = Bank(histogram.CPU, cpu_half_life_seconds)
         self.memory = Bank(histogram.MEMORY, memory_half_life_seconds)
+        self.maxima = Maxima()
         self.samples = np.zeros(0, np.int64)
         self.first_observed = np.zeros(0)
         self.last_updated = np.zeros(0)
@@ -47,6 +50,7 @@ class ModelTable:
         self.first_observed[rows[broken]] = time
         for bank, values in zip(self.banks, usages.T, strict=True):
             bank.add(rows, values, time)
+        self.maxima.add(rows, usages, time)
         self.samples[rows] += 1
         self.last_updated[rows] = time
 
@@ -75,6 +79,7 @@ class ModelTable:
             row = self.rows.pop(key)
             self.cpu.clear(row)
             self.memory.clear(row)
+            self.maxima.clear(row)
             self._free.append(row)
 
     def change_half_lives(self, *, cpu_seconds: float, memory_seconds: float, time: float) -> None:
@@ -91,6 +96,7 @@ class ModelTable:
             return
         for bank in self.banks:
             bank.set_clock(self.time, self.time + seconds)
+        self.maxima.set_clock(self.time, self.time + seconds)
         self.first_observed += seconds
         self.last_updated += seconds
         self.time += seconds
@@ -121,7 +127,8 @@ class ModelTable:
         before = self.cpu.rows
         self.cpu.resize(rows)
         self.memory.resize(rows)
+        self.maxima.resize(rows)
         self.samples = np.concatenate([self.samples, np.zeros(rows - before, np.int64)])
         self.first_observed = np.concatenate([self.first_observed, np.zeros(rows - before)])
         self.last_updated = np.concatenate([self.last_updated, np.zeros(rows - before)])
-        self._free = list(range(rows - 1, before - 1, -1))
+        self._free = list(range(rows - 1, max(before - 1, NO_HISTORY), -1))

@@ -25,6 +25,7 @@ class NodePod:
     uid: str
     workload: str
     request: Resources
+    limit: tuple[float, float]  # milli-cores and bytes; infinite where there is none
     priority_class: PriorityClass
     qos: QoS
     created_at: float
@@ -43,6 +44,7 @@ def describe(pod: Pod) -> NodePod:
         uid=pod.metadata.uid,
         workload=workload(pod),
         request=pods.native_request(pod),
+        limit=pods.native_limit(pod),
         priority_class=pods.priority_class(pod),
         qos=pods.qos(pod),
         created_at=pod.metadata.created_at,

@@ -1,5 +1,6 @@
 """What a pod asks for and where it stands: requests, quality of service, priority class."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -105,6 +106,23 @@ def native_request(pod: Pod) -> Resources:
     """cpu and memory of `requests`. Raises QuantityError."""
     asked = requests(pod)
     return Resources(asked.get(names.CPU, 0), asked.get(names.MEMORY, 0))
+
+
+def native_limit(pod: Pod) -> tuple[float, float]:
+    """The most milli-cores and bytes of memory the pod can use; infinite where one of its containers has no limit.
+
+    A limit of the pod as a whole goes before those of its containers. Raises QuantityError.
+    """
+    allowed, whole = limits(pod), amounts(pod.spec.resources.limits or {}) if pod.spec.resources else {}
+    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
+
+    def most(resource: str) -> float:
+        if whole.get(resource):
+            return whole[resource]
+        limited = all(_limited(container).get(resource) for container in containers)
+        return allowed.get(resource, 0) if limited else math.inf
+
+    return most(names.CPU), most(names.MEMORY)
 
 
 def kube_qos(pod: Pod) -> KubeQoS:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agent.predict_server.models import Histories, NSigmaV1, Parameters, Situation
+from agent.predict_server.histories import Histories
+from agent.predict_server.models import NSigmaV1, Parameters, Situation
 from agent.predict_server.table import ModelTable
 from manager.node_peaks import NodePeaks
 from shared.quantity import MILLI_PER_CORE, Resources
@@ -41,7 +42,11 @@ class NodeModels:
             classes=nothing,
             system=nothing,
             pods=nothing,
+            pod_nodes=np.zeros(0, np.intp),
             requests=np.zeros((0, 2)),
+            limits=np.zeros((0, 2)),
+            ages_seconds=np.zeros(0),
+            cold=np.zeros(0, np.bool_),
             workloads=nothing,
             inherited=np.zeros(0, np.intp),
         )

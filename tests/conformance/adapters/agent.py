@@ -22,7 +22,7 @@ from agent.predict_server import checkpoint, compact, decay, histogram, lenders,
 from agent.predict_server.bank import Bank
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.histogram import Buckets
-from agent.predict_server.models import History
+from agent.predict_server.histories import History
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
@@ -368,7 +368,7 @@ def prod_reclaimable(given: Input) -> object:
 
     def peak(predictions: list[Input]) -> Resources:
         amounts = [[each.get("p95_cpu_milli", 0), each.get("p98_memory_bytes", 0)] for each in predictions]
-        (total,) = reclaimable.whole(percentile.with_margin(np.array(amounts, float), factor)[np.newaxis])
+        (total,) = reclaimable.whole(percentile.with_margin(np.array([amounts], float), factor))
         return total
 
     predicted: dict[str, list[Input]] = {}
@@ -386,9 +386,7 @@ def prod_reclaimable(given: Input) -> object:
         warm_up_samples=1,
     )
     seen = [
-        reclaimable.as_koordinator(
-            one, peak(predicted[one.pod.uid]) if one.pod.uid in predicted else None, NOW, given["coldStartSeconds"]
-        )
+        percentile.as_koordinator(one, peak(predicted[one.pod.uid]) if one.pod.uid in predicted else None)
         for one in lending
     ]
     models = dict(given.get("classPredictions") or {})
@@ -407,7 +405,7 @@ def prod_reclaimable(given: Input) -> object:
     asked = lenders.requests(lending)
     untold = History(Usage(0, 0), Usage(0, 0), samples=0, first_observed=NOW)
     inputs = Inputs(allocatable, asked, untold, reclaimable.standing_in(asked), ratio_percent=100, now=NOW)
-    made = reclaimable.by_pod_and_class(inputs, seen, peak(known))
+    made = percentile.by_pod_and_class(inputs, seen, peak(known))
     return {**answers, "min": made.result._asdict(), "peak": made.peak._asdict()}
 
 

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server.models import Histories, Situation
+from agent.predict_server.histories import Histories
+from agent.predict_server.models import Situation
 from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
 from agent.settings import AgentSettings
@@ -45,8 +46,11 @@ def situation(
     requests: Sequence[Usage],
     *,
     heirs: Mapping[str, str] | None = None,
+    cold: Sequence[str] = (),
+    limits: Sequence[Usage] | None = None,
 ) -> Situation:
     heirs = heirs or {}
+    unlimited = np.full((len(pods), 2), np.inf)
     lending = [series.of_class(PriorityClass.PROD), series.of_class(PriorityClass.NONE), series.SYSTEM]
     return Situation(
         time=table.time,
@@ -54,7 +58,11 @@ def situation(
         classes=Histories(table, lending),
         system=Histories(table, [series.SYSTEM]),
         pods=Histories(table, pods),
+        pod_nodes=np.zeros(len(pods), np.intp),
         requests=np.array(requests, float).reshape(-1, 2),
+        limits=unlimited if limits is None else np.array(limits, float).reshape(-1, 2),
+        ages_seconds=np.full(len(pods), 7 * 86400.0),
+        cold=np.array([pod in cold for pod in pods], np.bool_),
         workloads=Histories(table, list(heirs.values())),
         inherited=np.array([list(pods).index(pod) for pod in heirs], np.intp),
     )

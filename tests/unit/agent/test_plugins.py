@@ -17,7 +17,8 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
-from agent.predict_server.models import Candidates, Parameters, Situation
+from agent.predict_server.histories import Candidates
+from agent.predict_server.models import Parameters, Situation
 from agent.predict_server.server import Prediction, PredictServer
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
@@ -315,4 +316,4 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
 
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
     group = distribution("headroom").entry_points.select(group=plugins.ENTRY_POINT_GROUP)
-    assert {name: group[name].load() for name in plugins.BUILT_IN} == dict(plugins.BUILT_IN)
+    assert set(plugins.built_in()) == group.names

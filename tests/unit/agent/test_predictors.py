@@ -83,7 +83,7 @@ def test_the_percentile_model_truncates_where_koordinator_does() -> None:
 )
 def test_the_safety_margin_is_the_models_own_unless_set(name: str, default: float) -> None:
     def peak(margin: float | None) -> float:
-        predictor = plugins.BUILT_IN[name](Parameters(safety_margin_percent=margin))
+        predictor = plugins.load(name)(Parameters(safety_margin_percent=margin))
         return float(max(amount[0] for amount in asked(predictor, TURNS).values()))
 
     assert peak(None) == pytest.approx(peak(default))

@@ -13,8 +13,8 @@ from agent.metric_cache.series import Usage
 from agent.metrics_advisor.advisor import Roster
 from agent.metrics_advisor.source import Sample
 from agent.predict_server import lenders, reclaimable
+from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
-from agent.predict_server.models import History
 from agent.predict_server.percentile import Lender, class_level, pod_level
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, PredictServer

@@ -8,8 +8,8 @@ import msgspec
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
+from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
-from agent.predict_server.models import History
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import Prediction
 from agent.reporter import conditions, patch, report

@@ -1,0 +1,72 @@
+"""What a predictor reads of the past: decayed statistics and maxima of entities, straight from the bank.
+
+Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from agent.metric_cache.series import Usage
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+from agent.predict_server.table import NO_HISTORY, ModelTable
+
+Candidates: TypeAlias = Mapping[str, Floats]  # peaks by a name people can read
+
+
+class History(NamedTuple):
+    """What is known of one entity: decayed mean and population stdev, and how much they rest on.
+
+    `first_observed` is in Unix seconds; `samples` counts training steps.
+    """
+
+    mean: Usage
+    stdev: Usage
+    samples: int
+    first_observed: float
+
+
+class Histories:
+    """Statistics of some entities, a row for each of `keys` in every answer, read from the bank when asked.
+
+    An entity that was never observed has zeros.
+    """
+
+    def __init__(self, table: ModelTable, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        self._table = table
+        self._rows: Rows = np.array([table.rows.get(key, NO_HISTORY) for key in keys], np.intp)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def means(self) -> Floats:
+        """Shape (rows, 2)."""
+        return np.stack([bank.moments.means[self._rows] for bank in self._table.banks], axis=1)
+
+    @property
+    def stdevs(self) -> Floats:
+        """Population standard deviations; shape (rows, 2)."""
+        return np.stack([bank.moments.stdevs(self._rows) for bank in self._table.banks], axis=1)
+
+    def percentiles(self, ps: Floats) -> Floats:
+        """The upper edge of the bucket of each resource's own p (0 to 1); `ps` has shape (2,), the answer (rows, 2)."""
+        banks = zip(self._table.banks, ps, strict=True)
+        return np.concatenate([bank.histograms.percentiles(self._rows, np.array([p])) for bank, p in banks], axis=1)
+
+    def maxima(self, days: int) -> Floats:
+        """The largest samples of today and the `days` days before; shape (rows, 2)."""
+        return self._table.maxima.over(self._rows, days)
+
+    @property
+    def samples(self) -> Floats:
+        """How many training steps each rests on; shape (rows,)."""
+        return self._table.samples[self._rows].astype(np.float64)
+
+    @property
+    def first_observed(self) -> Floats:
+        """Unix seconds; shape (rows,)."""
+        return self._table.first_observed[self._rows]

@@ -1,0 +1,59 @@
+"""Daily maxima of many models: what a peak remembers of the last two weeks, in a few bytes a model."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+
+DAYS = 15  # today and two weeks, so that every weekday is there twice
+SECONDS_PER_DAY = 86400.0
+
+
+class Maxima:
+    """Per model and day (UTC) the largest sample of cpu in cores and memory in bytes; 0 on days without one.
+
+    Not thread-safe. Kept in single precision and rounded up, so that no maximum is below a sample it stands for.
+    """
+
+    def __init__(self, rows: int = 0) -> None:
+        self.values: NDArray[np.float32] = np.zeros((rows, DAYS, 2), np.float32)
+        self.day = -(2**62)  # the latest day that samples came on, counted from 1970
+
+    def resize(self, rows: int) -> None:
+        """Makes room for `rows` models; new ones are empty."""
+        more = np.zeros((rows - len(self.values), DAYS, 2), np.float32)
+        self.values = np.concatenate([self.values, more])
+
+    def clear(self, row: int) -> None:
+        self.values[row] = 0.0
+
+    def add(self, rows: Rows, amounts: Floats, time: float) -> None:
+        """Takes one sample of each (distinct) row at `time` (Unix seconds), shape (rows, 2)."""
+        self.turn_to(time)
+        today = self.day % DAYS
+        rounded = amounts.astype(np.float32)
+        below = rounded < amounts
+        rounded[below] = np.nextafter(rounded[below], np.float32(np.inf))
+        self.values[rows, today] = np.maximum(self.values[rows, today], rounded)
+
+    def turn_to(self, time: float) -> None:
+        """Empties the days that `time` lies beyond. A clock that went back goes on with the latest day."""
+        day = math.floor(time / SECONDS_PER_DAY)
+        for late in range(max(self.day + 1, day - DAYS + 1), day + 1):
+            self.values[:, late % DAYS] = 0.0
+        self.day = max(self.day, day)
+
+    def set_clock(self, before: float, time: float) -> None:
+        """Dates every day anew where the clock was set from `before` to `time`; no day passes by that."""
+        moved = math.floor(time / SECONDS_PER_DAY) - math.floor(before / SECONDS_PER_DAY)
+        self.values = np.roll(self.values, moved, axis=1)
+        self.day += moved
+
+    def over(self, rows: Rows, days: int) -> Floats:
+        """The largest sample of today and the `days` days before (DAYS - 1 at most); shape (rows, 2)."""
+        places = [(self.day - back) % DAYS for back in range(min(days, DAYS - 1) + 1)]
+        largest: Floats = self.values[rows][:, places].max(axis=1, initial=0.0).astype(np.float64)
+        return largest
