@@ -8,8 +8,8 @@ when all models stand twice in full, or were born, in later ones: one of these t
 then, and no more.
 
 A file is a magic word, a version, the length and the SHA-256 of what follows, and a msgpack document. It is written
-beside its place, synced and renamed there. One that is torn, foreign or of another version is renamed, never trusted
-and never deleted.
+beside its place, synced and renamed there. One that is torn, foreign or of an unknown version is renamed, never trusted
+and never deleted. Version 2, which knows no daily maxima, is still read.
 """
 
 import contextlib
@@ -32,13 +32,16 @@ from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
+from agent.predict_server.maxima import DAYS
 from agent.predict_server.table import ModelTable
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
+_READ = (2, VERSION)
 CYCLE = 20  # so many steps until every model has been written in full
+LAST_DAY = 2**31
 _MAGIC = b"HEADROOM"
 _HEADER = struct.Struct("<8sIQ32s")
 _NAME = re.compile(r"prediction-(\d{12})\.checkpoint")
@@ -92,7 +95,10 @@ class BankState(msgspec.Struct, frozen=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """Some models in full, after all events of their file."""
+    """Some models in full, after all events of their file.
+
+    `maxima` are little-endian float32, those of `maxima_day` (counted from 1970) first; absent in version 2.
+    """
 
     keys: list[str]
     samples: bytes
@@ -100,6 +106,8 @@ class Models(msgspec.Struct, frozen=True):
     last_updated: bytes
     cpu: BankState
     memory: BankState
+    maxima: bytes | None = None
+    maxima_day: int = 0
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -274,7 +282,7 @@ def decode(file: bytes, *, node: str) -> Content:
         raise UnusableCheckpoint("shorter than its header")
     magic, version, length, digest = _HEADER.unpack_from(file)
     payload = file[_HEADER.size :]
-    if magic != _MAGIC or version != VERSION:
+    if magic != _MAGIC or version not in _READ:
         raise UnusableCheckpoint("not a checkpoint of this version")
     if len(payload) != length or hashlib.sha256(payload).digest() != digest:
         raise UnusableCheckpoint("torn: length or checksum do not match")
@@ -356,6 +364,8 @@ def _models(keys: list[str], table: ModelTable) -> Models:
         last_updated=_bytes(table.last_updated[rows]),
         cpu=bank(table.cpu),
         memory=bank(table.memory),
+        maxima=table.maxima.newest_first(rows).astype("<f4").tobytes(),
+        maxima_day=table.maxima.day,
     )
 
 
@@ -400,6 +410,8 @@ class _Rows:
     last_updated: Floats
     cpu: _BankRows
     memory: _BankRows
+    maxima: NDArray[np.float32] | None
+    maxima_day: int
 
     @classmethod
     def of(cls, models: Models) -> "_Rows":
@@ -414,6 +426,8 @@ class _Rows:
             last_updated=_array(models.last_updated, count),
             cpu=_BankRows.of(models.cpu, count, histogram.CPU.count),
             memory=_BankRows.of(models.memory, count, histogram.MEMORY.count),
+            maxima=None if models.maxima is None else _maxima(models.maxima, models.maxima_day, count),
+            maxima_day=models.maxima_day,
         )
 
     def put(self, table: ModelTable) -> None:
@@ -423,6 +437,13 @@ class _Rows:
         table.last_updated[rows] = self.last_updated
         self.cpu.put(table.cpu, rows)
         self.memory.put(table.memory, rows)
+        if not len(rows):
+            return
+        if self.maxima is not None:
+            table.maxima.put(rows, self.maxima, self.maxima_day)
+        else:  # the end of the last bucket that is not empty, which no sample was above
+            largest = [bank.histograms.percentiles(rows, np.ones(1)) for bank in table.banks]
+            table.maxima.add(rows, np.concatenate(largest, axis=1), float(self.last_updated.max()))
 
 
 def _bytes(values: Floats) -> bytes:
@@ -435,6 +456,15 @@ def _array(content: bytes, count: int) -> Floats:
     values = np.frombuffer(content, "<f8")
     if not np.isfinite(values).all():
         raise UnusableCheckpoint("a number is not finite")
+    return values
+
+
+def _maxima(content: bytes, day: int, count: int) -> NDArray[np.float32]:
+    if len(content) != 4 * count * DAYS * 2 or (count and not 0 <= day < LAST_DAY):
+        raise UnusableCheckpoint("the daily maxima are of another size than their keys, or of no day")
+    values = np.frombuffer(content, "<f4").reshape(count, DAYS, 2)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise UnusableCheckpoint("a daily maximum is no amount")
     return values
 
 

@@ -52,6 +52,17 @@ class Maxima:
         self.values = np.roll(self.values, moved, axis=1)
         self.day += moved
 
+    def newest_first(self, rows: Rows) -> NDArray[np.float32]:
+        """All there is of them, shape (rows, DAYS, 2), today first."""
+        return self.values[rows][:, [(self.day - back) % DAYS for back in range(DAYS)]]
+
+    def put(self, rows: Rows, newest_first: NDArray[np.float32], day: int) -> None:
+        """Replaces those rows by what `newest_first` said of them on that day."""
+        self.turn_to(day * SECONDS_PER_DAY)
+        self.values[rows] = 0.0
+        for back in range(self.day - day, DAYS):
+            self.values[rows, (self.day - back) % DAYS] = newest_first[:, back - (self.day - day)]
+
     def over(self, rows: Rows, days: int) -> Floats:
         """The largest sample of today and the `days` days before (DAYS - 1 at most); shape (rows, 2)."""
         places = [(self.day - back) % DAYS for back in range(min(days, DAYS - 1) + 1)]

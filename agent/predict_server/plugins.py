@@ -175,7 +175,7 @@ def _checked(answer: object, shape: tuple[int, int, int]) -> dict[str, Floats]:
     checked: dict[str, Floats] = {}
     for name, value in answer.items():
         amount = np.asarray(value, np.float64)
-        if not isinstance(name, str) or amount.shape not in (shape, shape[1:], (2,)):
+        if not isinstance(name, str) or amount.shape not in (shape, shape[1:], *([(2,)] if shape[1] == 1 else [])):
             raise ValueError(f"{name!r} is not a name with cpu and memory of every node")
         if not ((amount >= 0) & (amount < _BEYOND_ANY_NODE)).all():
             raise ValueError(f"{name} is {amount.tolist()}, which no node can use")

@@ -1,9 +1,11 @@
 """Checkpoints are whole or not believed, and together they are what was learnt."""
 
+import hashlib
 import math
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import checkpoint
 from agent.predict_server.checkpoint import CYCLE, CheckpointLog, Restored, UnusableCheckpoint
+from agent.predict_server.maxima import DAYS
 from agent.predict_server.table import ModelTable
 from shared.clock import ManualClock
 from tests.support.properties import examples
@@ -74,6 +77,7 @@ def contents(table: ModelTable) -> dict[str, list[object]]:
     """All there is to know of every model, to the bit."""
     return {
         key: [table.samples[row], table.first_observed[row], table.last_updated[row]]
+        + [table.maxima.newest_first(np.array([row])).tolist()]
         + [
             part
             for bank in table.banks
@@ -277,6 +281,11 @@ def changed_cpu(**changes: object) -> Change:
     [
         changed_models(samples=b""),
         changed_models(keys=["a", "a"]),
+        changed_models(maxima=b"\0" * 8),
+        changed_models(maxima=np.full(DAYS * 2, np.nan, "<f4").tobytes()),
+        changed_models(maxima=np.full(DAYS * 2, -1.0, "<f4").tobytes()),
+        changed_models(maxima_day=-1),
+        changed_models(maxima_day=2**40),
         changed_cpu(buckets=7),
         changed_cpu(weight_rows=b"\xff" * 4),
         changed_cpu(totals=np.array([np.nan]).tobytes()),
@@ -298,6 +307,47 @@ def test_a_file_that_contradicts_itself_changes_nothing(tmp_path: Path, change: 
     assert contents(found.table) == before
     assert found.trained_until == 7
     assert list(tmp_path.glob("*99.checkpoint.bad-*"))
+
+
+def as_version_2(file: Path) -> None:
+    """Writes it as it was before there were daily maxima."""
+    content = checkpoint.decode(file.read_bytes(), node="n")
+    document = msgspec.to_builtins(content, builtin_types=(bytes,))
+    for added in ("maxima", "maxima_day"):
+        del document["models"][added]
+    payload = msgspec.msgpack.encode(document)
+    header = struct.pack("<8sIQ32s", b"HEADROOM", 2, len(payload), hashlib.sha256(payload).digest())
+    file.write_bytes(header + payload)
+
+
+def test_what_an_earlier_version_learnt_goes_on_with_the_largest_it_has_seen_as_its_maximum(tmp_path: Path) -> None:
+    learner = learnt(tmp_path)
+    before = learner.table
+    for file in files(tmp_path):
+        as_version_2(file)
+    upgraded = restored(tmp_path)
+    assert upgraded.states == {"own": b"x"}
+    for key, row in before.rows.items():
+        found = upgraded.table.rows[key]
+        assert upgraded.table.samples[found] == before.samples[row]
+        assert upgraded.table.cpu.moments.means[found] == before.cpu.moments.means[row]
+        seen, taken = before.maxima.over(np.array([row]), 14), upgraded.table.maxima.over(np.array([found]), 14)
+        assert (taken >= seen).all()
+        assert taken == pytest.approx(seen, rel=0.06, abs=2e7)
+    again = Learner(tmp_path)
+    again.train({"a": Usage(1.0, 1e9)}, NOW + 1000)
+    again.write()
+    assert contents(restored(tmp_path).table) == contents(again.table)
+
+
+def test_daily_maxima_outlive_the_process_for_two_weeks(tmp_path: Path) -> None:
+    learner = Learner(tmp_path)
+    for day in range(20):
+        learner.train({"a": Usage(20.0 - day, 1e9)}, NOW + 86400 * day)
+        learner.write()
+        learner = Learner(tmp_path)
+    (week,), (two_weeks,) = (learner.table.maxima.over(learner.table.claim(["a"], NOW), days) for days in (7, 14))
+    assert (week[0], two_weeks[0]) == (8.0, 15.0)
 
 
 def steady(cache: MetricCache, clock: ManualClock, seconds: int) -> None:

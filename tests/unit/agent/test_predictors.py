@@ -19,6 +19,7 @@ from tests.unit.agent.pods import NOW
 
 GIB = 2.0**30
 REQUESTS = [Usage(1.0, GIB), Usage(2.0, GIB)]
+LIMITS = [Usage(16.0, 64 * GIB)] * 2  # far above what the pods use
 USAGES = st.builds(Usage, st.floats(0, 100), st.floats(0, 2.0**38))
 
 # Two pods that take turns, so that together they are steady, and a system that uses a quarter core.
@@ -29,7 +30,7 @@ def asked(predictor: Predictor, ticks: list[dict[str, Usage]]) -> dict[str, Floa
     table = model_table()
     for step, tick in enumerate(ticks):
         train(table, tick, NOW + step)  # so close that decay does not show
-    return dict(predictor.peak(situation(table, ["a", "b"], REQUESTS)))
+    return {name: peak[0] for name, peak in predictor.peak(situation(table, ["a", "b"], REQUESTS, limits=LIMITS)).items()}
 
 
 def test_v1_knows_that_pods_that_take_turns_are_steady_together() -> None:
@@ -62,7 +63,8 @@ def test_resource_central_adds_up_percentiles_of_pods_and_system() -> None:
         train(table, tick, NOW + step)
     one = [table.cpu.histograms.percentiles(np.array([table.rows[key]]), np.ones(1)) for key in "ab"]
     system = table.cpu.histograms.percentiles(np.array([table.rows[series.SYSTEM]]), np.ones(1))
-    answer = ResourceCentral(parameters).peak(situation(table, ["a", "b"], REQUESTS))["resource-central"]
+    asked_of = situation(table, ["a", "b"], REQUESTS, limits=LIMITS)
+    answer = ResourceCentral(parameters).peak(asked_of)["resource-central"][0]
     assert answer[0] == pytest.approx(float(np.sum(one) + system[0, 0]))
 
 
@@ -100,7 +102,7 @@ def largest(expression: str) -> Floats:
         train(table, tick, NOW + step)
     found = model(expression).peak(situation(table, ["a", "b"], REQUESTS))
     assert found is not None
-    peak: Floats = np.max(list(found.values()), axis=0)
+    peak: Floats = np.max([amount[0, 0] for amount in found.values()], axis=0)
     return peak
 
 

@@ -12,7 +12,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.metrics_advisor.advisor import Roster
 from agent.metrics_advisor.source import Sample
-from agent.predict_server import lenders, reclaimable
+from agent.predict_server import lenders, percentile, reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
 from agent.predict_server.percentile import Lender, class_level, pod_level
@@ -55,7 +55,7 @@ def inputs(
     [
         (inputs(), 4500, "requested"),
         (inputs(allocatable=Resources(4000, GIB)), 2500, "allocatable"),
-        (inputs(cold=Resources(2000, 0)), 2500, "requested"),
+        (inputs(cold=Resources(2000, 0)), 4500, "requested"),  # what it counts for is in the predictor's peak
         (inputs(ratio_percent=50), 1500, "requested"),
         (inputs(candidates={"x": Resources(7500, GIB)}), 0, "peak"),
         (inputs(requested=Resources()), 0, "peak"),
@@ -120,7 +120,7 @@ def test_never_negative_nor_above_requested_nor_above_allocatable_less_the_peak(
     for result, asked, room in zip(answer.result, requested, allocatable.minus(answer.peak), strict=True):
         assert 0 <= result <= min(asked, max(0, room))
     for candidate in candidates.values():
-        assert all(peak >= least for peak, least in zip(answer.peak, candidate.plus(cold), strict=True))
+        assert all(peak >= least for peak, least in zip(answer.peak, candidate, strict=True))
 
 
 @given(AMOUNTS, PEAKS, AMOUNTS)
@@ -140,7 +140,7 @@ LENDERS = st.lists(st.builds(Lender, AMOUNTS, st.booleans(), st.booleans(), st.n
 def test_koordinators_rule_too_keeps_within_what_was_requested_and_what_each_level_leaves(
     allocatable: Resources, lending: list[Lender], class_peak: Resources, ratio: int
 ) -> None:
-    answer = reclaimable.by_pod_and_class(inputs(allocatable=allocatable, ratio_percent=ratio), lending, class_peak)
+    answer = percentile.by_pod_and_class(inputs(allocatable=allocatable, ratio_percent=ratio), lending, class_peak)
     levels = (pod_level(lending, ratio), class_level(lending, class_peak, ratio))
     for resource in range(2):
         requested = sum(one.request[resource] for one in lending if one.holds_request)
@@ -300,7 +300,7 @@ def test_every_step_of_the_answer_is_explained(tmp_path: Path, predictor: str) -
     candidates = [term for term in explained.terms if term.source == "predictor"]
     assert winner.value == max(term.value for term in candidates) == terms[winner.source].value
     assert {term.name for term in candidates} == {
-        "n-sigma-v1": {"n-sigma-v1"},
+        "n-sigma-v1": {"n-sigma-v1", "cold-pods"},
         "n-sigma-v2": {"n-sigma-v1", "pods-n-sigma"},
         "percentile": {"percentile-pods", "percentile-classes"},
         "max(n-sigma-v2,percentile)": {"n-sigma-v1", "pods-n-sigma", "percentile-pods", "percentile-classes"},
@@ -315,7 +315,7 @@ def test_every_step_of_the_answer_is_explained(tmp_path: Path, predictor: str) -
             for level in ("percentile-pods", "percentile-classes")
         )
     else:
-        assert terms["peak"].value == winner.value + 2000
+        assert terms["peak"].value == winner.value
         assert explained.result == max(0, min(4500, 8000) - terms["peak"].value)
 
 
