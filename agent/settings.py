@@ -8,6 +8,8 @@ from msgspec import Meta
 from shared.api.nodemetric import TrainingInput
 from shared.api.predictpolicy import LARGEST
 
+DEFAULT_PREDICTOR = "n-sigma-v2"
+
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy fields (predictor, sigmas, ratios, half-lives, cold start) can be overridden by the NodeMetric's spec."""
@@ -100,7 +102,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             description="peak predictor: n-sigma-v1, n-sigma-v2, percentile, borg-default, resource-central, the name "
             "of a plug-in, or max(a,b) of some"
         ),
-    ] = "n-sigma-v2"
+    ] = DEFAULT_PREDICTOR
     training_input: Annotated[
         TrainingInput, Meta(description="what an interval's samples are to a model: mean, p90, p95 or max")
     ] = "p90"

@@ -113,7 +113,8 @@ class Models(msgspec.Struct, frozen=True):
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    `states` are the plug-ins' own, each complete. `anew` says that nothing of the files before counts.
+    `states` are the plug-ins' own and `outcomes` the ledger's, each complete. `anew` says that nothing of the
+    files before counts.
     """
 
     node: str
@@ -124,6 +125,7 @@ class Content(msgspec.Struct, frozen=True):
     models: Models
     states: dict[str, bytes]
     anew: bool = False
+    outcomes: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Restored:
     table: ModelTable
     trained_until: int
     states: Mapping[str, bytes]
+    outcomes: bytes = b""
 
 
 class CheckpointLog:
@@ -170,7 +173,9 @@ class CheckpointLog:
     def set_clock(self, seconds: float) -> None:
         self._events.append(ClockSet(seconds))
 
-    def next(self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes]) -> Content | None:
+    def next(
+        self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes], outcomes: bytes = b""
+    ) -> Content | None:
         """The next file's content, copied from the present state; None when nothing has happened."""
         if not self._events:
             return None
@@ -197,6 +202,7 @@ class CheckpointLog:
             models=_models([keys[place] for place in due(numbers, limit)], table),
             states=dict(states),
             anew=self._anew,
+            outcomes=outcomes,
         )
 
     def write(self, content: Content) -> None:
@@ -330,7 +336,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         else:
             table.forget([key for key in event.keys if key in table.rows])
     models.put(table)
-    return Restored(table, content.trained_until, content.states)
+    return Restored(table, content.trained_until, content.states, content.outcomes)
 
 
 def _usages(step: Trained) -> Floats:

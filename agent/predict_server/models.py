@@ -20,6 +20,7 @@ from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.reclaimable import Inputs, Reclaimable
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
+HORIZONS_SECONDS = (DAY_SECONDS, HOUR_SECONDS)  # the first one is what is lent for
 DAYS_OF_MAXIMA = 7  # that a pod without a limit is expected to stay within
 
 
@@ -69,7 +70,7 @@ class Situation:
     cold: NDArray[np.bool_]  # shape (pods,)
     workloads: Histories
     inherited: Rows
-    horizons_seconds: tuple[float, ...] = (DAY_SECONDS, HOUR_SECONDS)  # how far ahead peaks are asked for
+    horizons_seconds: tuple[float, ...] = HORIZONS_SECONDS  # how far ahead peaks are asked for
 
     def __post_init__(self) -> None:
         for shared in (self.pod_nodes, self.requests, self.limits, self.ages_seconds, self.cold, self.inherited):
@@ -123,6 +124,21 @@ class Situation:
         return self.over_pods(lambda histories: histories.means)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a prediction whose horizon has passed; amounts have the shape (nodes, 2).
+
+    `nodes` are the keys of the node series in `Situation.whole`. What came is the largest sum, at any sample within the
+    horizon, of what the pods used that were there when the prediction was made, and the system.
+    """
+
+    nodes: tuple[str, ...]
+    predicted_at: float  # Unix seconds, the `Situation.time` of the prediction
+    horizon_seconds: float
+    promised: Floats
+    realised: Floats
+
+
 class Predictor(Protocol):
     """A model of the peak. One that keeps nothing of its own has only `peak` to say.
 
@@ -140,6 +156,14 @@ class Predictor(Protocol):
         resource, is the peak; it covers cold pods.
         """
         ...
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """What came of earlier predictions, the oldest of each horizon first. One is judged for every hour."""
+        return
+
+    def set_clock(self, seconds: float) -> None:
+        """The wall clock was set forward by that much, or back if below 0; no time has passed."""
+        return
 
     def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable | None:
         """What can be lent by a rule of the predictor's own; None for the rule that serves all others."""

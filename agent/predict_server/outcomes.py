@@ -4,6 +4,8 @@ A prediction is about the pods that ran when it was made. What those that are le
 sample, and the largest sum is what came; pods that arrived later do not count.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,19 +25,29 @@ from agent.predict_server.histogram import Rows
 _NEVER = -1
 
 
+class Judged(NamedTuple):
+    """A prediction whose horizon has passed: when it was made, and by node what was said and what came."""
+
+    made: float
+    base: Floats
+    largest: Floats
+
+
 class Outcomes:
     """The predictions of the last horizon that wait for their outcome, and the residuals of the last four weeks.
 
-    Arrays have the shape (nodes, hours); an hour's place is its number since 1970 modulo their length.
+    Arrays have the shape (nodes, hours); an hour's place is its number since 1970 modulo their length. There is room
+    for one prediction more than the horizon has hours, as one may be made before the oldest is due.
     """
 
     def __init__(self, horizon_hours: int, nodes: int = 1) -> None:
         self.horizon_hours = horizon_hours
-        self.made: Floats = np.full(horizon_hours, np.nan)  # Unix seconds; NaN where none waits
-        self.base: Floats = np.zeros((nodes, horizon_hours))
-        self.scale: Floats = np.zeros((nodes, horizon_hours))
-        self.largest: Floats = np.zeros((nodes, horizon_hours))
-        self.early: NDArray[np.bool_] = np.zeros((nodes, horizon_hours), np.bool_)
+        places = horizon_hours + 1
+        self.made: Floats = np.full(places, np.nan)  # Unix seconds; NaN where none waits
+        self.base: Floats = np.zeros((nodes, places))
+        self.scale: Floats = np.zeros((nodes, places))
+        self.largest: Floats = np.zeros((nodes, places))
+        self.early: NDArray[np.bool_] = np.zeros((nodes, places), np.bool_)
         self.residuals: Singles = np.full((nodes, WINDOW_HOURS), np.nan, np.float32)
         self.residuals_early: NDArray[np.bool_] = np.zeros((nodes, WINDOW_HOURS), np.bool_)
         self.last_hour = _NEVER
@@ -59,30 +71,69 @@ class Outcomes:
         sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
         self.largest[:, waiting] = np.maximum(self.largest[:, waiting], sums)
 
-    def judge(self, time: float) -> None:
-        """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago."""
-        hour = int(time // HOUR_SECONDS)
-        self._forget_until(hour)
+    def judge(self, time: float) -> list[Judged]:
+        """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago.
+
+        Answers what has been judged, the oldest first.
+        """
+        self._forget_until(int(time // HOUR_SECONDS))
         due = np.flatnonzero(self.made <= time - self.horizon_hours * HOUR_SECONDS)
-        for place in due[np.argsort(self.made[due], kind="stable")].tolist():
-            scale = self.scale[:, place]
-            known = scale > 0
-            residual = (self.largest[:, place] - self.base[:, place]) / np.where(known, scale, 1.0)
-            column = hour % WINDOW_HOURS
-            self.residuals[:, column] = np.where(known, residual, np.nan)
-            self.residuals_early[:, column] = self.early[:, place]
-        self.made[due] = np.nan
+        judged = [self._judged(place) for place in due[np.argsort(self.made[due], kind="stable")].tolist()]
+        self._forget_early()
+        return judged
+
+    def settle(self, made: float, largest: Floats, time: float) -> None:
+        """Judges the prediction that was made then, where it still waits, by what others have seen come of it."""
+        self._forget_until(int(time // HOUR_SECONDS))
+        for place in np.flatnonzero(self.made == made).tolist():
+            self.largest[:, place] = largest
+            self._judged(place)
+        self._forget_early()
+
+    def _judged(self, place: int) -> Judged:
+        made, scale = float(self.made[place]), self.scale[:, place]
+        base, largest = self.base[:, place].copy(), self.largest[:, place].copy()
+        known = scale > 0
+        column = (int(made // HOUR_SECONDS) + self.horizon_hours) % WINDOW_HOURS
+        self.residuals[:, column] = np.where(known, (largest - base) / np.where(known, scale, 1.0), np.nan)
+        self.residuals_early[:, column] = self.early[:, place]
+        self.made[place] = np.nan
+        return Judged(made, base, largest)
+
+    def _forget_early(self) -> None:
+        """Drops what was predicted on little history where there is enough that was not."""
         judged = ~np.isnan(self.residuals)
         mature = np.count_nonzero(judged & ~self.residuals_early, axis=1) >= 24
         self.residuals[mature[:, np.newaxis] & self.residuals_early] = np.nan
 
+    def set_clock(self, seconds: float) -> None:
+        """The clock was set forward by that much, or back if below 0: dates everything by the new one."""
+        hours = round(seconds / HOUR_SECONDS)
+        if self.last_hour != _NEVER:
+            self.residuals = np.roll(self.residuals, hours, axis=1)
+            self.residuals_early = np.roll(self.residuals_early, hours, axis=1)
+            self.last_hour = max(0, self.last_hour + hours)
+        self.last_sample += seconds
+        waiting = np.flatnonzero(~np.isnan(self.made))
+        waiting = waiting[np.argsort(self.made[waiting], kind="stable")]
+        made = self.made[waiting] + seconds
+        places = (made // HOUR_SECONDS).astype(np.int64) % len(self.made)
+        self.made[:] = np.nan
+        self.made[places] = made
+        for values in (self.base, self.scale, self.largest, self.early):
+            values[:, places] = values[:, waiting]
+
     def predict(self, base: Floats, scale: Floats, node_age_days: Floats, time: float) -> None:
         """Notes the prediction of this hour, by node, to be judged later; call it once an hour, after `judge`."""
-        place = int(time // HOUR_SECONDS) % self.horizon_hours
+        place = int(time // HOUR_SECONDS) % len(self.made)
         self.made[place] = time
         self.base[:, place], self.scale[:, place] = base, scale
         self.largest[:, place] = 0.0
         self.early[:, place] = node_age_days < EARLY_DAYS
+
+    def predicted_in(self, time: float) -> bool:
+        """Whether the prediction of that hour has been made."""
+        return bool((self.made // HOUR_SECONDS == time // HOUR_SECONDS).any())
 
     def tails(self) -> tuple[Tail, Floats]:
         """The tail of each node's residuals, and how many days of them there are; shapes (nodes,)."""
@@ -141,8 +192,8 @@ class Outcomes:
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> "Outcomes":
         """Takes up what `arrays` gave. Raises KeyError and ValueError."""
-        nodes, horizon_hours = np.shape(arrays["base"])
-        outcomes = cls(horizon_hours, nodes)
+        nodes, places = np.shape(arrays["base"])
+        outcomes = cls(places - 1, nodes)
         for name, own in outcomes.arrays().items():
             restored = np.asarray(arrays[name])
             if restored.shape != own.shape or restored.dtype != own.dtype:

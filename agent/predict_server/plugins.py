@@ -17,7 +17,7 @@ import numpy as np
 from agent.predict_server import reclaimable
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Parameters, Predictor, Situation
+from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
 from agent.predict_server.reclaimable import Inputs, Reclaimable
 from shared.errors import InvalidInput
 
@@ -97,6 +97,20 @@ class Model:
         for name, member in self._members.items():
             with self._kept_apart(name, "update"):
                 member.update(keys, usages, time)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        if outcomes:
+            for outcome in outcomes:
+                outcome.promised.setflags(write=False)
+                outcome.realised.setflags(write=False)
+            for name, member in self._members.items():
+                with self._kept_apart(name, "observe"):
+                    member.observe(outcomes)
+
+    def set_clock(self, seconds: float) -> None:
+        for name, member in self._members.items():
+            with self._kept_apart(name, "set_clock"):
+                member.set_clock(seconds)
 
     def peak(self, situation: Situation) -> Candidates | None:
         """All models' candidates, each of shape (horizons, nodes, 2); None where one of them did not answer."""

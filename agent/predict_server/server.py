@@ -19,8 +19,9 @@ from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories, History
+from agent.predict_server.ledger import Ledger
 from agent.predict_server.lenders import Lender, Requests
-from agent.predict_server.models import NSigmaV2, Situation
+from agent.predict_server.models import DAY_SECONDS, HORIZONS_SECONDS, NSigmaV2, Outcome, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
 from agent.predict_server.reclaimable import Inputs, Reclaimable, in_integers, largest
@@ -112,6 +113,7 @@ class PredictServer:
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
         self._model = self._made(self._policy, source="settings")
+        self._ledger = Ledger([series.PROD_PEAK], HORIZONS_SECONDS)
 
     @property
     def policy(self) -> Policy:
@@ -130,6 +132,10 @@ class PredictServer:
             self._table = restored.table
             self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
             self._model.restore(restored.states)
+            try:
+                self._ledger.restore(restored.outcomes)
+            except ValueError as error:
+                logger.error("outcomes of predictions begin anew: %s", error)
             self._log.begin(self._table)
             self._follow_half_lives()
         logger.info("models restored", extra={"models": self.model_count})
@@ -168,6 +174,8 @@ class PredictServer:
                 self._table.train(keys, amounts, now)
                 self._log.trained(keys, amounts, now)
                 self._model.update(keys, amounts, now)
+                if pods is not None:
+                    self._model.observe(self._outcomes(keys, amounts, pods, now))
             if second >= 0:
                 self._trained_until = second
             if pods is not None:
@@ -176,6 +184,15 @@ class PredictServer:
         monotonic = self._clock.monotonic()
         if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
             self.save()
+
+    def _outcomes(self, keys: Sequence[str], amounts: Floats, pods: Sequence[NodePod], now: float) -> list[Outcome]:
+        """What is known by these samples of earlier promises, which are about the lending pods and the system."""
+        lending = {pod.uid for pod in pods if pod.lends} | {series.SYSTEM}
+        places = [place for place, key in enumerate(keys) if key in lending]
+        rows = [self._table.rows[keys[place]] for place in places]
+        return self._ledger.observe(
+            np.zeros(len(places), np.intp), amounts[places], self._table.first_observed[rows], now
+        )
 
     def _now(self) -> float:
         """Wall time in Unix seconds. To be asked under the lock: when the clock was set, the models follow it.
@@ -189,6 +206,8 @@ class PredictServer:
             logger.warning("the clock was set", extra={"forward_seconds": step})
             self._table.set_clock(step)
             self._log.set_clock(step)
+            self._ledger.set_clock(step)
+            self._model.set_clock(step)
         return now
 
     def _unseen_seconds(self, second: int) -> int:
@@ -228,7 +247,9 @@ class PredictServer:
         """Writes a checkpoint; a failure is logged and counted, and does not keep anyone from predicting."""
         with self._lock:
             until = -1 if self._trained_until is None else self._trained_until
-            content = self._log.next(self._table, trained_until=until, states=self._model.states())
+            content = self._log.next(
+                self._table, trained_until=until, states=self._model.states(), outcomes=self._ledger.state()
+            )
         if content is None:
             return
         self._saved_at = self._clock.monotonic()
@@ -261,6 +282,9 @@ class PredictServer:
             situation = self._prod(lending, now)
             prod = _history(situation.whole)
             found = model.peak(situation)
+            if found is not None:
+                promised = np.max(list(found.values()), axis=0)
+                self._ledger.promise(promised, (now - situation.whole.first_observed) / DAY_SECONDS, now)
             inputs = Inputs(
                 allocatable=node.allocatable,
                 requests=requests,

@@ -113,13 +113,13 @@ def native_limit(pod: Pod) -> tuple[float, float]:
 
     A limit of the pod as a whole goes before those of its containers. Raises QuantityError.
     """
-    allowed, whole = limits(pod), amounts(pod.spec.resources.limits or {}) if pod.spec.resources else {}
+    allowed, whole = _at_most_at_once(pod, _natively_limited), _native_limits(pod.spec.resources)
     containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
 
     def most(resource: str) -> float:
         if whole.get(resource):
             return whole[resource]
-        limited = all(_limited(container).get(resource) for container in containers)
+        limited = all(_natively_limited(container).get(resource) for container in containers)
         return allowed.get(resource, 0) if limited else math.inf
 
     return most(names.CPU), most(names.MEMORY)
@@ -255,6 +255,16 @@ def _is_of_whole_pods(resource: str) -> bool:
 
 def _limited(container: Container) -> dict[str, int]:
     return amounts(container.resources.limits or {})
+
+
+def _natively_limited(container: Container) -> dict[str, int]:
+    return _native_limits(container.resources)
+
+
+def _native_limits(resources: ResourceRequirements | None) -> dict[str, int]:
+    """Those of cpu and memory alone: what is said of others may mean nothing."""
+    given = (resources and resources.limits) or {}
+    return amounts({name: given[name] for name in (names.CPU, names.MEMORY) if name in given})
 
 
 def _asked(container: Container) -> dict[str, int]:

@@ -32,7 +32,7 @@ from shared.telemetry import Loops
 from tests.bench import replay_placing
 from tests.bench.replay_demand import DAY_SECONDS, STEP_SECONDS, Day, Owner
 from tests.bench.replay_figures import Seen
-from tests.bench.replay_peaks import NodeModels
+from tests.bench.replay_peaks import NodeModels, RunningPod
 from tests.bench.replay_placing import Placed
 from tests.support import eventually
 
@@ -162,10 +162,12 @@ class Rehearsal:
         if minute and minute % STEP_MINUTES == 0:
             self._demand(minute)
         self._bind(minute, nodes)
-        usage = self._usage(minute // STEP_MINUTES, nodes)
+        running = self._running(minute // STEP_MINUTES, nodes)
+        usage = {node.metadata.name: Resources() for node in nodes}
+        usage |= replay_placing.sums((pod.node, pod.usage) for pod in running)
         is_step = minute % STEP_MINUTES == 0
         if is_step:
-            self._models.train(usage, self._clock.now())
+            self._models.train(list(usage), running, self._clock.now())
         if is_step or self._is_behind or not self._rests:
             self._catch_up()
             self._round(minute)
@@ -272,12 +274,14 @@ class Rehearsal:
                     PODS, pod.name, UNSCHEDULABLE, self._namespace, kind=Patch.STRATEGIC, subresource="status"
                 )
 
-    def _usage(self, step: int, nodes: Sequence[Node]) -> dict[str, Resources]:
-        """What is used of every node."""
-        used = replay_placing.sums(
-            (pod.node, self._day.usage(pod.owner, pod.name, step)) for pod in self._pods.values() if pod.node
-        )
-        return {node.metadata.name: used.get(node.metadata.name, Resources()) for node in nodes}
+    def _running(self, step: int, nodes: Sequence[Node]) -> list[RunningPod]:
+        """The pods of these nodes, with what they use."""
+        names = {node.metadata.name for node in nodes}
+        return [
+            RunningPod(pod.name, pod.node, pod.owner.request, self._day.usage(pod.owner, pod.name, step))
+            for pod in self._pods.values()
+            if pod.node in names
+        ]
 
     def _note(self, usage: Mapping[str, Resources]) -> None:
         self._catch_up()

@@ -1,5 +1,6 @@
 """Tables trained with what a test says, and predict servers on a disk of their own."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,21 @@ def situation(
         cold=np.array([pod in cold for pod in pods], np.bool_),
         workloads=Histories(table, list(heirs.values())),
         inherited=np.array([list(pods).index(pod) for pod in heirs], np.intp),
+    )
+
+
+def fleet(table: ModelTable, nodes: Sequence[Sequence[str]], requests: Mapping[str, Usage], **of: Any) -> Situation:
+    """Nodes whose pods are named; what is known of node k stands under `k/` and the names of a node's series."""
+    pods = [uid for node in nodes for uid in node]
+    alone = situation(table, pods, [requests[uid] for uid in pods], **of)
+    lending = [series.of_class(PriorityClass.PROD), series.of_class(PriorityClass.NONE), series.SYSTEM]
+    numbers = [node[0].partition("/")[0] for node in nodes]
+    return dataclasses.replace(
+        alone,
+        whole=Histories(table, [f"{number}/{series.PROD_PEAK}" for number in numbers]),
+        classes=Histories(table, [f"{number}/{name}" for number in numbers for name in lending]),
+        system=Histories(table, [f"{number}/{series.SYSTEM}" for number in numbers]),
+        pod_nodes=np.repeat(np.arange(len(nodes)), [len(node) for node in nodes]),
     )
 
 

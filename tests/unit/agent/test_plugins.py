@@ -1,5 +1,6 @@
 """A third party's model is found by its entry point; what it does wrong is its own affair, and lends nothing."""
 
+import dataclasses
 import importlib
 import logging
 import sys
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 from textwrap import dedent
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Parameters, Situation
+from agent.predict_server.models import Outcome, Parameters, Situation
 from agent.predict_server.server import Prediction, PredictServer
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
@@ -71,6 +73,28 @@ EXAMPLE = """
             return self.answer
 
 
+    class Witness(Predictor):
+        # Notes all that it is shown; promises two horizons.
+        situations, outcomes, steps = [], [], []
+
+        def __init__(self, parameters):
+            pass
+
+        def update(self, keys, usages, time):
+            self.steps.append(time)
+
+        def observe(self, outcomes):
+            self.outcomes.extend(outcomes)
+
+        def set_clock(self, seconds):
+            self.steps.append(("clock", seconds))
+
+        def peak(self, situation):
+            if situation.whole.keys == (PROD_PEAK,):
+                self.situations.append(situation)
+            return {"by-horizon": [[[1.5, 1e9]], [[0.5, 1e9]]]}
+
+
     class Unmakable(Predictor):
         def __init__(self, parameters):
             raise RuntimeError("no licence")
@@ -79,6 +103,7 @@ ENTRY_POINTS = """
     [headroom.predictors]
     all-time-maximum = third_party:AllTimeMaximum
     answers = third_party:Answers
+    witness = third_party:Witness
     unmakable = third_party:Unmakable
     missing = third_party:NotThere
     n-sigma-v2 = third_party:Answers
@@ -318,3 +343,90 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
     group = distribution("headroom").entry_points.select(group=plugins.ENTRY_POINT_GROUP)
     assert set(plugins.built_in()) == group.names
+
+
+class Seen(Protocol):
+    situations: list[Situation]
+    outcomes: list[Outcome]
+    steps: list[object]
+
+
+def witness() -> Seen:
+    found: Seen = sys.modules["third_party"].Witness
+    return found
+
+
+def test_a_plug_in_sees_cold_pods_with_what_they_use_and_may_use_and_how_old_they_are(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    cache = MetricCache(clock=clock)
+    server = predict_server(tmp_path, cache, clock, predictor="witness", warm_up_samples=1)
+    pods = [pod("old", cpu="2", age_seconds=10**6), pod("young", cpu="4", age_seconds=60)]
+    for step in range(26):
+        clock.advance(3600)
+        present = {"old": Usage(0.5, GIB)} | ({"young": Usage(1.5, GIB)} if step >= 24 else {})
+        cache.append(cache.second(), entities(Usage(0.25, GIB), **present))
+        server.train(pods)
+    pods[1] = dataclasses.replace(pods[1], limit=(6000.0, 8.0 * GIB), created_at=clock.now() - 3600)
+    server.predict(pods, NODE)
+    seen = witness().situations[-1]
+    assert seen.pods.keys == ("old", "young")
+    assert seen.cold.tolist() == [False, True]
+    assert seen.pods.means[:, 0] == pytest.approx([0.5, 1.5])
+    assert seen.pods.maxima(7)[:, 0] == pytest.approx([0.5, 1.5])
+    assert seen.requests[:, 0].tolist() == [2.0, 4.0]
+    assert seen.limits[:, 0].tolist() == [np.inf, 6.0]
+    assert seen.ages_seconds.tolist() == [25 * 3600, 3600]
+    assert seen.time - seen.whole.first_observed[0] == 25 * 3600
+    assert seen.system.means[0, 0] == pytest.approx(0.25)
+    assert seen.horizons_seconds[0] == 86400
+
+
+def test_a_plug_in_answers_by_horizon_and_is_told_what_came_of_it(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "witness")
+    life.step(0.25)
+    began = clock.now()
+    for _ in range(3 * 120):
+        prediction = life.step(0.25 if clock.now() < began + 1800 else 0.75)
+    assert prediction.reclaimable is not None
+    assert prediction.reclaimable.peak.cpu_milli == 1500  # of the first horizon, which is lent for
+    outcomes = witness().outcomes
+    assert {one.horizon_seconds for one in outcomes} == {3600}  # no day has passed
+    assert len(outcomes) == 3  # one an hour
+    assert all(one.promised.tolist() == [[0.5, 1e9]] for one in outcomes)
+    assert [one.realised[0, 0] for one in outcomes] == [0.75] * 3
+    assert outcomes[0].nodes == witness().situations[0].whole.keys
+
+
+def test_what_waits_to_be_judged_outlives_the_process_and_a_clock_that_is_set(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    life = Life(tmp_path, clock, "witness")
+    for _ in range(60):
+        life.step(0.75)
+    life.server.save()
+    again = Life(tmp_path, clock, "witness")
+    for _ in range(30):
+        again.step(0.25)
+    clock.jump(7200)  # no time passes by that
+    for _ in range(40):
+        again.step(0.25)
+    (outcome,) = witness().outcomes[:1]
+    assert outcome.realised[0, 0] == 0.75
+    assert ("clock", pytest.approx(7200)) in witness().steps
+
+
+def test_after_a_gap_nothing_is_said_of_promises_that_nobody_watched(tmp_path: Path, clock: ManualClock) -> None:
+    life = Life(tmp_path, clock, "witness")
+    for _ in range(10):
+        life.step(0.75)
+    clock.advance(2 * 3600)
+    for _ in range(10):
+        life.step(0.25)
+    assert witness().outcomes == []
+
+
+def test_built_in_models_are_loaded_as_any_other_entry_point() -> None:
+    for name in plugins.built_in():
+        assert isinstance(plugins.load(name)(Parameters()).state(), bytes)
+    assert set(plugins.built_in()) >= {"n-sigma-v1", "n-sigma-v2", "percentile", "borg-default", "resource-central"}

@@ -30,7 +30,9 @@ def asked(predictor: Predictor, ticks: list[dict[str, Usage]]) -> dict[str, Floa
     table = model_table()
     for step, tick in enumerate(ticks):
         train(table, tick, NOW + step)  # so close that decay does not show
-    return {name: peak[0] for name, peak in predictor.peak(situation(table, ["a", "b"], REQUESTS, limits=LIMITS)).items()}
+    return {
+        name: peak[0] for name, peak in predictor.peak(situation(table, ["a", "b"], REQUESTS, limits=LIMITS)).items()
+    }
 
 
 def test_v1_knows_that_pods_that_take_turns_are_steady_together() -> None:

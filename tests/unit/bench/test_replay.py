@@ -11,7 +11,7 @@ from shared.api.meta import ObjectMeta
 from shared.quantity import Resources
 from tests.bench import replay_demand, replay_figures, replay_placing
 from tests.bench.replay_figures import Seen
-from tests.bench.replay_peaks import WARM_SAMPLES, NodeModels
+from tests.bench.replay_peaks import WARM_SAMPLES, NodeModels, RunningPod
 from tests.bench.replay_placing import Placed
 
 HOUR = 3600
@@ -112,13 +112,17 @@ def test_owners_pods_are_spread_and_the_emptiest_node_is_taken() -> None:
 
 def test_a_nodes_peak_is_predicted_once_it_is_known_and_forgotten_with_it() -> None:
     models = NodeModels()
+    pods = [RunningPod("a", "steady", CORE, CORE), RunningPod("b", "gone", CORE, CORE)]
     for sample in range(WARM_SAMPLES):
         assert models.peaks == {}
-        models.train({"steady": CORE, "gone": CORE}, 300.0 * sample)
+        models.train(["steady", "gone"], pods, 300.0 * sample)
     assert models.peaks["steady"].prod == CORE
-    models.train({"steady": CORE.plus(CORE)}, 300.0 * WARM_SAMPLES)
+    young = [pods[0], RunningPod("young", "steady", CORE, Resources(100, 0))]
+    models.train(["steady"], young, 300.0 * WARM_SAMPLES)
     assert models.peaks.keys() == {"steady"}
-    assert models.peaks["steady"].prod.cpu_milli > 2000
+    assert models.peaks["steady"].prod == CORE.plus(CORE)  # the young one counts with its request
+    models.train(["steady", "empty"], [pods[0]._replace(usage=CORE.plus(CORE))], 300.0 * (WARM_SAMPLES + 1))
+    assert models.peaks["steady"].prod.cpu_milli >= 2000
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))
