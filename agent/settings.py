@@ -6,7 +6,13 @@ import msgspec
 from msgspec import Meta
 
 from shared.api.nodemetric import TrainingInput
-from shared.api.predictpolicy import LARGEST
+from shared.api.predictpolicy import (
+    LARGEST,
+    LARGEST_TARGET_PERCENT,
+    LEAST_TARGET_PERCENT,
+    LONGEST_HORIZON_SECONDS,
+    SHORTEST_HORIZON_SECONDS,
+)
 
 DEFAULT_PREDICTOR = "n-sigma-v2"
 
@@ -99,10 +105,26 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     predictor: Annotated[
         str,
         Meta(
-            description="peak predictor: n-sigma-v1, n-sigma-v2, percentile, borg-default, resource-central, the name "
-            "of a plug-in, or max(a,b) of some"
+            description="peak predictor: n-sigma-v1, n-sigma-v2, peak-mix, percentile, borg-default, resource-central, "
+            "the name of a plug-in, or max(a,b) of some"
         ),
     ] = DEFAULT_PREDICTOR
+    target_violation_percent: Annotated[
+        float,
+        Meta(
+            ge=LEAST_TARGET_PERCENT,
+            le=LARGEST_TARGET_PERCENT,
+            description="in at most so many percent of hours is more to be used than was promised, for peak-mix",
+        ),
+    ] = 1.0
+    horizon_seconds: Annotated[
+        int,
+        Meta(
+            ge=SHORTEST_HORIZON_SECONDS,
+            le=LONGEST_HORIZON_SECONDS,
+            description="how long a promised peak is to hold, to the hour; that of the next hour is told beside it",
+        ),
+    ] = 86400
     training_input: Annotated[
         TrainingInput, Meta(description="what an interval's samples are to a model: mean, p90, p95 or max")
     ] = "p90"

@@ -20,6 +20,7 @@ from agent.http.schemas import (
     Pods,
     PodUsage,
     Prediction,
+    Promise,
     Reading,
     Report,
     Series,
@@ -33,6 +34,7 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import Tier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server import histogram
+from agent.predict_server import server as predicted
 from agent.predict_server.histories import History
 from agent.predict_server.reclaimable import rounded_up
 from agent.reporter.measurements import application_usages
@@ -203,12 +205,20 @@ def prediction(rooms: Rooms) -> Prediction:
         models={name: Amount(*peak) for name, peak in rooms.predict_server.peaks(listed).items()},
         peak=_amount(answer.peak if answer else None),
         node_peak=_amount(found.node_peak),
+        promises=[_promise(one) for one in found.promises],
+        target_violation_percent=found.target_violation_percent,
         reclaimable=_amount(answer.result if answer else None),
         reason=explained.reason if explained else found.unclaimed.message,
         resources={"cpu": _explained(explained.cpu), "memory": _explained(explained.memory)} if explained else {},
         policy_problem=found.policy_problem,
         predictor_problem=found.predictor_problem,
     )
+
+
+def _promise(promise: predicted.Promise) -> Promise:
+    kept = promise.kept
+    cpu, memory = (round(percent, 3) if kept.outcomes else None for percent in kept.violation_percents)
+    return Promise(int(kept.horizon_seconds), Amount(*promise.peak), kept.outcomes, cpu, memory)
 
 
 def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:

@@ -96,6 +96,16 @@ ANSWERS: dict[str, Any] = {
         },
         "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
         "node_peak": {"cpu_milli": 1700, "memory_bytes": 2684354560},
+        "promises": [
+            {
+                "horizon_seconds": 86400,
+                "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
+                "outcomes": 648,
+                "cpu_violation_percent": 0.617,
+                "memory_violation_percent": 0.0,
+            }
+        ],
+        "target_violation_percent": 1.0,
         "reclaimable": {"cpu_milli": 910, "memory_bytes": 2631925760},
         "reason": "cpu bound by requested: requested 2000m, peak 1090m, allocatable 16000m; memory bound by requested: "
         "requested 4.00 GiB, peak 1.55 GiB, allocatable 64.00 GiB",

@@ -185,11 +185,26 @@ class Explained:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """The peak for one horizon, and how the promises for it were kept in the last 28 days.
+
+    The violations are the percentage of `outcomes` in which more was used than was promised; null without outcomes.
+    """
+
+    horizon_seconds: int
+    peak: Amount
+    outcomes: int
+    cpu_violation_percent: float | None
+    memory_violation_percent: float | None
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The prediction of this moment; what rests on history is null until a model is trained.
 
-    `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force;
-    `peak` has the requests of cold pods on top of that one's. `reclaimable` is the result, `resources` its terms.
+    `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force,
+    which keeps to `target_violation_percent` if it has a target. `confidence_percent` is how much of the cold start the
+    node's history covers. `reclaimable` is the result, `resources` its terms.
     """
 
     time: str
@@ -203,6 +218,8 @@ class Prediction:
     models: dict[str, Amount]
     peak: Amount | None
     node_peak: Amount | None
+    promises: list[Promise]
+    target_violation_percent: float | None
     reclaimable: Amount | None
     reason: str
     resources: dict[str, Explained]

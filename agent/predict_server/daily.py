@@ -123,7 +123,7 @@ class DailyMeans:
 def _passed(day: int | None, time: float) -> tuple[int, int]:
     """How many days have passed since `day`, and which one it is now."""
     today = int(time // DAY_SECONDS)
-    return (0 if day is None else max(0, today - day)), today
+    return (0, today) if day is None else (max(0, today - day), max(day, today))
 
 
 def _shift(values: NDArray[np.floating], days: int) -> None:

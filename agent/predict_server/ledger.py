@@ -5,6 +5,7 @@ a residual is by how much more was used than was promised, and a positive one is
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,14 @@ from agent.predict_server.models import Outcome
 from agent.predict_server.outcomes import Outcomes
 
 RESOURCES = 2  # cpu and memory
+
+
+class Kept(NamedTuple):
+    """How often, in percent of the judged promises of the last four weeks, more was used: cpu and memory."""
+
+    horizon_seconds: float
+    outcomes: int
+    violation_percents: tuple[float, float]
 
 
 class Ledger:
@@ -43,15 +52,27 @@ class Ledger:
                 found.append(Outcome(self.nodes, cpu.made, seconds, promised, realised))
         return found
 
-    def promise(self, peaks: Floats, ages_days: Floats, time: float) -> None:
+    def promise(self, peaks: Floats, time: float) -> None:
         """Notes what is promised, shape (horizons, nodes, 2) in the order of the horizons; once an hour is enough."""
         scale = np.ones(len(self.nodes))
+        ever = np.full(len(self.nodes), np.inf)  # the first promises count as all others
         for outcomes, by_node in zip(self.by_horizon.values(), peaks, strict=True):
             if outcomes[0].predicted_in(time):
                 continue
             for resource, one in enumerate(outcomes):
-                one.judge(time)
-                one.predict(by_node[:, resource], scale, ages_days, time)
+                one.predict(by_node[:, resource], scale, ever, time)
+
+    def kept(self, node: int = 0) -> tuple[Kept, ...]:
+        """How the promises to one node were kept, by horizon."""
+
+        def judged(seconds: float, outcomes: Sequence[Outcomes]) -> Kept:
+            excesses = [one.residuals[node][~np.isnan(one.residuals[node])] for one in outcomes]
+            counts = [max(1, len(each)) for each in excesses]
+            violated = [int(np.count_nonzero(each > 0)) for each in excesses]
+            cpu, memory = (100 * each / count for each, count in zip(violated, counts, strict=True))
+            return Kept(seconds, len(excesses[0]), (cpu, memory))
+
+        return tuple(judged(seconds, outcomes) for seconds, outcomes in self.by_horizon.items())
 
     def set_clock(self, seconds: float) -> None:
         for outcomes in self.by_horizon.values():

@@ -35,6 +35,7 @@ class Parameters:
     percentiles: Floats = field(default_factory=lambda: np.array([0.95, 0.98]))
     safety_margin_percent: float | None = None
     borg_ratio: float = 1.1
+    target_violation_percent: float = 1.0
 
     def __post_init__(self) -> None:
         for shared in (self.sigma, self.percentiles):

@@ -124,7 +124,7 @@ class Outcomes:
             values[:, places] = values[:, waiting]
 
     def predict(self, base: Floats, scale: Floats, node_age_days: Floats, time: float) -> None:
-        """Notes the prediction of this hour, by node, to be judged later; call it once an hour, after `judge`."""
+        """Notes the prediction of this hour, by node, to be judged later; call it once an hour."""
         place = int(time // HOUR_SECONDS) % len(self.made)
         self.made[place] = time
         self.base[:, place], self.scale[:, place] = base, scale

@@ -5,7 +5,7 @@ import numpy as np
 
 from agent.metric_cache.aggregate import Aggregation
 from agent.predict_server import plugins
-from agent.predict_server.models import Parameters
+from agent.predict_server.models import HOUR_SECONDS, Parameters
 from agent.predict_server.percentile import DEFAULT_MARGIN_PERCENT
 from agent.settings import AgentSettings
 from shared.api import predictpolicy
@@ -27,6 +27,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to predict, and which change of a prediction matters. Percentiles are 0 to 100."""
 
     predictor: str
+    target_violation_percent: float
+    horizon_seconds: int
     sigma_cpu: float
     sigma_memory: float
     cpu_percentile: float
@@ -48,7 +50,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             percentiles=np.array([self.cpu_percentile, self.memory_percentile]) / 100,
             safety_margin_percent=self.safety_margin_percent,
             borg_ratio=self.borg_ratio,
+            target_violation_percent=self.target_violation_percent,
         )
+
+    @property
+    def horizons_seconds(self) -> tuple[float, ...]:
+        """How far ahead peaks are asked for; the first one is what is lent for."""
+        return tuple(dict.fromkeys((float(self.horizon_seconds), HOUR_SECONDS)))
 
     @property
     def training_aggregation(self) -> Aggregation:
@@ -65,6 +73,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         terms = []
         if any(name.startswith("n-sigma") for name in names):
             terms.append(term("sigma", 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
+        if "peak-mix" in names:
+            terms.append(term("targetViolation", self.target_violation_percent))
         if "percentile" in names or "resource-central" in names:
             terms.append(term("percentile", (self.cpu_percentile, self.memory_percentile)[resource]))
         if "borg-default" in names:
@@ -89,6 +99,8 @@ def overridden(base: Policy, raw: object) -> Policy:
         plugins.members(wire.predictor, source=SOURCE)
     changes = {
         "predictor": wire.predictor,
+        "target_violation_percent": _number(wire.target_violation_percent),
+        "horizon_seconds": wire.horizon_seconds,
         "sigma_cpu": _number(wire.sigma_cpu),
         "sigma_memory": _number(wire.sigma_memory),
         "cpu_percentile": _number(wire.cpu_percentile),

@@ -128,9 +128,14 @@ def smallest(amounts: Mapping[str, Resources]) -> Resources:
     return Resources(*map(min, zip(*amounts.values(), strict=True)))
 
 
-def in_integers(candidates: Candidates) -> dict[str, Resources]:
-    """The candidates of one node for the first horizon, in whole milli-cores and bytes on the safe side."""
-    return {name: rounded_up(Usage(*amount.reshape(-1, 2)[0].tolist())) for name, amount in candidates.items()}
+def in_integers(candidates: Candidates, horizon: int = 0) -> dict[str, Resources]:
+    """The candidates of one node for one of the horizons, in whole milli-cores and bytes on the safe side."""
+
+    def of(amount: Floats) -> Resources:
+        rows = amount.reshape(-1, 2)  # a single one for all horizons, or one for each
+        return rounded_up(Usage(*rows[min(horizon, len(rows) - 1)].tolist()))
+
+    return {name: of(amount) for name, amount in candidates.items()}
 
 
 def whole(amounts: Floats) -> list[Resources]:

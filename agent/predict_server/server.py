@@ -3,8 +3,8 @@
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +15,14 @@ from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import compact, lenders, plugins, policy, reclaimable
+from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories, History
-from agent.predict_server.ledger import Ledger
+from agent.predict_server.ledger import Kept, Ledger
 from agent.predict_server.lenders import Lender, Requests
-from agent.predict_server.models import DAY_SECONDS, HORIZONS_SECONDS, NSigmaV2, Outcome, Situation
+from agent.predict_server.models import NSigmaV1, NSigmaV2, Outcome, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
 from agent.predict_server.reclaimable import Inputs, Reclaimable, in_integers, largest
@@ -56,12 +57,19 @@ UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
 NOTHING_REQUESTED = Requests(Resources(), Resources())
 
 
+class Promise(NamedTuple):
+    """The peak for one horizon, and how the promises for it were kept in the last four weeks."""
+
+    peak: Resources
+    kept: Kept
+
+
 @dataclass(frozen=True)
 class Prediction:
     """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
 
     `confidence_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
-    the model's own answer is not used, where it is not.
+    the model's own answer is not used, where it is not. `n_sigma` are the peaks of v1 and v2, whatever the model is.
     """
 
     time: float
@@ -71,6 +79,9 @@ class Prediction:
     model_peak: Resources | None = None
     node_peak: Resources | None = None
     reclaimable: Reclaimable | None = None
+    n_sigma: Mapping[str, Resources] = field(default_factory=dict)
+    promises: tuple[Promise, ...] = ()
+    target_violation_percent: float | None = None  # of models that have one
     confidence_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
@@ -113,7 +124,7 @@ class PredictServer:
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
         self._model = self._made(self._policy, source="settings")
-        self._ledger = Ledger([series.PROD_PEAK], HORIZONS_SECONDS)
+        self._ledger = Ledger([series.PROD_PEAK], self._policy.horizons_seconds)
 
     @property
     def policy(self) -> Policy:
@@ -153,6 +164,10 @@ class PredictServer:
         with self._lock:
             if model is not self._model:
                 model.restore(self._model.states())  # whoever stays goes on with what it knows
+            if new.horizons_seconds != self._policy.horizons_seconds:
+                ledger = Ledger(self._ledger.nodes, new.horizons_seconds)
+                ledger.restore(self._ledger.state())
+                self._ledger = ledger
             self._policy, self._model, self._policy_problem = new, model, ""
             self._follow_half_lives()
 
@@ -283,8 +298,7 @@ class PredictServer:
             prod = _history(situation.whole)
             found = model.peak(situation)
             if found is not None:
-                promised = np.max(list(found.values()), axis=0)
-                self._ledger.promise(promised, (now - situation.whole.first_observed) / DAY_SECONDS, now)
+                self._ledger.promise(np.max(list(found.values()), axis=0), now)
             inputs = Inputs(
                 allocatable=node.allocatable,
                 requests=requests,
@@ -296,6 +310,11 @@ class PredictServer:
                 parameters=(current.terms(0, model.names), current.terms(1, model.names)),
             )
             answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
+            n_sigma = _n_sigma(current, situation)
+            promises = tuple(
+                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), kept)
+                for place, kept in enumerate(self._ledger.kept())
+            )
             node_situation = self._node(pods, now)
             whole = model.peak(node_situation)
             node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
@@ -308,6 +327,9 @@ class PredictServer:
             model_peak=inputs.model_peak,
             node_peak=largest(node_peak),
             reclaimable=answer,
+            n_sigma=n_sigma,
+            promises=promises,
+            target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
             confidence_percent=_confidence(now - prod.first_observed, current.cold_start_seconds),
             policy_problem=problem,
             predictor_problem=predictor_problem,
@@ -402,6 +424,7 @@ class PredictServer:
             cold=np.array([one.cold for one in lending], np.bool_),
             workloads=Histories(self._table, [workload for _, workload in heirs]),
             inherited=np.array([place for place, _ in heirs], np.intp),
+            horizons_seconds=self._policy.horizons_seconds,
         )
 
     def _follow_half_lives(self) -> None:
@@ -416,6 +439,12 @@ class PredictServer:
 def _amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
     """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
     return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
+
+
+def _n_sigma(current: Policy, situation: Situation) -> dict[str, Resources]:
+    """What v1 and v2 make of it: v1 is the first of v2's candidates."""
+    candidates = in_integers(NSigmaV2(current.parameters).peak(situation))
+    return {NSigmaV1.name: candidates[NSigmaV1.name], NSigmaV2.name: largest(candidates)}
 
 
 def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
+from agent.predict_server.models import NSigmaV1, NSigmaV2
 from agent.predict_server.reclaimable import rounded_up
-from agent.predict_server.server import Prediction
+from agent.predict_server.server import Prediction, Promise
 from agent.reporter import measurements
 from agent.reporter.measurements import Aggregated, Measured
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
 from shared import durations
-from shared.api.core import Condition
+from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
     AggregatedUsage,
     HostApplicationMetricInfo,
@@ -26,6 +27,7 @@ from shared.api.nodemetric import (
     ResourceMap,
 )
 from shared.api.nodemetric import Prediction as WirePrediction
+from shared.api.nodemetric import Promise as WirePromise
 from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
 
@@ -121,13 +123,33 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         model=prediction.model,
         mean=dict(rounded_up(prod.mean).quantities()) if prod else None,
         stdev=dict(rounded_up(prod.stdev).quantities()) if prod else None,
-        peak=dict(prediction.model_peak.quantities()) if prediction.model_peak else None,
-        node_peak=dict(prediction.node_peak.quantities()) if prediction.node_peak else None,
+        peak=_peak(prediction.model_peak),
+        node_peak=_peak(prediction.node_peak),
+        n_sigma_v1_peak=_peak(prediction.n_sigma.get(NSigmaV1.name)),
+        n_sigma_v2_peak=_peak(prediction.n_sigma.get(NSigmaV2.name)),
+        promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
         samples=prod.samples if prod else 0,
         confidence_percent=prediction.confidence_percent,
         report_reason=reason,
         conditions=conditions,
     )
+
+
+def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
+    kept = promise.kept
+    cpu, memory = (f"{percent:.2f}" if kept.outcomes else None for percent in kept.violation_percents)
+    return WirePromise(
+        horizon_seconds=int(kept.horizon_seconds),
+        peak=_peak(promise.peak),
+        target_violation_percent=None if target_percent is None else f"{target_percent:g}",
+        outcomes=kept.outcomes,
+        cpu_violation_percent=cpu,
+        memory_violation_percent=memory,
+    )
+
+
+def _peak(peak: Resources | None) -> Quantities | None:
+    return None if peak is None else dict(peak.quantities())
 
 
 def _usage(usage: Usage | None) -> ResourceMap | None:

@@ -7,6 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
+from agent.predict_server.server import Prediction
 from agent.states_informer.pods import NodePod
 from agent.telemetry.scrape import ResourceGauge, Scrape, in_cores
 from shared.names import PriorityClass
@@ -56,6 +57,9 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
     yield _amount("prod_cold_requested", "Requests of pods with too short a history", requests.cold)
     yield _amount("prod_peak", "Predicted peak of prod pods and system", answer.peak if answer else None)
     yield _amount("prod_reclaimable", "Requests that can be lent", answer.result if answer else None)
+    for model, found in prediction.n_sigma.items():
+        yield _amount(f"{model.replace('-', '_')}_peak", f"Peak of the same by {model}, whatever model decides", found)
+    yield from _promises(prediction)
     yield _amount("node_peak", "Predicted peak of the whole node", prediction.node_peak)
     yield _amount("allocatable", "Allocatable of the Node", scrape.allocatable)
     yield _count("prediction_samples", "Training steps the prediction rests on", prod.samples if prod else 0)
@@ -67,6 +71,30 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
     problems.add_metric(["policy"], bool(prediction.policy_problem))
     problems.add_metric(["predictor"], bool(prediction.predictor_problem))
     yield problems
+
+
+def _promises(prediction: Prediction) -> Iterator[Metric]:
+    """How the promises of the last 28 days were kept."""
+    labels = ["resource", "horizon_seconds"]
+    outcomes = GaugeMetricFamily(
+        f"{PREFIX}prediction_outcomes", "Promises of the last 28 days whose horizon has passed", labels=labels
+    )
+    violated = GaugeMetricFamily(
+        f"{PREFIX}prediction_violated_ratio", "Share of them in which more was used than was promised", labels=labels
+    )
+    for promise in prediction.promises:
+        kept = promise.kept
+        for resource, percent in zip(("cpu", "memory"), kept.violation_percents, strict=True):
+            values = [resource, str(int(kept.horizon_seconds))]
+            outcomes.add_metric(values, kept.outcomes)
+            if kept.outcomes:
+                violated.add_metric(values, percent / 100)
+    yield outcomes
+    yield violated
+    if prediction.target_violation_percent is not None:
+        yield _count(
+            "prediction_target_ratio", "Share that the policy allows", prediction.target_violation_percent / 100
+        )
 
 
 def _newest(pods: Sequence[NodePod]) -> Iterator[NodePod]:

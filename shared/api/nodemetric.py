@@ -57,6 +57,8 @@ class PredictPolicy(Wire, frozen=True):
     resource_diff_threshold_percent: NotNegative | None = None
     cold_start_period_seconds: NotNegative | None = None
     predictor: str | None = None
+    target_violation_percent: str | NotNegative | None = None
+    horizon_seconds: Positive | None = None
     sigma_cpu: str | NotNegative | None = msgspec.field(default=None, name="sigmaCPU")
     sigma_memory: str | NotNegative | None = None
     cpu_percentile: str | NotNegative | None = None
@@ -124,14 +126,31 @@ class ReclaimableMetric(Wire, frozen=True):
     resource: ResourceMap | None = None
 
 
+class Promise(Wire, frozen=True):
+    """The prod peak for one horizon, and in how many percent of `outcomes` more was used in the last four weeks."""
+
+    horizon_seconds: int = 0
+    peak: Quantities | None = None
+    target_violation_percent: str | None = None
+    outcomes: int = 0
+    cpu_violation_percent: str | None = None
+    memory_violation_percent: str | None = None
+
+
 class Prediction(Wire, frozen=True):
-    """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes."""
+    """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
+
+    The N-sigma peaks are there whatever model decides; the target is of models that have one.
+    """
 
     model: str = ""
     mean: Quantities | None = None
     stdev: Quantities | None = None
     peak: Quantities | None = None
     node_peak: Quantities | None = None
+    n_sigma_v1_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV1Peak")
+    n_sigma_v2_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV2Peak")
+    promises: tuple[Promise, ...] | None = None
     samples: int = 0
     confidence_percent: int = 0
     report_reason: str = ""

@@ -14,8 +14,14 @@ from shared.api.nodemetric import PredictPolicy
 
 PERCENTILE: Final = "percentile"  # Koordinator's model, which lends pod by pod
 LARGEST: Final = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
+LEAST_TARGET_PERCENT: Final = 0.01
+LARGEST_TARGET_PERCENT: Final = 50
+SHORTEST_HORIZON_SECONDS: Final = 3600
+LONGEST_HORIZON_SECONDS: Final = 7 * 86400
 
-_BOUNDS: dict[str, tuple[int, int]] = {
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "target_violation_percent": (LEAST_TARGET_PERCENT, LARGEST_TARGET_PERCENT),
+    "horizon_seconds": (SHORTEST_HORIZON_SECONDS, LONGEST_HORIZON_SECONDS),
     "cpu_percentile": (1, 100),  # who writes 0.95 means 95, which is the safe side of it
     "memory_percentile": (1, 100),
     "borg_ratio": (1, LARGEST),

@@ -40,6 +40,8 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         BASE,
         {
             "predictor": "max(n-sigma-v2, percentile)",
+            "targetViolationPercent": "0.1",
+            "horizonSeconds": 14400,
             "cpuPercentile": 99,
             "memoryPercentile": 100,
             "safetyMarginPercent": 20,
@@ -57,6 +59,8 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
     )
     assert changed == policy.Policy(
         predictor="max(n-sigma-v2, percentile)",
+        target_violation_percent=0.1,
+        horizon_seconds=14400,
         cpu_percentile=99,
         memory_percentile=100,
         safety_margin_percent=20,
@@ -95,6 +99,11 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         ({"sigmaMemory": "inf"}, "sigmaMemory"),
         ({"sigmaMemory": "nan"}, "sigmaMemory"),
         ({"coldStartPeriodSeconds": -1}, "coldStartPeriodSeconds"),
+        ({"targetViolationPercent": 0}, "targetViolationPercent"),
+        ({"targetViolationPercent": "0.001"}, "targetViolationPercent"),
+        ({"targetViolationPercent": 51}, "targetViolationPercent"),
+        ({"horizonSeconds": 60}, "horizonSeconds"),
+        ({"horizonSeconds": 604801}, "horizonSeconds"),
         ({"cpuHalfLifeSeconds": 0}, "cpuHalfLifeSeconds"),
         ({"reclaimRatioPercent": 101}, "reclaimRatioPercent"),
         ({"sigmaCPU": "1e308"}, "sigmaCPU"),

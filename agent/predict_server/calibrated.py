@@ -1,0 +1,229 @@
+"""`peak-mix` as a predictor: the formula of `peak_mix`, and a margin for the policy's target that the node teaches.
+
+Maxima and ages come from the bank. Kept here, by node, horizon and resource, are the mean of the last two weeks, what
+was predicted and what came of it, and the peaks of the last hours, which are promised on.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from agent.predict_server import calibration, peak_mix, states
+from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS
+from agent.predict_server.daily import DAY_SECONDS, Arrays, DailyMeans
+from agent.predict_server.decay import Floats
+from agent.predict_server.histories import Candidates, Histories
+from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
+from agent.predict_server.outcomes import Outcomes
+from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, Forecast, Held, NodeFacts, PodFacts
+
+logger = logging.getLogger(__name__)
+
+NAME = "peak-mix"
+_Kept = TypeVar("_Kept")
+
+_RESOURCES = ("cpu", "memory")
+_NODES = "of "  # in a checkpoint, and the key of a node's series
+_EVER = -(2**31)
+_DAY_HOURS = 24
+_WEEK, _TWO_WEEKS = POD_DAYS - 1, NODE_DAYS - 1  # days before today
+
+
+class PeakMix(Predictor):
+    """In at most the target's percent of hours is more used than was promised for the next horizon."""
+
+    name = NAME
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._factor = parameters.with_margin(0)
+        self._target_percent = parameters.target_violation_percent
+        self._fleets: dict[tuple[str, ...], _Fleet] = {}
+
+    def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        places = {key: place for place, key in enumerate(keys)}
+        for fleet in self._fleets.values():
+            fleet.update(places, usages, time)
+
+    def peak(self, situation: Situation) -> Candidates:
+        nodes = situation.whole.keys
+        fleet = self._fleets.setdefault(nodes, _Fleet(nodes))
+        return {NAME: fleet.peaks(situation, self._target_percent) * self._factor}
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.nodes in self._fleets:
+                self._fleets[outcome.nodes].observe(outcome)
+
+    def set_clock(self, seconds: float) -> None:
+        for fleet in self._fleets.values():
+            fleet.set_clock(seconds)
+
+    def state(self) -> bytes:
+        fleets = enumerate(self._fleets.values())
+        return states.encode({f"{number} {part}": arrays for number, one in fleets for part, arrays in one.parts()})
+
+    def restore(self, state: bytes) -> None:
+        by_fleet: dict[str, dict[str, Arrays]] = {}
+        for name, arrays in states.decode(state).items():
+            number, _, part = name.partition(" ")
+            by_fleet.setdefault(number, {})[part] = arrays
+        fleets = [_Fleet.restored(parts) for parts in by_fleet.values()]
+        self._fleets = {fleet.nodes: fleet for fleet in fleets}
+
+
+class _Fleet:
+    """Nodes that are asked about together; those of the agent are one. Arrays have the shape (nodes, ...)."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        self.nodes = nodes
+        self._means = [DailyMeans(NODE_DAYS, len(nodes)) for _ in _RESOURCES]
+        self._usage: Floats = np.zeros((len(nodes), 2))
+        self._memory_from = np.full((len(nodes), 2), _EVER)  # days since 1970; earlier ones are forgotten
+        self._outcomes: dict[int, list[Outcomes]] = {}  # by horizon in hours
+        self._held: dict[int, list[Held]] = {}
+        self._tails: dict[int, list[tuple[calibration.Tail, Floats]]] = {}  # until something is learned
+
+    def update(self, places: Mapping[str, int], usages: Floats, time: float) -> None:
+        rows = [places[node] for node in self.nodes if node in places]
+        if len(rows) == len(self.nodes):
+            self._usage = usages[rows]
+            for means, samples in zip(self._means, self._usage.T, strict=True):
+                means.observe(samples, time)
+
+    def observe(self, outcome: Outcome) -> None:
+        hours = _hours(outcome.horizon_seconds)
+        for one, realised in zip(self._outcomes.get(hours, ()), outcome.realised.T, strict=False):
+            one.settle(outcome.predicted_at, realised, outcome.predicted_at + outcome.horizon_seconds)
+        self._tails.pop(hours, None)
+
+    def peaks(self, situation: Situation, target_percent: float) -> Floats:
+        """Shape (horizons, nodes, 2); a longer horizon is never below a shorter one."""
+        time = situation.time
+        forecasts, ceilings = self._forecasts(situation)
+        hours = [_hours(seconds) for seconds in situation.horizons_seconds]
+        promised: Floats = np.zeros((len(hours), len(self.nodes), 2))
+        lowest: Floats = np.zeros((len(self.nodes), 2))
+        for place in np.argsort(hours, kind="stable").tolist():
+            horizon = hours[place]
+            self._predict(horizon, forecasts, situation)
+            held = self._held.setdefault(horizon, [Held(len(self.nodes)) for _ in _RESOURCES])
+            tails = self._tails.get(horizon) or [one.tails() for one in self._outcomes[horizon]]
+            self._tails[horizon] = tails
+            for resource, (forecast, (tail, days)) in enumerate(zip(forecasts, tails, strict=True)):
+                margin = calibration.margins(tail, days, target_percent)
+                most = ceilings[:, resource]
+                held[resource].raise_to(forecast.peaks(margin, self._usage[:, resource], most), time)
+                lowest[:, resource] = np.maximum(lowest[:, resource], held[resource].peaks(most))
+            promised[place] = lowest
+        return promised
+
+    def _predict(self, horizon: int, forecasts: Sequence[Forecast], situation: Situation) -> None:
+        """Notes what is predicted in this hour, if it has not been; once a day looks whether a node has changed."""
+        time = situation.time
+        outcomes = self._outcomes.setdefault(horizon, [Outcomes(horizon, len(self.nodes)) for _ in _RESOURCES])
+        if outcomes[0].predicted_in(time):
+            return
+        ages_days = (time - situation.whole.first_observed) / DAY_SECONDS
+        for resource, (one, forecast) in enumerate(zip(outcomes, forecasts, strict=True)):
+            one.predict(forecast.base, forecast.scale, ages_days, time)
+            if int(time // HOUR_SECONDS) % _DAY_HOURS == 0 and horizon == _DAY_HOURS:
+                self._shorten_memory_after_drift(one, resource, time)
+        self._tails.pop(horizon, None)
+
+    def _shorten_memory_after_drift(self, outcomes: Outcomes, resource: int, time: float) -> None:
+        drifted = np.flatnonzero(outcomes.drifted())
+        if len(drifted):
+            outcomes.forget(drifted, but_hours=DRIFT_HOURS)
+            self._memory_from[drifted, resource] = int(time // DAY_SECONDS) - DRIFT_DAYS + 1
+            names = [self.nodes[place] for place in drifted.tolist()]
+            known = {"of": names, "resource": _RESOURCES[resource]}
+            logger.warning("usage has changed for good; what it was is forgotten", extra=known)
+
+    def _forecasts(self, situation: Situation) -> tuple[list[Forecast], Floats]:
+        """For each resource, and what the pods may use at most, shape (nodes, 2). The system is a pod of its own."""
+        own = situation.inheriting(lambda histories: histories.maxima(_WEEK))
+        ages = situation.ages_seconds.copy()
+        if len(situation.inherited):
+            of_workloads = situation.time - situation.workloads.first_observed
+            ages[situation.inherited] = np.maximum(ages[situation.inherited], of_workloads)
+        system = situation.system.maxima(_WEEK)
+        pods = np.where(np.isinf(situation.limits), np.maximum(situation.requests, own), situation.limits)
+        ceilings = situation.by_node(pods) + system
+        own, requests = np.concatenate([own, system]), np.concatenate([situation.requests, np.zeros(system.shape)])
+        nodes = np.concatenate([situation.pod_nodes, np.arange(len(self.nodes))])
+        system_ages = situation.time - situation.system.first_observed
+        ages_days = np.maximum(np.concatenate([ages, system_ages]), 0.0) / DAY_SECONDS
+        node_ages = (situation.time - situation.whole.first_observed) / DAY_SECONDS
+        week = self._node_maxima(situation.whole, _WEEK, situation.time)
+        two_weeks = self._node_maxima(situation.whole, _TWO_WEEKS, situation.time)
+        decayed = situation.whole.means
+
+        def forecast(resource: int) -> Forecast:
+            means = self._means[resource]
+            mean = np.where(means.counts.sum(axis=1) > 0, means.means(), decayed[:, resource])
+            return peak_mix.forecast(
+                PodFacts(nodes, requests[:, resource], own[:, resource], ages_days),
+                NodeFacts(week[:, resource], two_weeks[:, resource], mean, node_ages),
+            )
+
+        return [forecast(resource) for resource in range(len(_RESOURCES))], ceilings
+
+    def _node_maxima(self, whole: Histories, days: int, time: float) -> Floats:
+        """The largest samples of so many days before and today, as far as they are to be remembered."""
+        largest = whole.maxima(days)
+        remembered = int(time // DAY_SECONDS) - self._memory_from
+        for fewer in np.unique(remembered[(remembered >= 0) & (remembered < days)]).tolist():
+            largest = np.where(remembered == fewer, whole.maxima(fewer), largest)
+        return largest
+
+    def set_clock(self, seconds: float) -> None:
+        for one in self._of_all(self._outcomes):
+            one.set_clock(seconds)
+        for held in self._of_all(self._held):
+            held.hour += round(seconds / HOUR_SECONDS) if held.hour >= 0 else 0
+        days = round(seconds / DAY_SECONDS)
+        for means in self._means:
+            means.day = None if means.day is None else means.day + days
+        self._memory_from[self._memory_from != _EVER] += days
+        self._tails.clear()
+
+    def parts(self) -> Iterator[tuple[str, Arrays]]:
+        """All of the state, for a checkpoint."""
+        for key in self.nodes:
+            yield f"{_NODES}{key}", {}
+        yield "now", {"usage": self._usage, "memory_from": self._memory_from}
+        for resource, means in zip(_RESOURCES, self._means, strict=True):
+            yield f"{resource} means", means.arrays()
+        for hours, outcomes in self._outcomes.items():
+            for resource, one, held in zip(_RESOURCES, outcomes, self._held[hours], strict=True):
+                yield f"{resource} outcomes {hours}", one.arrays()
+                yield f"{resource} held {hours}", held.arrays()
+
+    @classmethod
+    def restored(cls, parts: Mapping[str, Arrays]) -> "_Fleet":
+        """Takes up what `parts` gave. Raises KeyError and ValueError."""
+        fleet = cls(tuple(part.removeprefix(_NODES) for part in parts if part.startswith(_NODES)))
+        shape = (len(fleet.nodes), len(_RESOURCES))
+        fleet._usage = np.array(parts["now"]["usage"], np.float64)
+        fleet._memory_from = np.array(parts["now"]["memory_from"], np.int64)
+        fleet._means = [DailyMeans.of_arrays(parts[f"{resource} means"]) for resource in _RESOURCES]
+        for hours in [int(part.rpartition(" ")[2]) for part in parts if part.startswith("cpu outcomes ")]:
+            fleet._outcomes[hours] = [Outcomes.of_arrays(parts[f"{each} outcomes {hours}"]) for each in _RESOURCES]
+            fleet._held[hours] = [Held.of_arrays(parts[f"{each} held {hours}"]) for each in _RESOURCES]
+            if any(one.horizon_hours != hours for one in fleet._outcomes[hours]):
+                raise ValueError(f"outcomes of another horizon than {hours} h")
+        rows = {len(means.sums) for means in fleet._means} | {len(one.hourly) for one in fleet._of_all(fleet._held)}
+        rows |= {len(one.base) for one in fleet._of_all(fleet._outcomes)}
+        if fleet._usage.shape != shape or fleet._memory_from.shape != shape or rows != {len(fleet.nodes)}:
+            raise ValueError(f"what is kept is not of the nodes {fleet.nodes}")
+        return fleet
+
+    @staticmethod
+    def _of_all(by_horizon: Mapping[int, Sequence[_Kept]]) -> list[_Kept]:
+        return [one for both in by_horizon.values() for one in both]
+
+
+def _hours(seconds: float) -> int:
+    return max(1, round(seconds / HOUR_SECONDS))

@@ -1,0 +1,280 @@
+"""peak-mix as agents run it: it learns from what came, forgets by rule, and loses nothing by a restart."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.metric_cache import series
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Usage
+from agent.predict_server import plugins
+from agent.predict_server.calibrated import PeakMix
+from agent.predict_server.decay import Floats
+from agent.predict_server.ledger import Ledger
+from agent.predict_server.models import Outcome, Parameters
+from agent.predict_server.outcomes import Outcomes
+from agent.predict_server.server import Prediction, PredictServer
+from agent.predict_server.table import ModelTable
+from agent.states_informer.informer import NodeState
+from agent.states_informer.pods import NodePod
+from shared.clock import ManualClock
+from shared.quantity import Resources
+from tests.unit.agent.models import entities, fleet, model_table, predict_server, situation, train
+from tests.unit.agent.pods import NOW, pod
+
+GIB = 2.0**30
+HOUR, DAY = 3600.0, 86400.0
+NODE = NodeState(Resources(64_000, 256 * 2**30), simulated=False)
+SYSTEM = Usage(0.25, GIB)
+PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", memory="4Gi", age_seconds=10**7)]
+
+
+SETTINGS: dict[str, object] = {"predictor": "peak-mix", "warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
+
+
+class Life:
+    """A predict server with peak-mix, a quarter of an hour at a time."""
+
+    def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: object) -> None:
+        self.clock = clock or ManualClock(NOW - NOW % DAY)
+        self.cache = MetricCache(clock=self.clock)
+        self.server: PredictServer = predict_server(directory, self.cache, self.clock, **SETTINGS | settings)
+
+    def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
+        found = self.predict(pods)
+        for _ in range(int(4 * hours)):
+            self.clock.advance(900)
+            used = cores(self.clock.now())
+            usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
+            self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
+            self.server.train(pods)
+            found = self.predict(pods)
+        return found
+
+    def predict(self, pods: list[NodePod] = PODS) -> Prediction:
+        return self.server.predict(pods, NODE)
+
+
+def office(time: float) -> float:
+    return 6.0 if 8 <= (time % DAY) / HOUR < 18 else 1.0
+
+
+def peak_milli(prediction: Prediction, horizon: int = 0) -> int:
+    return prediction.promises[horizon].peak.cpu_milli
+
+
+def test_a_young_node_lends_and_a_stricter_target_lends_less(tmp_path: Path) -> None:
+    lent = []
+    for target in (0.1, 1.0, 5.0):
+        found = Life(tmp_path / str(target), target_violation_percent=target).live(2, lambda _: 2.0)
+        assert found.reclaimable is not None
+        assert found.target_violation_percent == target
+        lent.append(found.reclaimable.result.cpu_milli)
+    assert 0 < lent[0] < lent[1] < lent[2] < 10_000
+
+
+def test_a_longer_horizon_is_never_promised_less(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.live(1, office)
+    for hours in range(1, 26):
+        found = life.live(1, office)
+        assert [one.kept.horizon_seconds for one in found.promises] == [DAY, HOUR]
+        assert peak_milli(found, 0) >= peak_milli(found, 1) > 0
+        assert found.promises[1].kept.outcomes == hours + 1
+    assert found.promises[0].kept.outcomes == 3
+
+
+def test_n_sigma_is_told_beside_it(tmp_path: Path) -> None:
+    found = Life(tmp_path).live(10, office)
+    assert found.prod is not None
+    v1 = found.prod.mean.cpu_cores + 5 * found.prod.stdev.cpu_cores
+    assert found.n_sigma["n-sigma-v1"].cpu_milli == pytest.approx(1000 * v1, abs=1)
+    assert found.n_sigma["n-sigma-v2"].cpu_milli >= found.n_sigma["n-sigma-v1"].cpu_milli
+    assert found.model == "peak-mix"
+
+
+def test_violations_are_counted(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.live(3, lambda _: 1.0)
+    found = life.live(3, lambda _: 11.0)
+    cpu, memory = found.promises[1].kept.violation_percents
+    assert cpu == pytest.approx(100 / found.promises[1].kept.outcomes)
+    assert memory == 0.0
+
+
+def step(model: PeakMix, table: ModelTable, hour: int, came: float, cores: float = 2.0) -> float:
+    """An hour of a node with two pods that use so many cores each, and what came of the prediction a day ago."""
+    time = NOW - NOW % DAY + HOUR * hour
+    tick = entities(a=Usage(cores, GIB), b=Usage(cores, GIB))
+    train(table, tick, time)
+    model.update(list(tick), np.array(list(tick.values())), time)
+    if hour >= 24:
+        amounts = np.array([[came, 2 * GIB]])
+        for horizon in (DAY, HOUR):
+            model.observe([Outcome((series.PROD_PEAK,), time - horizon, horizon, amounts, amounts)])
+    requests = [Usage(8.0, 8 * GIB), Usage(8.0, 8 * GIB)]
+    return float(np.asarray(model.peak(situation(table, ["a", "b"], requests))["peak-mix"])[0, 0, 0])
+
+
+def test_outcomes_above_what_was_expected_widen_the_margin_and_others_narrow_it() -> None:
+    peaks = []
+    for came in (2.0, 4.0, 8.0):
+        model, table = PeakMix(Parameters()), model_table()
+        for hour in range(24 * 12):
+            peak = step(model, table, hour, came)
+        peaks.append(peak)
+    assert peaks[0] < peaks[1] < peaks[2]
+
+
+def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path) -> None:
+    whole, halved = Life(tmp_path / "whole"), Life(tmp_path / "halved")
+    whole.live(30, office)
+    halved.live(20, office)
+    halved.server.save()
+    again = Life(tmp_path / "halved", halved.clock)
+    again.live(10, office)
+    one, other = whole.predict(), again.predict()
+    assert one.promises == other.promises
+    assert one.reclaimable == other.reclaimable
+
+
+def test_two_agents_that_were_fed_the_same_agree_to_the_bit(tmp_path: Path) -> None:
+    one, other = (Life(tmp_path / name).live(10, office) for name in ("one", "other"))
+    assert one == other
+
+
+@pytest.mark.parametrize("seconds", [5.0, 6 * HOUR, 3 * DAY, -2 * HOUR])
+def test_a_clock_that_is_set_is_no_history_and_costs_none(tmp_path: Path, seconds: float) -> None:
+    life = Life(tmp_path)
+    before = life.live(26, lambda _: 2.0)
+    life.clock.jump(seconds)
+    after = life.live(3, lambda _: 2.0)
+    assert peak_milli(after) == pytest.approx(peak_milli(before), rel=0.1)
+    for earlier, later in zip(before.promises, after.promises, strict=True):
+        assert later.kept.outcomes >= earlier.kept.outcomes + 2
+        assert later.kept.violation_percents == (0.0, 0.0)
+
+
+def test_what_was_not_watched_is_not_judged(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    before = life.live(26, office).promises
+    life.clock.advance(2 * HOUR)
+    after = life.live(0.75, office).promises
+    assert [one.kept.outcomes for one in after] == [one.kept.outcomes for one in before]
+    assert life.live(3, office).promises[1].kept.outcomes == before[1].kept.outcomes + 3
+
+
+def test_pods_that_came_later_do_not_break_a_promise(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.live(3, lambda _: 2.0)
+    more = [*PODS, pod("late", cpu="16", memory="8Gi", age_seconds=0)]
+    found = life.live(3, lambda _: 3.0, more)  # the old ones use a core each, as they did
+    assert found.promises[1].kept.outcomes > 3
+    assert found.promises[1].kept.violation_percents == (0.0, 0.0)
+
+
+def test_a_node_that_changed_its_role_forgets_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    model, table = PeakMix(Parameters()), model_table()
+    for hour in range(24 * 18):
+        busy = step(model, table, hour, 9.0, cores=4.5)
+    for hour in range(24 * 18, 24 * 27):
+        quiet = step(model, table, hour, 9.0 if hour < 24 * 18 else 0.5, cores=0.25)
+    assert "usage has changed for good" in caplog.text
+    assert quiet < busy / 2
+
+
+def test_a_node_among_many_learns_as_it_does_alone_to_the_bit() -> None:
+    draw = np.random.default_rng(3)
+    nodes = [[f"{node}/pod-{number}" for number in range(draw.integers(1, 6))] for node in range(3)]
+    requests = {uid: Usage(*draw.uniform(1, 8, 2)) for node in nodes for uid in node}
+    models = {places: PeakMix(Parameters()) for places in ((0, 1, 2), (0,), (1,), (2,))}
+    found: dict[tuple[int, ...], Floats] = {}
+    table = model_table()
+    for step in range(60):
+        time = NOW + HOUR * step
+        tick: dict[str, Usage] = {}
+        for number, pods in enumerate(nodes):
+            used = {uid: Usage(*draw.gamma(1, 1, 2)) for uid in pods}
+            whole = entities(Usage(*draw.gamma(1, 0.1, 2)), **used)
+            tick |= {key if key in used else f"{number}/{key}": usage for key, usage in whole.items()}
+        train(table, tick, time)
+        came = draw.gamma(3, 1, (3, 2))
+        for places, model in models.items():
+            keys = tuple(f"{place}/{series.PROD_PEAK}" for place in places)
+            model.update(list(tick), np.array(list(tick.values())), time)
+            if step > 2:
+                realised = came[list(places)]
+                model.observe([Outcome(keys, time - HOUR, HOUR, realised, realised)])
+            found[places] = model.peak(fleet(table, [nodes[place] for place in places], requests))["peak-mix"]
+    for place in range(3):
+        assert found[(place,)][:, 0].tolist() == found[(0, 1, 2)][:, place].tolist()
+
+
+def asked(table: ModelTable, pods: list[str], requests: list[Usage], limits: list[Usage] | None = None) -> Floats:
+    found = PeakMix(Parameters()).peak(situation(table, pods, requests, limits=limits))["peak-mix"]
+    peak: Floats = np.asarray(found)[0, 0]
+    return peak
+
+
+def test_it_never_promises_more_than_pods_and_system_may_use_and_another_pod_never_lowers_it() -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(50):
+        keys = [f"p{number}" for number in range(draw.integers(1, 6))]
+        limits = [Usage(*draw.uniform(1, 4, 2)) for _ in keys]
+        table = model_table()
+        for step in range(4):
+            used = {key: Usage(*(draw.uniform(0, 1, 2) * most)) for key, most in zip(keys, limits, strict=True)}
+            train(table, entities(SYSTEM, **used), NOW + HOUR * step)
+        peak = asked(table, keys, limits, limits)
+        assert (peak <= np.sum(limits, axis=0) + SYSTEM).all()
+        more = asked(table, [*keys, "new"], [*limits, Usage(1.0, 1.0)], [*limits, Usage(1.0, 1.0)])
+        assert (more >= peak).all()
+
+
+def test_a_pod_that_was_never_seen_counts_with_a_part_of_its_request() -> None:
+    table = model_table()
+    train(table, entities(a=Usage(1.0, GIB)), NOW)
+    one = asked(table, ["a"], [Usage(2.0, GIB)])
+    two = asked(table, ["a", "new"], [Usage(2.0, GIB), Usage(4.0, GIB)])
+    assert one[0] < two[0] < one[0] + 4.0
+
+
+@pytest.mark.parametrize("state", [b"", b"?", b"\x80", b"\x81\xa30 x\x80", b"\x81\xa8cpu mean\xc0"])
+def test_a_state_that_means_nothing_is_refused_whole(state: bytes) -> None:
+    model = PeakMix(Parameters())
+    with contextlib.suppress(KeyError, ValueError):
+        model.restore(state)
+    table = model_table()
+    train(table, entities(a=Usage(1.0, GIB)), NOW)
+    assert model.peak(situation(table, ["a"], [Usage(2.0, GIB)]))["peak-mix"].shape == (2, 1, 2)
+    with pytest.raises(ValueError, match=r".*"):
+        Ledger(["n"], [HOUR]).restore(b"?")
+
+
+def test_a_state_stays_small(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.live(3, office)
+    life.server.save()
+    loaded = plugins.load("peak-mix")(Parameters())
+    assert isinstance(loaded, PeakMix)
+    assert 0 < max(file.stat().st_size for file in tmp_path.iterdir()) < 250_000
+
+
+def test_outcomes_keep_their_hours_when_the_clock_is_set() -> None:
+    outcomes = Outcomes(1)
+    for step in range(5 * 12):
+        time = NOW + 300.0 * step
+        outcomes.observe(np.zeros(1, np.intp), np.ones(1), np.zeros(1), time)
+        outcomes.judge(time)
+        if not outcomes.predicted_in(time):
+            outcomes.predict(np.ones(1), np.ones(1), np.ones(1), time)
+    judged = int(np.count_nonzero(~np.isnan(outcomes.residuals)))
+    assert judged >= 4
+    outcomes.set_clock(1000 * DAY)
+    time = NOW + 300.0 * 60 + 1000 * DAY
+    outcomes.observe(np.zeros(1, np.intp), np.ones(1), np.zeros(1), time)
+    outcomes.judge(time)
+    assert int(np.count_nonzero(~np.isnan(outcomes.residuals))) >= judged
