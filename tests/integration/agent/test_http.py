@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from agent.http import examples, schemas
 from agent.main import Agent
+from agent.predict_server import plugins
 from shared import durations
 from shared.kube.resources import CONFIGMAPS
 from tests.integration.agent.node import GIB, Node, get
@@ -113,7 +114,8 @@ def test_the_prediction_names_every_models_peak(node: Node) -> None:
         return answer["models"] and not answer["cold_requested"]["cpu_milli"] and answer
 
     found = eventually(predicted)
-    assert found["models"].keys() == {"n-sigma-v1", "n-sigma-v2", "percentile", "borg-default", "resource-central"}
+    assert found["models"].keys() == set(plugins.built_in())
+    assert [one["horizon_seconds"] for one in found["promises"]] == [86400, 3600]
     assert found["models"]["n-sigma-v1"]["cpu_milli"] == 750
     assert found["models"]["borg-default"]["cpu_milli"] == 1819
     histogram = fetch(f"histograms/{uid}")["cpu"]

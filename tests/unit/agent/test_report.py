@@ -9,9 +9,10 @@ from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
 from agent.predict_server.histories import History
+from agent.predict_server.ledger import Kept
 from agent.predict_server.lenders import Requests
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.server import Prediction
+from agent.predict_server.server import Prediction, Promise
 from agent.reporter import conditions, patch, report
 from agent.reporter.conditions import Circumstances
 from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, NumaUsage
@@ -54,6 +55,21 @@ def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_wh
     prediction = status["prediction"]
     assert prediction["conditions"][0]["reason"] == "InsufficientHistory"
     assert not prediction.keys() & {"mean", "samples"}
+
+
+def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_decides() -> None:
+    peak = Resources(1500, 2**30)
+    promises = (Promise(peak, Kept(86400.0, 648, (0.617, 0.0))), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
+    n_sigma = {"n-sigma-v1": Resources(1000, 2**29), "n-sigma-v2": peak}
+    known = replace(trained(), n_sigma=n_sigma, promises=promises, target_violation_percent=1.0)
+    prediction = patched(known, Measured({}))["prediction"]
+    assert prediction["nSigmaV1Peak"] == {"cpu": "1", "memory": "512Mi"}
+    assert prediction["nSigmaV2Peak"]["cpu"] == "1500m"
+    day, hour = prediction["promises"]
+    assert (day["horizonSeconds"], day["outcomes"], day["targetViolationPercent"]) == (86400, 648, "1")
+    assert (day["cpuViolationPercent"], day["memoryViolationPercent"]) == ("0.62", "0.00")
+    assert hour["horizonSeconds"] == 3600
+    assert "cpuViolationPercent" not in hour
 
 
 def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
