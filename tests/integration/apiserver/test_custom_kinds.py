@@ -177,6 +177,18 @@ STATUS = {
         "mean": {"cpu": "1"},
         "stdev": {"cpu": "10m"},
         "peak": {"cpu": "1050m"},
+        "nSigmaV1Peak": {"cpu": "1"},
+        "nSigmaV2Peak": {"cpu": "1050m"},
+        "promises": [
+            {
+                "horizonSeconds": 86400,
+                "peak": {"cpu": "1050m"},
+                "targetViolationPercent": "0.5",
+                "outcomes": 648,
+                "cpuViolationPercent": "0.62",
+                "memoryViolationPercent": "0.00",
+            }
+        ],
         "samples": 9,
         "confidencePercent": 50,
         "reportReason": "periodic",
@@ -189,7 +201,8 @@ SPEC = {
         "nodeAggregatePolicy": {"durations": ["5m0s"]},
         "nodeMemoryCollectPolicy": "usageWithoutPageCache",
     },
-    "predictPolicy": {"predictor": "n-sigma-v2", "sigmaCPU": "5", "sigmaMemory": 5, "coldStartPeriodSeconds": 10},
+    "predictPolicy": {"predictor": "n-sigma-v2", "sigmaCPU": "5", "sigmaMemory": 5, "coldStartPeriodSeconds": 10}
+    | {"targetViolationPercent": "0.5", "horizonSeconds": 3600},
     "midPolicy": {"midFormula": "seed", "midCPUThresholdPercent": 100, "midBuffer": "auto"},
 }
 
@@ -208,6 +221,7 @@ def test_a_node_metric_keeps_every_field_of_the_contract(api: Api, unique: str) 
         {"updateTime": 5},
         {"podsMetric": {}},
         {"prediction": {"confidencePercent": 101}},
+        {"prediction": {"promises": [{"outcomes": 1}]}},
         {"nodeMetric": {"numaUsages": [{}]}},
     ],
 )
