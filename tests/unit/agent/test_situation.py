@@ -28,6 +28,7 @@ GIB = 2.0**30
 NODE = NodeState(Resources(64_000, 256 * 2**30), simulated=False)
 SYSTEM = Usage(0.25, GIB)
 BUILT_IN = plugins.built_in()
+BY_COLD_START = sorted({*BUILT_IN} - {"peak-mix"})  # which has a rule of its own for young pods
 
 
 def predicted(directory: Path, predictor: str, usages: dict[str, Usage], pods: list[NodePod]) -> Prediction:
@@ -57,8 +58,8 @@ AMOUNT = st.floats(0, 16)
 PODS = st.lists(st.tuples(AMOUNT, AMOUNT, st.booleans()), min_size=1, max_size=5)
 
 
-@given(PODS, st.sampled_from(BUILT_IN))
-def test_no_built_in_model_lends_what_a_cold_pod_has_requested(
+@given(PODS, st.sampled_from(BY_COLD_START))
+def test_no_built_in_model_with_a_cold_start_lends_what_a_cold_pod_has_requested(
     pods: list[tuple[float, float, bool]], name: str
 ) -> None:
     keys = [f"p{number}" for number in range(len(pods))]
@@ -77,8 +78,8 @@ def test_no_built_in_model_lends_what_a_cold_pod_has_requested(
     assert (peak.reshape(-1, 2) >= cold_requests * (1 - 1e-3) - 1e-3).all()
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_a_cold_pod_is_answered_for_by_every_built_in_model_with_its_request(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", BY_COLD_START)
+def test_a_cold_pod_is_answered_for_by_every_such_model_with_its_request(tmp_path: Path, name: str) -> None:
     alone = predicted(tmp_path, name, {"cold": Usage(0.5, GIB)}, [pod("cold", cpu="4", age_seconds=3600)])
     assert alone.reclaimable is not None
     assert alone.reclaimable.result == Resources()
