@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deploy.backtest.command import backtest
 from shared import names
 from shared.errors import HeadroomError, InvalidInput
 
@@ -77,6 +78,9 @@ def plan(context: typer.Context) -> int:
     _collect_nothing()
     _print(command.main(context.args))
     return OK
+
+
+app.command()(backtest)
 
 
 @explain_app.command("node")

@@ -5,7 +5,6 @@ import pytest
 
 from agent.backtest import metrics, oracle, packing, replay
 from agent.backtest.recording import PodSchedule, RecordedUsage, side_by_side
-from agent.predict_server.decay import Floats
 
 NAN = float("nan")
 HOUR_TICKS = 12
@@ -103,28 +102,12 @@ class TestOracle:
         assert peaks[0, 0].tolist() == [0, 2, 0]
 
 
-class LastSum:
-    """Promises what the node uses now, and remembers the ages it was shown."""
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        self.oldest: list[float] = []
-
-    def observe(self, tick: replay.ReplayTick) -> None:
-        self.oldest.append(float(tick.age_seconds.max(initial=0.0)))
-
-    def peaks(self, tick: replay.ReplayTick) -> Floats:
-        return np.bincount(tick.node, weights=tick.usage, minlength=self.nodes).astype(np.float64)
-
-
-def test_a_replay_shows_every_tick_and_asks_after_every_so_many() -> None:
+def test_a_replay_shows_the_pods_of_every_tick_their_usage_and_their_ages() -> None:
     usage = recorded([1, 2, 3, 4], [0, 0, 5, 5])
-    model = LastSum(2)
-    played = replay.replay(usage, schedule((0, 0, 0, 4), (1, 1, 2, 4), nodes=2), {"last": model}, every_ticks=2)
-    assert played.at.tolist() == [1, 3]
-    assert played.peaks["last"].tolist() == [[2, 0], [4, 5]]
-    assert played.limits.tolist() == [[10, 0], [10, 10]]
-    assert model.oldest == [0, 300, 600, 900]
+    seen = list(replay.ticks(usage, schedule((0, 0, 0, 4), (1, 1, 2, 4), nodes=2)))
+    assert [tick.node.tolist() for tick in seen] == [[0], [0], [0, 1], [0, 1]]
+    assert [tick.usage.tolist() for tick in seen] == [[1], [2], [3, 5], [4, 5]]
+    assert [tick.age_seconds.max() for tick in seen] == [0, 300, 600, 900]
 
 
 class TestMetrics:

@@ -1,0 +1,123 @@
+"""The agents of all nodes of a replay as one: their own bank, predictors and policy, on the clock of the recording.
+
+Recorded pods all hold a request that may be lent, and are all there is on a node: no system, one priority class.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from agent.backtest.peak_mix import FleetPeakMix
+from agent.backtest.recording import PodSchedule
+from agent.backtest.replay import ReplayTick
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+from agent.predict_server.histories import Histories
+from agent.predict_server.models import Situation
+from agent.predict_server.plugins import Model
+from agent.predict_server.policy import Policy
+from agent.predict_server.table import ModelTable
+from shared.errors import HeadroomError
+
+PEAK_MIX = "peak-mix"
+HOUR_SECONDS = 3600.0
+RESOURCES = ("cpu", "memory")  # in cores, and in bytes
+_NO_SYSTEM = "system"  # never trained, so that it has a history of zeros
+
+
+class Promise(NamedTuple):
+    """Whose peak it is; a model without a target of its own has None."""
+
+    model: str
+    target_percent: float | None
+    horizon_hours: int
+
+
+class FleetModel:
+    """One predictor (or `max(a,b)` of several) as the agents of all nodes run it.
+
+    Raises InvalidInput for a name that is not known.
+    """
+
+    def __init__(self, name: str, resource: int, horizons_hours: Sequence[int], policy: Policy) -> None:
+        self._name, self._resource = name, resource
+        self._horizons_hours = tuple(horizons_hours)
+        self._model = Model(name, policy.parameters, source="--model", on_failure=lambda _: None)
+
+    def train(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        self._model.update(keys, usages, time)
+        self._raise_problem()
+
+    def peaks(self, situation: Situation) -> Mapping[Promise, Floats]:
+        """Each of shape (nodes,). Raises HeadroomError where the predictor did not answer."""
+        candidates = self._model.peak(situation)
+        self._raise_problem()
+        largest = np.maximum.reduce(list((candidates or {}).values()))[:, :, self._resource]
+        return {
+            Promise(self._name, None, hours): peaks for hours, peaks in zip(self._horizons_hours, largest, strict=True)
+        }
+
+    def _raise_problem(self) -> None:
+        if self._model.problem:
+            raise HeadroomError(self._model.problem)
+
+
+class FleetBank:
+    """What the agents of all nodes have learned, in one table: a row for each pod and for each node."""
+
+    def __init__(self, schedule: PodSchedule, resource: int, horizons_hours: Sequence[int], policy: Policy) -> None:
+        self._resource, self._policy = resource, policy
+        self._horizons_seconds = tuple(hours * HOUR_SECONDS for hours in horizons_hours)
+        self._table = ModelTable(
+            cpu_half_life_seconds=policy.cpu_half_life_seconds, memory_half_life_seconds=policy.memory_half_life_seconds
+        )
+        self._names = np.array([f"pod-{pod}" for pod in range(len(schedule.node))], object)
+        self._node_keys = [f"node-{node}" for node in range(schedule.nodes)]
+        self._pods: Rows = np.zeros(0, np.intp)
+        self._pod_keys: list[str] = []
+
+    def train(self, tick: ReplayTick) -> tuple[Sequence[str], Floats]:
+        """One training step of every node, and what it learned from: keys, and their usage of shape (keys, 2)."""
+        if tick.pods is not self._pods:
+            self._table.forget(self._names[np.setdiff1d(self._pods, tick.pods, assume_unique=True)].tolist())
+            self._pods, self._pod_keys = tick.pods, self._names[tick.pods].tolist()
+        keys = self._pod_keys + self._node_keys
+        usages = np.zeros((len(keys), 2))
+        usages[:, self._resource] = np.concatenate(
+            [tick.usage, np.bincount(tick.node, tick.usage, len(self._node_keys))]
+        )
+        self._table.train(keys, usages, tick.time)
+        return keys, usages
+
+    def situation(self, tick: ReplayTick) -> Situation:
+        """What the agents show to their predictors now."""
+        whole, nothing = Histories(self._table, self._node_keys), Histories(self._table, [])
+        requests = np.zeros((len(tick.pods), 2))
+        requests[:, self._resource] = tick.limits
+        pods = Histories(self._table, self._pod_keys)
+        too_short = tick.age_seconds <= self._policy.cold_start_seconds
+        return Situation(
+            time=tick.time,
+            whole=whole,
+            classes=whole,
+            system=Histories(self._table, [_NO_SYSTEM] * len(self._node_keys)),
+            pods=pods,
+            pod_nodes=tick.node,
+            requests=requests,
+            limits=requests,
+            ages_seconds=tick.age_seconds,
+            cold=too_short | (pods.samples < self._policy.warm_up_samples),
+            workloads=nothing,
+            inherited=np.zeros(0, np.intp),
+            horizons_seconds=self._horizons_seconds,
+        )
+
+
+def fleet_peak_mix(
+    schedule: PodSchedule, horizons_hours: Sequence[int], target_percents: Sequence[float]
+) -> dict[int, FleetPeakMix]:
+    """`peak-mix` for each horizon, for all targets."""
+    return {
+        hours: FleetPeakMix(schedule, horizon_hours=hours, target_percents=target_percents) for hours in horizons_hours
+    }

@@ -1,0 +1,208 @@
+"""A backtest: fleets of recorded pods, the models that are tried on them, and what they come to. Pure."""
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from agent.backtest import metrics, oracle, replay
+from agent.backtest.engine import PEAK_MIX, RESOURCES, FleetBank, FleetModel, Promise, fleet_peak_mix
+from agent.backtest.metrics import Scores
+from agent.backtest.recording import PodSchedule, RecordedUsage
+from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+from agent.predict_server.policy import Policy
+from shared.errors import HeadroomError
+
+HOUR_SECONDS = 3600.0
+DAY_HOURS = 24
+WEEK_HOURS = 7 * DAY_HOURS
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Recorded usage, capped and filled, and where its pods run, split at gaps."""
+
+    recorded: RecordedUsage
+    schedule: PodSchedule
+
+    def parts(self, count: int) -> list["Fleet"]:
+        """About `count` fleets of consecutive nodes, each with the series it needs and no more."""
+        bounds = np.linspace(0, self.schedule.nodes, min(count, self.schedule.nodes) + 1).astype(np.intp)
+        return [self._nodes(first, end) for first, end in itertools.pairwise(bounds.tolist())]
+
+    def _nodes(self, first: int, end: int) -> "Fleet":
+        schedule = self.schedule
+        pods = slice(*np.searchsorted(schedule.node, [first, end]))
+        series, places = np.unique(schedule.series[pods], return_inverse=True)
+        recorded = replace(self.recorded, usage=self.recorded.usage[series], limits=self.recorded.limits[series])
+        return Fleet(
+            recorded,
+            PodSchedule(schedule.node[pods] - first, places, schedule.first[pods], schedule.end[pods], end - first),
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is tried: models by name, at these targets and horizons, under a policy, on cpu (0) or memory (1)."""
+
+    resource: int
+    models: tuple[str, ...]
+    target_percents: tuple[float, ...]
+    horizons_hours: tuple[int, ...]
+    policy: Policy
+
+
+class Played(NamedTuple):
+    """What was promised every hour, and what came; arrays of shape (hours, nodes). `at` are ticks."""
+
+    at: Rows
+    requested: Floats
+    came: Mapping[int, Floats]  # by horizon in hours
+    promised: Mapping[Promise, Floats]
+    cpu_seconds: Mapping[str, float]  # by model, with all that it would need alone
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One model at one target and horizon; target is null for a model that has none, and so is what cannot be told."""
+
+    source: str
+    model: str
+    resource: str
+    horizon_hours: int
+    target_percent: float | None
+    violation_percent: float
+    violation_percent_p90_node: float
+    severity_percent: float
+    savings_percent: float
+    oracle_savings_percent: float
+    withdrawn_percent_per_day: float
+    kept_24h_percent: float | None
+    first_week_violation_percent: float | None
+    nodes: int
+    predictions: int
+    cpu_seconds: float
+
+
+def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda ticks: None) -> Played:
+    """Replays the fleet to all models; tells `ticked` how many ticks have passed, about every hour."""
+    recorded, schedule = fleet.recorded, fleet.schedule
+    hour_ticks = round(HOUR_SECONDS / recorded.interval_seconds)
+    at = np.arange(hour_ticks - 1, recorded.ticks, hour_ticks)
+    horizons = trial.horizons_hours
+    came = oracle.future_peaks(recorded, schedule, at, [hours * hour_ticks for hours in horizons])
+    by_bank = [name for name in trial.models if name != PEAK_MIX]
+    models = {name: FleetModel(name, trial.resource, horizons, trial.policy) for name in by_bank}
+    mixes = fleet_peak_mix(schedule, horizons, trial.target_percents) if PEAK_MIX in trial.models else {}
+    bank = FleetBank(schedule, trial.resource, horizons, trial.policy)
+    requested = np.zeros((len(at), schedule.nodes))
+    promised: dict[Promise, Floats] = defaultdict(lambda: np.zeros((len(at), schedule.nodes)))
+    spent: dict[str, float] = defaultdict(float)
+
+    def ask(tick: replay.ReplayTick, row: int) -> None:
+        requested[row] = schedule.sums(tick.pods, tick.limits)
+        if models:
+            with _timed(spent, ""):
+                situation = bank.situation(tick)
+            for name, model in models.items():
+                with _timed(spent, name):
+                    for promise, peaks in model.peaks(situation).items():
+                        promised[promise][row] = peaks
+        for hours, mix in mixes.items():
+            with _timed(spent, PEAK_MIX):
+                for target, peaks in mix.peaks(tick).items():
+                    promised[Promise(PEAK_MIX, target, hours)][row] = peaks
+
+    for tick in replay.ticks(recorded, schedule):
+        if models:
+            with _timed(spent, ""):
+                keys, usages = bank.train(tick)
+            for name, model in models.items():
+                with _timed(spent, name):
+                    model.train(keys, usages, tick.time)
+        for mix in mixes.values():
+            with _timed(spent, PEAK_MIX):
+                mix.observe(tick)
+        row, rest = divmod(tick.index + 1, hour_ticks)
+        if rest == 0:
+            ask(tick, row - 1)
+            ticked(hour_ticks)
+    shared = spent.pop("", 0.0)
+    seconds = {name: own if name == PEAK_MIX else own + shared for name, own in spent.items()}
+    return Played(at, requested, dict(zip(horizons, came, strict=True)), dict(promised), seconds)
+
+
+def joined(parts: Sequence[Played]) -> Played:
+    """One answer of the parts of a fleet."""
+    first = parts[0]
+
+    def side_by_side(arrays: Iterator[Floats]) -> Floats:
+        return np.concatenate(list(arrays), axis=1)
+
+    return Played(
+        first.at,
+        side_by_side(part.requested for part in parts),
+        {hours: side_by_side(part.came[hours] for part in parts) for hours in first.came},
+        {promise: side_by_side(part.promised[promise] for part in parts) for promise in first.promised},
+        {name: sum(part.cpu_seconds[name] for part in parts) for name in first.cpu_seconds},
+    )
+
+
+def warm_up_hours(hours: int, horizon_hours: int) -> int:
+    """The hours before the first judged prediction: a week, or a day where the recording is too short for that."""
+    return WEEK_HOURS if hours >= WEEK_HOURS + horizon_hours + DAY_HOURS else DAY_HOURS
+
+
+def results(source: str, trial: Trial, played: Played) -> list[Result]:
+    """Scores of every promise, in the order of models, horizons and targets. Raises HeadroomError for a recording that
+    is too short.
+    """
+    order = {name: place for place, name in enumerate(trial.models)}
+    promises = sorted(played.promised, key=lambda one: (order[one.model], one.horizon_hours, one.target_percent or 0))
+    return [_result(source, trial, played, promise) for promise in promises]
+
+
+def _result(source: str, trial: Trial, played: Played, promise: Promise) -> Result:
+    warm = warm_up_hours(len(played.at), promise.horizon_hours)
+
+    def scored(hours: slice) -> Scores:
+        peaks, came = played.promised[promise], played.came[promise.horizon_hours]
+        return metrics.scores(peaks[hours], came[hours], played.requested[hours])
+
+    try:
+        scores = scored(slice(warm, None))
+    except ValueError as error:
+        recorded = f"{len(played.at)} h of usage are too short for a horizon of {promise.horizon_hours} h"
+        raise HeadroomError(f"{source}: {recorded} after {warm} h to learn") from error
+    first_week = scored(slice(DAY_HOURS, warm)).violation_percent if warm > DAY_HOURS else None
+    return Result(
+        source=source,
+        model=promise.model,
+        resource=RESOURCES[trial.resource],
+        horizon_hours=promise.horizon_hours,
+        target_percent=promise.target_percent,
+        violation_percent=scores.violation_percent,
+        violation_percent_p90_node=scores.violation_percent_p90_node,
+        severity_percent=scores.severity_percent,
+        savings_percent=scores.savings_percent,
+        oracle_savings_percent=scores.oracle_savings_percent,
+        withdrawn_percent_per_day=scores.withdrawn_percent_per_day,
+        kept_24h_percent=None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent,
+        first_week_violation_percent=first_week,
+        nodes=scores.nodes,
+        predictions=scores.predictions,
+        cpu_seconds=round(played.cpu_seconds[promise.model], 3),
+    )
+
+
+@contextmanager
+def _timed(spent: dict[str, float], name: str) -> Iterator[None]:
+    began = time.process_time()
+    yield
+    spent[name] += time.process_time() - began

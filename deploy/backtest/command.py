@@ -1,0 +1,83 @@
+"""`headroom backtest` as the command line has it. What replays is imported when it runs."""
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class OutputFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def backtest(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Recorded usage: a CSV (also .gz) or Parquet file, a saved answer of Prometheus to a range query "
+            "(.json), or the URL of a Prometheus.",
+        ),
+    ],
+    limits: Annotated[
+        Path | None, typer.Option(help="File with what each series requested, or its limit; its name comes first.")
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(help="What numbers count, as cpu_millicores or mem_mib, where no name ends with that.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(help="Predictors to try, with commas between them; max(a,b) is one.")
+    ] = "peak-mix,n-sigma-v2",
+    target: Annotated[str, typer.Option(help="Violations to aim at in percent, for models that have a target.")] = "1",
+    horizon: Annotated[str, typer.Option(help="How far ahead peaks are promised, in whole hours.")] = "24h",
+    resource: Annotated[
+        str, typer.Option(help="cpu, memory, or both with a comma; sources of others are left out.")
+    ] = "cpu,memory",
+    policy: Annotated[
+        Path | None, typer.Option(help="A predictPolicy as in a NodeMetric (YAML), in place of the agent's defaults.")
+    ] = None,
+    node_cores: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Pack pods onto nodes of that size (64 where it is not recorded where they ran)."),
+    ] = None,
+    churn: Annotated[
+        str, typer.Option(help="none, recorded (where and when they ran), or the mean life of a packed pod, as 48h.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many random packings are replayed together.")] = 1,
+    max_nodes: Annotated[int | None, typer.Option(min=1, help="Replay no more nodes of each packing.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that share the nodes between them.")] = 1,
+    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")] = OutputFormat.TABLE,
+    fail_above_target: Annotated[
+        bool,
+        typer.Option(
+            "--fail-above-target",
+            help="Exit with 1 where more promises are broken than the target allows; models without one have to keep "
+            "the strictest.",
+        ),
+    ] = False,
+) -> int:
+    """Replay recorded usage to the agent's own predictors: what each would have lent, and how often it was wrong."""
+    from deploy.backtest import answers, options, running
+
+    asked = options.Options(
+        sources=sources,
+        limits=limits,
+        unit=options.unit(unit),
+        models=options.models(model),
+        target_percents=options.targets(target),
+        horizons_hours=options.horizons(horizon),
+        resources=options.resources(resource),
+        policy=options.prediction_policy(policy),
+        placement=options.placement(churn, node_cores=node_cores, seeds=seeds, max_nodes=max_nodes),
+        workers=workers,
+    )
+    results = [result for run in running.runs(asked) for result in run.results]
+    print(answers.render(results, output.value), flush=True)
+    missed = answers.missed(results, asked.target_percents) if fail_above_target else []
+    for line in missed:
+        print(f"{running.PROGRAM}: {line}", file=sys.stderr)
+    return 1 if missed else 0
