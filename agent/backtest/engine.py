@@ -4,6 +4,7 @@ Recorded pods all hold a request that may be lent, and are all there is on a nod
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from agent.backtest.replay import ReplayTick
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Histories
-from agent.predict_server.models import Situation
+from agent.predict_server.ledger import Ledger
+from agent.predict_server.models import DAY_SECONDS, Outcome, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
 from agent.predict_server.table import ModelTable
@@ -34,28 +36,48 @@ class Promise(NamedTuple):
     horizon_hours: int
 
 
+class Trained(NamedTuple):
+    """A training step: a sample for each key, shape (keys, 2), and what came of promises, whichever model made them."""
+
+    keys: Sequence[str]
+    usages: Floats
+    outcomes: Sequence[Outcome]
+    time: float
+
+
 class FleetModel:
     """One predictor (or `max(a,b)` of several) as the agents of all nodes run it.
 
-    Raises InvalidInput for a name that is not known.
+    Raises InvalidInput for a name that is not known, and HeadroomError for what an agent would note of a predictor.
     """
 
     def __init__(self, name: str, resource: int, horizons_hours: Sequence[int], policy: Policy) -> None:
         self._name, self._resource = name, resource
         self._horizons_hours = tuple(horizons_hours)
         self._model = Model(name, policy.parameters, source="--model", on_failure=lambda _: None)
+        self._promised: dict[tuple[float, float], Floats] = {}  # by horizon and time in seconds; shape (nodes, 2)
 
-    def train(self, keys: Sequence[str], usages: Floats, time: float) -> None:
-        self._model.update(keys, usages, time)
+    def train(self, samples: Trained) -> None:
+        """One training step, with what came of this model's promises."""
+        self._model.update(samples.keys, samples.usages, samples.time)
+        self._model.observe(
+            [
+                replace(outcome, promised=self._promised.pop((outcome.horizon_seconds, outcome.predicted_at)))
+                for outcome in samples.outcomes
+            ]
+        )
         self._raise_problem()
 
     def peaks(self, situation: Situation) -> Mapping[Promise, Floats]:
-        """Each of shape (nodes,). Raises HeadroomError where the predictor did not answer."""
+        """What is promised now, each of shape (nodes,)."""
         candidates = self._model.peak(situation)
         self._raise_problem()
-        largest = np.maximum.reduce(list((candidates or {}).values()))[:, :, self._resource]
+        largest = np.maximum.reduce(list((candidates or {}).values()))
+        for seconds, peaks in zip(situation.horizons_seconds, largest, strict=True):
+            self._promised[seconds, situation.time] = peaks
         return {
-            Promise(self._name, None, hours): peaks for hours, peaks in zip(self._horizons_hours, largest, strict=True)
+            Promise(self._name, None, hours): peaks[:, self._resource]
+            for hours, peaks in zip(self._horizons_hours, largest, strict=True)
         }
 
     def _raise_problem(self) -> None:
@@ -74,21 +96,30 @@ class FleetBank:
         )
         self._names = np.array([f"pod-{pod}" for pod in range(len(schedule.node))], object)
         self._node_keys = [f"node-{node}" for node in range(schedule.nodes)]
+        self._ledger = Ledger(self._node_keys, self._horizons_seconds)
         self._pods: Rows = np.zeros(0, np.intp)
         self._pod_keys: list[str] = []
 
-    def train(self, tick: ReplayTick) -> tuple[Sequence[str], Floats]:
-        """One training step of every node, and what it learned from: keys, and their usage of shape (keys, 2)."""
+    def train(self, tick: ReplayTick) -> Trained:
+        """One training step of every node."""
         if tick.pods is not self._pods:
             self._table.forget(self._names[np.setdiff1d(self._pods, tick.pods, assume_unique=True)].tolist())
             self._pods, self._pod_keys = tick.pods, self._names[tick.pods].tolist()
         keys = self._pod_keys + self._node_keys
         usages = np.zeros((len(keys), 2))
-        usages[:, self._resource] = np.concatenate(
-            [tick.usage, np.bincount(tick.node, tick.usage, len(self._node_keys))]
-        )
+        of_nodes = np.bincount(tick.node, tick.usage, len(self._node_keys))
+        usages[:, self._resource] = np.concatenate([tick.usage, of_nodes])
         self._table.train(keys, usages, tick.time)
-        return keys, usages
+        since = tick.time - tick.age_seconds
+        return Trained(
+            keys, usages, self._ledger.observe(tick.node, usages[: len(tick.pods)], since, tick.time), tick.time
+        )
+
+    def promise(self, situation: Situation) -> None:
+        """Notes that models are asked now, to tell them what came; what each has promised it knows itself."""
+        nothing = np.zeros((len(situation.horizons_seconds), situation.nodes, 2))
+        ages_days = (situation.time - situation.whole.first_observed) / DAY_SECONDS
+        self._ledger.promise(nothing, ages_days, situation.time)
 
     def situation(self, tick: ReplayTick) -> Situation:
         """What the agents show to their predictors now."""

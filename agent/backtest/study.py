@@ -110,6 +110,7 @@ def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda tick
         if models:
             with _timed(spent, ""):
                 situation = bank.situation(tick)
+                bank.promise(situation)
             for name, model in models.items():
                 with _timed(spent, name):
                     for promise, peaks in model.peaks(situation).items():
@@ -122,10 +123,10 @@ def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda tick
     for tick in replay.ticks(recorded, schedule):
         if models:
             with _timed(spent, ""):
-                keys, usages = bank.train(tick)
+                samples = bank.train(tick)
             for name, model in models.items():
                 with _timed(spent, name):
-                    model.train(keys, usages, tick.time)
+                    model.train(samples)
         for mix in mixes.values():
             with _timed(spent, PEAK_MIX):
                 mix.observe(tick)

@@ -10,15 +10,15 @@ from agent.backtest.recording import RecordedUsage
 from agent.backtest.study import Fleet
 from agent.predict_server.decay import Floats
 
-INTERVAL_SECONDS = 1800
-DAY_TICKS = 48
+INTERVAL_SECONDS = 900
+DAY_TICKS = 96
 START = 1_700_006_400 - 1_700_006_400 % 86_400
 
 
 def usage(series: int, days: int, seed: int = 0) -> Floats:
     """Shape (series, ticks), in cores below 4: higher by day than at night, each series with its own noise."""
     rng = np.random.default_rng(seed)
-    hours = np.arange(days * DAY_TICKS) / 2
+    hours = np.arange(days * DAY_TICKS) / 4
     by_day = 1 + np.sin(2 * np.pi * hours / 24)
     return np.round(by_day * rng.uniform(0.2, 1.0, (series, 1)) + rng.exponential(0.2, (series, len(hours))), 3)
 
@@ -32,7 +32,7 @@ def fleet(series: int = 12, days: int = 10, node_cores: float = 16.0, *, churn_h
     schedule = (
         packing.static(node, recorded.ticks)
         if churn_hours is None
-        else packing.churned(node, limits, recorded.ticks, mean_hours=churn_hours, ticks_per_hour=2, rng=rng)
+        else packing.churned(node, limits, recorded.ticks, mean_hours=churn_hours, ticks_per_hour=4, rng=rng)
     )
     return Fleet(recorded, schedule.split_at_gaps(recorded))
 
