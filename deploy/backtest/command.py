@@ -2,6 +2,7 @@
 
 import enum
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,15 @@ def backtest(
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many random packings are replayed together.")] = 1,
     max_nodes: Annotated[int | None, typer.Option(min=1, help="Replay no more nodes of each packing.")] = None,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that share the nodes between them.")] = 1,
+    engine: Annotated[
+        str, typer.Option(help="dask://HOST:PORT: a Dask scheduler whose workers have Headroom installed.")
+    ] = "",
+    since: Annotated[str, typer.Option(help="How far back a Prometheus is asked.")] = "720h",
+    until: Annotated[str, typer.Option(help="Until when, in RFC 3339; now unless set.")] = "",
+    step: Annotated[str, typer.Option(help="How far apart its samples are to be, a part of an hour.")] = "5m",
+    token_file: Annotated[Path | None, typer.Option(help="Bearer token for it, read for each request.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs it may be signed by, in PEM.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report with plots to that file, too.")] = None,
     output: Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")] = OutputFormat.TABLE,
     fail_above_target: Annotated[
         bool,
@@ -61,7 +71,8 @@ def backtest(
     ] = False,
 ) -> int:
     """Replay recorded usage to the agent's own predictors: what each would have lent, and how often it was wrong."""
-    from deploy.backtest import answers, options, running
+    from deploy.backtest import answers, options, report, running
+    from deploy.backtest.prometheus import Access
 
     asked = options.Options(
         sources=sources,
@@ -74,8 +85,16 @@ def backtest(
         policy=options.prediction_policy(policy),
         placement=options.placement(churn, node_cores=node_cores, seeds=seeds, max_nodes=max_nodes),
         workers=workers,
+        dask=options.engine(engine),
+        period=options.period(since, until, step, time.time()),
+        access=Access(token_file, ca_file),
     )
-    results = [result for run in running.runs(asked) for result in run.results]
+    if html is not None:
+        report.check(html)
+    runs = list(running.runs(asked))
+    if html is not None:
+        report.write(html, runs, asked.target_percents)
+    results = [result for run in runs for result in run.results]
     print(answers.render(results, output.value), flush=True)
     missed = answers.missed(results, asked.target_percents) if fail_above_target else []
     for line in missed:

@@ -1,10 +1,12 @@
 """What a backtest is asked for, checked flag by flag."""
 
+import importlib.util
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -14,6 +16,7 @@ from agent.predict_server import plugins, policy
 from agent.predict_server.policy import Policy
 from agent.settings import AgentSettings
 from deploy.backtest.fleets import Placement
+from deploy.backtest.prometheus import Access, Period
 from deploy.backtest.samples import UNITS
 from shared import durations
 from shared.api.nodemetric import PredictPolicy
@@ -21,12 +24,16 @@ from shared.errors import InvalidInput
 
 HOUR_SECONDS = 3600
 MOST_HORIZON_HOURS = 7 * 24
+MOST_SECONDS_BACK = 8760 * HOUR_SECONDS
 _BETWEEN_MODELS = re.compile(r",(?![^(]*\))")  # not within max(a,b)
 
 
 @dataclass(frozen=True)
 class Options:
-    """`limits` and `unit` are those of files."""
+    """`limits` and `unit` are those of files, `period` and `access` those of a Prometheus.
+
+    `dask` is HOST:PORT of a scheduler, empty for processes of this machine.
+    """
 
     sources: Sequence[str]
     limits: Path | None
@@ -38,6 +45,9 @@ class Options:
     policy: Policy
     placement: Placement
     workers: int
+    dask: str
+    period: Period
+    access: Access
 
 
 def unit(text: str) -> str:
@@ -110,6 +120,37 @@ def placement(churn: str, *, node_cores: float | None, seeds: int, max_nodes: in
     if hours is not None and hours < 1:
         raise _invalid("--churn", churn, "pods live for an hour at least")
     return Placement(size, False, hours, seeds, max_nodes)
+
+
+def period(since: str, until: str, step: str, now: float) -> Period:
+    """Whole steps back from `until`, or from now. Raises InvalidInput."""
+    step_seconds, back_seconds = _seconds("--step", step), _seconds("--since", since)
+    if step_seconds < 1 or HOUR_SECONDS % step_seconds:
+        raise _invalid("--step", step, "expected a part of an hour, as 5m")
+    if not 0 < back_seconds <= MOST_SECONDS_BACK:
+        raise _invalid("--since", since, "expected up to 8760h")
+    try:
+        end = durations.instant(until) if until else now
+    except ValueError as error:
+        raise _invalid("--until", until, str(error)) from None
+    end -= end % step_seconds
+    return Period(max(0.0, end - back_seconds), end, step_seconds)
+
+
+def engine(text: str) -> str:
+    """HOST:PORT of a Dask scheduler, empty for this machine. Raises InvalidInput."""
+    if not text:
+        return ""
+    parts = urlsplit(text)
+    try:
+        named = parts.scheme == "dask" and bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        named = False
+    if not named or parts.path or parts.query:
+        raise _invalid("--engine", text, "expected dask://HOST:PORT")
+    if importlib.util.find_spec("distributed") is None:
+        raise _invalid("--engine", text, "needs dask.distributed: pip install 'headroom[dask]'")
+    return parts.netloc
 
 
 def _number(flag: str, text: str) -> float:

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agent.backtest import study
 from agent.backtest.engine import RESOURCES
 from agent.backtest.study import Fleet, Played, Result, Trial
-from deploy.backtest import fleets, matrix, tables
+from deploy.backtest import fleets, matrix, on_dask, prometheus, tables
 from deploy.backtest.options import Options
 from deploy.backtest.samples import Samples
 from shared.errors import InvalidInput
@@ -33,11 +33,7 @@ def runs(options: Options) -> Iterator[Run]:
     """One source after the other. Raises InvalidInput and HeadroomError."""
     requested = None if options.limits is None else tables.requested(options.limits)
     replayed = 0
-    for source in options.sources:
-        samples = _samples(source, options)
-        if samples.unit.resource not in options.resources:
-            _note(f"{samples.source} is of {samples.unit.resource}, which is not asked for")
-            continue
+    for samples in _samples(options):
         fleet = fleets.fleet(samples, requested, options.placement, _note)
         trial = Trial(
             RESOURCES.index(samples.unit.resource),
@@ -46,7 +42,7 @@ def runs(options: Options) -> Iterator[Run]:
             options.horizons_hours,
             options.policy,
         )
-        played = _played(fleet, trial, options.workers, samples.source)
+        played = _played(fleet, trial, options, samples.source)
         yield Run(samples.source, fleet, played, study.results(samples.source, trial, played))
         replayed += 1
     if not replayed:
@@ -54,22 +50,54 @@ def runs(options: Options) -> Iterator[Run]:
         raise InvalidInput(source="command line", field="--resource", value=asked, problem="no source is of that")
 
 
-def _samples(source: str, options: Options) -> Samples:
-    path = Path(source)
-    return matrix.saved(path, options.unit) if path.suffix == ".json" else tables.samples(path, options.unit)
+def _samples(options: Options) -> Iterator[Samples]:
+    """Those of every source that are of the resources asked for."""
+    for source in options.sources:
+        if "://" in source:
+            yield from _of_server(source, options)
+            continue
+        path = Path(source)
+        found = matrix.saved(path, options.unit) if path.suffix == ".json" else tables.samples(path, options.unit)
+        if found.unit.resource in options.resources:
+            yield found
+        else:
+            _note(f"{found.source} is of {found.unit.resource}, which is not asked for")
 
 
-def _played(fleet: Fleet, trial: Trial, workers: int, what: str) -> Played:
-    if workers == 1:
+def _of_server(url: str, options: Options) -> Iterator[Samples]:
+    period = options.period
+    with prometheus.Prometheus(url, options.access) as server:
+        for resource in options.resources:
+            with _progress(f"{server.name} {resource}", period.end - period.start) as came:
+                found = prometheus.samples(server, resource, period, came)
+            yield found
+
+
+def _played(fleet: Fleet, trial: Trial, options: Options, what: str) -> Played:
+    """What a replay brings: in this process, in several, or on a cluster. Nodes are independent."""
+    if not options.dask and options.workers == 1:
         with _progress(what, fleet.recorded.ticks) as ticked:
             return study.play(fleet, trial, ticked)
-    parts = fleet.parts(workers)
-    with _progress(what, len(parts)) as ended, get_context("spawn").Pool(len(parts), _leave_interrupts) as pool:
+    with _parts_played(fleet, trial, options) as (count, parts), _progress(what, count) as ended:
         played = []
-        for part in pool.imap(partial(study.play, trial=trial), parts):
+        for part in parts:
             played.append(part)
             ended(1)
         return study.joined(played)
+
+
+@contextmanager
+def _parts_played(fleet: Fleet, trial: Trial, options: Options) -> Iterator[tuple[int, Iterable[Played]]]:
+    """How many parts there are, and what each brings, in the order of nodes."""
+    play = partial(study.play, trial=trial)
+    if options.dask:
+        with on_dask.connected(options.dask) as cluster:
+            parts = fleet.parts(max(options.workers, cluster.threads))
+            yield len(parts), cluster.each(play, parts)
+    else:
+        parts = fleet.parts(options.workers)
+        with get_context("spawn").Pool(len(parts), _leave_interrupts) as pool:
+            yield len(parts), pool.imap(play, parts)
 
 
 def _leave_interrupts() -> None:
@@ -78,7 +106,7 @@ def _leave_interrupts() -> None:
 
 
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def _progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar on stderr, on a terminal alone."""
     if not sys.stderr.isatty():
         yield lambda done: None

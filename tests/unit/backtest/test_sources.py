@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 
 from deploy.backtest import fleets, matrix, tables
@@ -42,6 +43,20 @@ def test_samples_between_ticks_count_in_the_tick_before_with_the_largest(tmp_pat
     text = "ts,a\n0,1\n60,2\n90,7\n120,3\n180,4\n240,5\n"
     grid = on_grid(tables.samples(file(tmp_path, "x.csv", text), "cpu_cores"))
     assert grid.usage.tolist() == [[1, 7, 3, 4, 5]]
+
+
+def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
+    table = polars.DataFrame({"ts": [0, 300], "a": [0.5, None], "b": [1.0, 2.0]})
+    table.write_parquet(tmp_path / "x_cpu_cores.parquet")
+    grid = on_grid(tables.samples(tmp_path / "x_cpu_cores.parquet"))
+    assert np.array_equal(grid.usage, np.array([[0.5, np.nan], [1, 2]]), equal_nan=True)
+    polars.DataFrame({"time": table["ts"].cast(polars.Datetime("ms")), "pod": ["a", "b"], "cpu_cores": [1, 2]}).select(
+        polars.col("time").dt.replace_time_zone("UTC"), "pod", "cpu_cores"
+    ).write_parquet(tmp_path / "long.parquet")
+    assert tables.samples(tmp_path / "long.parquet").times.tolist() == [0, 0.3]
+    broken = file(tmp_path, "broken_cpu_cores.parquet", "no parquet")
+    with pytest.raises(InvalidInput, match=r"broken_cpu_cores\.parquet: file"):
+        tables.samples(broken)
 
 
 def test_names_say_units() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {"values_schema.py"}
+OPERATORS_COMMANDS |= {f"backtest/{file.name}" for file in (ROOT / "deploy" / "backtest").glob("*.py")}
 
 MISSING = (
     "headroom: up: the local cluster is not part of this installation; "
@@ -45,7 +46,15 @@ def test_the_wheel_has_nothing_of_the_embedded_cluster(installed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("agent", "--help"), ("manager", "--help"), ("plan", "--help"), ("cleanup", "--help")]
+    "arguments",
+    [
+        ("--help",),
+        ("agent", "--help"),
+        ("manager", "--help"),
+        ("plan", "--help"),
+        ("cleanup", "--help"),
+        ("backtest", "--help"),
+    ],
 )
 def test_what_a_cluster_and_its_operator_call_works_without_the_embedded_cluster(
     installed: Path, arguments: tuple[str, ...]

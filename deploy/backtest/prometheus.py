@@ -1,0 +1,188 @@
+"""Usage, requests and places of pods from a Prometheus with cAdvisor's and kube-state-metrics' series."""
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+
+from agent.predict_server.decay import Floats
+from deploy.backtest import matrix
+from deploy.backtest.matrix import Series
+from deploy.backtest.samples import UNITS, Samples
+from shared.errors import HeadroomError, InvalidInput
+
+MOST_POINTS = 10_000  # of a series and query; Prometheus answers 11,000
+MOST_WINDOW_SECONDS = 86_400.0  # so that the answer for many pods stays small
+MOST_ANSWER_BYTES = 1 << 30
+HOUR_SECONDS = 3600.0
+TIMEOUT_SECONDS = 120.0
+TRIES = 4
+PAUSE_SECONDS = 0.1  # after the first try; then twice as long each time
+_BUSY = (502, 503, 504)
+
+_PODS = '{container!="", container!="POD"}'
+_PLACES = 'max by (namespace, pod, node) (kube_pod_info{node!=""})'
+_REQUESTS = (
+    "sum by (namespace, pod) (max by (namespace, pod, container) (kube_pod_container_resource_requests{resource=%s}))"
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach it: a bearer token is read for every request, as it may be replaced meanwhile."""
+
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Period:
+    """What is asked for, in Unix seconds; `step_seconds` apart."""
+
+    start: float
+    end: float
+    step_seconds: float
+
+    def windows(self, step_seconds: float) -> Iterator["Period"]:
+        """Parts of at most MOST_POINTS points and a day (a point at least), none of them twice."""
+        points = max(1, min(MOST_POINTS, int(MOST_WINDOW_SECONDS // step_seconds)))
+        start = self.start
+        while start <= self.end:
+            yield Period(start, min(self.end, start + (points - 1) * step_seconds), step_seconds)
+            start += points * step_seconds
+
+
+class Prometheus:
+    """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InvalidInput(
+                source="command line", field="SOURCE", value=url, problem="expected http(s)://HOST[/PATH]"
+            )
+        if parts.username is not None or parts.password is not None:
+            shown = f"{parts.scheme}://...@{parts.hostname}"
+            problem = "no credentials in a URL; name a file with --token-file"
+            raise InvalidInput(source="command line", field="SOURCE", value=shown, problem=problem)
+        self.name = parts.netloc + parts.path.rstrip("/")
+        self._url, self._access = url.rstrip("/"), access
+        try:
+            context = ssl.create_default_context(cafile=access.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            path = str(access.ca_file)
+            raise InvalidInput(source="command line", field="--ca-file", value=path, problem=str(error)) from error
+        self._client = httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def query_range(
+        self, query: str, period: Period, came: Callable[[float], None] = lambda seconds: None
+    ) -> Iterator[Series]:
+        """The series of the query, piece by piece; `came` is told how many seconds have.
+
+        Raises HeadroomError for what the server refuses.
+        """
+        for window in period.windows(period.step_seconds):
+            yield from matrix.decoded(self._answer(query, window), self.name)
+            came(window.end - window.start)
+
+    def _answer(self, query: str, window: Period) -> bytes:
+        fields = {
+            "query": query,
+            "start": f"{window.start:.3f}",
+            "end": f"{window.end:.3f}",
+            "step": f"{window.step_seconds:g}",
+        }
+        for attempt in range(TRIES):
+            status, content = self._posted(fields)
+            if status not in _BUSY:
+                break
+            time.sleep(PAUSE_SECONDS * 2**attempt)
+        if status != httpx.codes.OK:
+            raise HeadroomError(f"{self.name}: {status} {_problem(content)}")
+        return content
+
+    def _posted(self, fields: Mapping[str, str]) -> tuple[int, bytes]:
+        """Status and content of the answer; a redirect is an answer like others, so that no token goes elsewhere."""
+        content = bytearray()
+        try:
+            with self._client.stream(
+                "POST", f"{self._url}/api/v1/query_range", data=fields, headers=self._headers()
+            ) as answer:
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > MOST_ANSWER_BYTES:
+                        problem = f"an answer of more than {MOST_ANSWER_BYTES} bytes; make --step longer"
+                        raise HeadroomError(f"{self.name}: {problem}")
+        except httpx.HTTPError as error:
+            raise HeadroomError(f"{self.name}: {error}") from error
+        return answer.status_code, bytes(content)
+
+    def _headers(self) -> dict[str, str]:
+        if self._access.token_file is None:
+            return {}
+        try:
+            token = self._access.token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            path = str(self._access.token_file)
+            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
+        if not token.isprintable() or not token or " " in token:
+            problem = "expected a token on one line"
+            raise InvalidInput(source=str(self._access.token_file), field="token", value="...", problem=problem)
+        return {"Authorization": f"Bearer {token}"}
+
+
+def samples(
+    server: Prometheus, resource: str, period: Period, came: Callable[[float], None] = lambda seconds: None
+) -> Samples:
+    """What every pod used of "cpu" or "memory", where it ran and what it requested.
+
+    Raises HeadroomError and InvalidInput.
+    """
+    source = server.name
+    unit = UNITS["cpu_cores"] if resource == "cpu" else UNITS["memory_bytes"]
+    query = f"{_used(resource, period.step_seconds)} * on (namespace, pod) group_left (node) {_PLACES}"
+    used = matrix.samples(server.query_range(query, period, came), unit, source)
+    hourly = replace(period, step_seconds=max(HOUR_SECONDS, period.step_seconds))
+    requests = {of: _largest(server.query_range(_REQUESTS % json.dumps(of), hourly)) for of in ("cpu", "memory")}
+    return replace(used, cores=_in_order(requests["cpu"], used), memory_bytes=_in_order(requests["memory"], used))
+
+
+def _used(resource: str, step_seconds: float) -> str:
+    if resource == "memory":
+        return f"sum by (namespace, pod) (container_memory_working_set_bytes{_PODS})"
+    window = max(step_seconds, 120.0)  # two scrapes at the least
+    return f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{_PODS}[{window:g}s]))"
+
+
+def _largest(found: Iterable[Series]) -> dict[str, float]:
+    """The largest value of each pod: what it requested while it ran."""
+    largest: dict[str, float] = {}
+    for series in found:
+        name = matrix.name_of(series.metric)
+        largest[name] = max(largest.get(name, 0.0), *(float(value) for _, value in series.values))
+    return largest
+
+
+def _in_order(amounts: Mapping[str, float], samples: Samples) -> Floats:
+    return np.array([amounts.get(name, np.nan) for name in samples.names])
+
+
+def _problem(content: bytes) -> str:
+    """What an error says of itself, in one line."""
+    try:
+        return str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return content[:200].decode(errors="replace")
