@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
+from agent.predict_server import plugins
+from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Histories
 from agent.predict_server.ledger import Ledger
-from agent.predict_server.models import DAY_SECONDS, Outcome, Situation
+from agent.predict_server.models import Outcome, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
 from agent.predict_server.table import ModelTable
 from shared.errors import HeadroomError
 
-PEAK_MIX = "peak-mix"
 HOUR_SECONDS = 3600.0
 RESOURCES = ("cpu", "memory")  # in cores, and in bytes
 _NO_SYSTEM = "system"  # never trained, so that it has a history of zeros
@@ -51,10 +51,15 @@ class FleetModel:
     Raises InvalidInput for a name that is not known, and HeadroomError for what an agent would note of a predictor.
     """
 
-    def __init__(self, name: str, resource: int, horizons_hours: Sequence[int], policy: Policy) -> None:
-        self._name, self._resource = name, resource
+    def __init__(
+        self, name: str, resource: int, horizons_hours: Sequence[int], policy: Policy, target_percent: float | None
+    ) -> None:
+        self.name, self.target_percent, self._resource = name, target_percent, resource
         self._horizons_hours = tuple(horizons_hours)
-        self._model = Model(name, policy.parameters, source="--model", on_failure=lambda _: None)
+        parameters = policy.parameters
+        if target_percent is not None:
+            parameters = replace(parameters, target_violation_percent=target_percent)
+        self._model = Model(name, parameters, source="--model", on_failure=lambda _: None)
         self._promised: dict[tuple[float, float], Floats] = {}  # by horizon and time in seconds; shape (nodes, 2)
 
     def train(self, samples: Trained) -> None:
@@ -76,13 +81,28 @@ class FleetModel:
         for seconds, peaks in zip(situation.horizons_seconds, largest, strict=True):
             self._promised[seconds, situation.time] = peaks
         return {
-            Promise(self._name, None, hours): peaks[:, self._resource]
+            Promise(self.name, self.target_percent, hours): peaks[:, self._resource]
             for hours, peaks in zip(self._horizons_hours, largest, strict=True)
         }
 
     def _raise_problem(self) -> None:
         if self._model.problem:
             raise HeadroomError(self._model.problem)
+
+
+def fleet_models(
+    names: Sequence[str],
+    resource: int,
+    horizons_hours: Sequence[int],
+    policy: Policy,
+    target_percents: Sequence[float],
+) -> list[FleetModel]:
+    """Each model once, or once for each target if it has one. Raises InvalidInput for a name that is not known."""
+
+    def targets(name: str) -> Sequence[float | None]:
+        return target_percents if PEAK_MIX in plugins.members(name, source="--model") else [None]
+
+    return [FleetModel(name, resource, horizons_hours, policy, target) for name in names for target in targets(name)]
 
 
 class FleetBank:
@@ -118,8 +138,7 @@ class FleetBank:
     def promise(self, situation: Situation) -> None:
         """Notes that models are asked now, to tell them what came; what each has promised it knows itself."""
         nothing = np.zeros((len(situation.horizons_seconds), situation.nodes, 2))
-        ages_days = (situation.time - situation.whole.first_observed) / DAY_SECONDS
-        self._ledger.promise(nothing, ages_days, situation.time)
+        self._ledger.promise(nothing, situation.time)
 
     def situation(self, tick: ReplayTick) -> Situation:
         """What the agents show to their predictors now."""
@@ -143,12 +162,3 @@ class FleetBank:
             inherited=np.zeros(0, np.intp),
             horizons_seconds=self._horizons_seconds,
         )
-
-
-def fleet_peak_mix(
-    schedule: PodSchedule, horizons_hours: Sequence[int], target_percents: Sequence[float]
-) -> dict[int, FleetPeakMix]:
-    """`peak-mix` for each horizon, for all targets."""
-    return {
-        hours: FleetPeakMix(schedule, horizon_hours=hours, target_percents=target_percents) for hours in horizons_hours
-    }

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from agent.backtest import metrics, oracle, replay
-from agent.backtest.engine import PEAK_MIX, RESOURCES, FleetBank, FleetModel, Promise, fleet_peak_mix
+from agent.backtest.engine import RESOURCES, FleetBank, Promise, fleet_models
 from agent.backtest.metrics import Scores
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server.decay import Floats
@@ -23,6 +23,7 @@ from shared.errors import HeadroomError
 HOUR_SECONDS = 3600.0
 DAY_HOURS = 24
 WEEK_HOURS = 7 * DAY_HOURS
+_SHARED = ""  # what all models learn from
 
 
 @dataclass(frozen=True)
@@ -97,45 +98,31 @@ def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda tick
     at = np.arange(hour_ticks - 1, recorded.ticks, hour_ticks)
     horizons = trial.horizons_hours
     came = oracle.future_peaks(recorded, schedule, at, [hours * hour_ticks for hours in horizons])
-    by_bank = [name for name in trial.models if name != PEAK_MIX]
-    models = {name: FleetModel(name, trial.resource, horizons, trial.policy) for name in by_bank}
-    mixes = fleet_peak_mix(schedule, horizons, trial.target_percents) if PEAK_MIX in trial.models else {}
+    models = fleet_models(trial.models, trial.resource, horizons, trial.policy, trial.target_percents)
     bank = FleetBank(schedule, trial.resource, horizons, trial.policy)
     requested = np.zeros((len(at), schedule.nodes))
     promised: dict[Promise, Floats] = defaultdict(lambda: np.zeros((len(at), schedule.nodes)))
     spent: dict[str, float] = defaultdict(float)
-
-    def ask(tick: replay.ReplayTick, row: int) -> None:
-        requested[row] = schedule.sums(tick.pods, tick.limits)
-        if models:
-            with _timed(spent, ""):
-                situation = bank.situation(tick)
-                bank.promise(situation)
-            for name, model in models.items():
-                with _timed(spent, name):
-                    for promise, peaks in model.peaks(situation).items():
-                        promised[promise][row] = peaks
-        for hours, mix in mixes.items():
-            with _timed(spent, PEAK_MIX):
-                for target, peaks in mix.peaks(tick).items():
-                    promised[Promise(PEAK_MIX, target, hours)][row] = peaks
-
     for tick in replay.ticks(recorded, schedule):
-        if models:
-            with _timed(spent, ""):
-                samples = bank.train(tick)
-            for name, model in models.items():
-                with _timed(spent, name):
-                    model.train(samples)
-        for mix in mixes.values():
-            with _timed(spent, PEAK_MIX):
-                mix.observe(tick)
+        with _timed(spent, _SHARED):
+            samples = bank.train(tick)
+        for model in models:
+            with _timed(spent, model.name):
+                model.train(samples)
         row, rest = divmod(tick.index + 1, hour_ticks)
-        if rest == 0:
-            ask(tick, row - 1)
-            ticked(hour_ticks)
-    shared = spent.pop("", 0.0)
-    seconds = {name: own if name == PEAK_MIX else own + shared for name, own in spent.items()}
+        if rest:
+            continue
+        requested[row - 1] = schedule.sums(tick.pods, tick.limits)
+        with _timed(spent, _SHARED):
+            situation = bank.situation(tick)
+            bank.promise(situation)
+        for model in models:
+            with _timed(spent, model.name):
+                for promise, peaks in model.peaks(situation).items():
+                    promised[promise][row - 1] = peaks
+        ticked(hour_ticks)
+    shared = spent.pop(_SHARED)
+    seconds = {name: own + shared for name, own in spent.items()}
     return Played(at, requested, dict(zip(horizons, came, strict=True)), dict(promised), seconds)
 
 

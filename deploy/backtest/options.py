@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from agent.backtest.engine import PEAK_MIX, RESOURCES
+from agent.backtest.engine import RESOURCES
 from agent.predict_server import plugins, policy
 from agent.predict_server.policy import Policy
 from agent.settings import AgentSettings
@@ -61,8 +61,7 @@ def models(text: str) -> tuple[str, ...]:
     """Names of predictors, and max(a,b) of them. Raises InvalidInput for one that is not there."""
     names = tuple(dict.fromkeys(one.strip() for one in _BETWEEN_MODELS.split(text)))
     for name in names:
-        if name != PEAK_MIX:
-            plugins.members(name, source="--model")
+        plugins.members(name, source="--model")
     return names
 
 

@@ -1,5 +1,6 @@
 """Reads the sources of a backtest, replays them, and holds what models promised against what came."""
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ class Run(NamedTuple):
 
 def runs(options: Options) -> Iterator[Run]:
     """One source after the other. Raises InvalidInput and HeadroomError."""
+    _quiet_predictors()
     requested = None if options.limits is None else tables.requested(options.limits)
     replayed = 0
     for samples in _samples(options):
@@ -96,13 +98,19 @@ def _parts_played(fleet: Fleet, trial: Trial, options: Options) -> Iterator[tupl
             yield len(parts), cluster.each(play, parts)
     else:
         parts = fleet.parts(options.workers)
-        with get_context("spawn").Pool(len(parts), _leave_interrupts) as pool:
+        with get_context("spawn").Pool(len(parts), _begin_worker) as pool:
             yield len(parts), pool.imap(play, parts)
 
 
-def _leave_interrupts() -> None:
+def _begin_worker() -> None:
     """The process that has started the others hears the keyboard, and ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _quiet_predictors()
+
+
+def _quiet_predictors() -> None:
+    """What an agent's log says of one node is noise about hundreds of them; what fails is raised."""
+    logging.getLogger("agent.predict_server").setLevel(logging.CRITICAL)
 
 
 @contextmanager
