@@ -7,7 +7,7 @@ of the peer that holds the most. A peer that holds few, as a kubelet with its pr
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -168,7 +168,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(cast(asyncio.Transport, transport))
         self._expect(self._limits.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -160,23 +160,23 @@ def test_a_newcomer_takes_the_place_of_who_waits_and_not_of_who_is_answered(star
 class _Peer:
     """A connection as the table sees it."""
 
-    def __init__(self, peer: str, table: Connections) -> None:
+    def __init__(self, peer: str, table: Any) -> None:
         self.peer, self.held_bytes, self.table, self.is_cut = peer, 0, table, False
 
     def cut(self, _: Reason | None = None) -> None:
         self.is_cut = True
-        self.table.remove(self)  # type: ignore[arg-type]
+        self.table.remove(self)
 
 
 def test_the_peer_that_holds_most_gives_up_its_oldest() -> None:
-    table = Connections(Limits(connections=8, held_bytes=100), Counts())
+    table: Any = Connections(Limits(connections=8, held_bytes=100), Counts())
     kubelet, *crowd = peers = [_Peer(name, table) for name in ["kubelet", *["crowd"] * 7]]
-    assert all(table.add(each) for each in peers)  # type: ignore[arg-type]
-    assert table.add(_Peer("prometheus", table))  # type: ignore[arg-type]
+    assert all(table.add(each) for each in peers)
+    assert table.add(_Peer("prometheus", table))
     assert [each.is_cut for each in peers] == [False, True, *[False] * 6]
-    table.hold(kubelet, 40)  # type: ignore[arg-type]
+    table.hold(kubelet, 40)
     for each in crowd[1:5]:
-        table.hold(each, 20)  # type: ignore[arg-type]
+        table.hold(each, 20)
     assert [each.is_cut for each in peers] == [False, True, True, *[False] * 5]
 
 
