@@ -13,12 +13,12 @@ WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSET
 
 setup: $(VENV)/.ready
 
-# One lock file serves every target; the stamp is renewed when the lock or the package's metadata changes.
+# What is never imported needs no bytecode, and the rest gets it when it is. One lock file serves every target; the stamp is renewed when the lock or the package's metadata changes.
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("headroom needs Python 3.11 or newer, and %s is %s; try: make run PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
 	@echo "setting up $(VENV) from requirements.lock" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

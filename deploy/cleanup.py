@@ -15,12 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from manager.autoscaler.reporting import history
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
-from manager.main import LEASE_NAME
 from manager.noderesource import topology
 from shared import names
 from shared.api.core import Node
@@ -171,9 +168,10 @@ def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
         name, uid = metric.metadata.name, metric.metadata.uid
         yield Step(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
     with contextlib.suppress(NotFound):
-        client.get(LEASES, LEASE_NAME, namespace)
-        yield Step(f"lease {namespace}/{LEASE_NAME}", partial(client.delete, LEASES, LEASE_NAME, namespace))
-    for name in (bookkeeper.CONFIG_MAP, history.CONFIG_MAP, past.status, ledger.CONFIG_MAP):
+        lease = names.MANAGER_LEASE
+        client.get(LEASES, lease, namespace)
+        yield Step(f"lease {namespace}/{lease}", partial(client.delete, LEASES, lease, namespace))
+    for name in (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, past.status, ledger.CONFIG_MAP):
         with contextlib.suppress(NotFound):
             client.get(CONFIGMAPS, name, namespace)
             yield Step(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))

@@ -25,6 +25,7 @@ from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
 from manager.autoscaler.snapshot.podfacts import Surroundings
 from manager.autoscaler.world import World
+from shared import names
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     Condition,
@@ -99,9 +100,9 @@ class Seen:
 
 def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
     """What the files hold; `namespace` is the manager's. Raises InvalidInput."""
-    maps = {priority.CONFIG_MAP, bookkeeper.CONFIG_MAP, config_key.name}
+    maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
     dump = dumps.read(files, _KINDS, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
-    priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, bookkeeper.CONFIG_MAP))
+    priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
     nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
@@ -134,7 +135,7 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
             budgets=tuple(dump.of(PodDisruptionBudget)),
             capacity_quotas=tuple(dump.of(CapacityQuota)),
         ),
-        books=_books(text, f"ConfigMap {namespace}/{bookkeeper.CONFIG_MAP}", now, notes),
+        books=_books(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         notes=notes,
         tells_of_pods=bool(pods),
@@ -145,7 +146,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
     """What the API server says now; `namespace` is the manager's. CapacityQuotas are only looked for if they count."""
     connection = config.discover(kubeconfig or None)
     client = Client(connection, "headroom-plan").single_attempt()
-    kept = KeptText(client, namespace, bookkeeper.CONFIG_MAP, bookkeeper.KEY)
+    kept = KeptText(client, namespace, names.BOOKS_CONFIG_MAP, bookkeeper.KEY)
     text, _ = kept.read()
     now = time.time()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items

@@ -32,7 +32,7 @@ from manager.scheduling.advice import Advisor
 from manager.settings import ManagerSettings
 from manager.topologies import Topologies
 from manager.workqueue import WorkQueue
-from shared import access, descriptors, telemetry, termination, web
+from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME = "headroom-manager"
 ACCESS_PREFIX = "/headroom/manager"  # of what a role has to allow for a path of this process
 
 # So many writes wait for their answers at a time; of an API server that takes 20 ms each, these are 400 a second.
@@ -339,7 +338,7 @@ def _elector(settings: ManagerSettings, client: Client, clock: Clock, identity: 
         raise InvalidInput(
             source="settings", field="leaseDuration", value=settings.lease_duration_seconds, problem=str(error)
         ) from error
-    return LeaderElector(client, settings.namespace, LEASE_NAME, identity, clock, times=times)
+    return LeaderElector(client, settings.namespace, names.MANAGER_LEASE, identity, clock, times=times)
 
 
 def _default_listen() -> str:

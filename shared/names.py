@@ -5,6 +5,9 @@ import enum
 INSTALL_NAMESPACE = "headroom-system"
 CONFIG_MAP = "slo-controller-config"
 CONFIG_KEY_COLOCATION = "colocation-config"
+BOOKS_CONFIG_MAP = "headroom-autoscaler-books"
+DECISIONS_CONFIG_MAP = "headroom-autoscaler-decisions"
+MANAGER_LEASE = "headroom-manager"
 CA_CONFIG_MAP = "headroom-ca"  # whom clients of the manager are to trust, under ca.crt
 MANAGER_SERVER_NAME = "headroom-manager"  # which its certificate always bears, whatever its Service is called
 

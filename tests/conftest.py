@@ -36,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=EMBEDDED,
         help="the embedded API server, or a real control plane from KUBEBUILDER_ASSETS or PATH",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        default=bool(os.environ.get("CI")),
+        help="runs what is marked `thorough`, too, as CI does",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,9 +76,10 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kind = str(config.getoption("--cluster"))
-    elsewhere = [item for item in items if item.get_closest_marker(OTHER_TIER[kind])]
-    config.hook.pytest_deselected(items=elsewhere)
-    items[:] = [item for item in items if not item.get_closest_marker(OTHER_TIER[kind])]
+    left_out = {OTHER_TIER[kind]} | (set() if config.getoption("--thorough") or kind == REAL else {"thorough"})
+    chosen = [item for item in items if not any(map(item.get_closest_marker, left_out))]
+    config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+    items[:] = chosen
     if hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
         # What takes long begins first: otherwise one worker is busy with it when all others have finished.
         seconds = budgets.read(kind)

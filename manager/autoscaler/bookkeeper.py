@@ -10,7 +10,7 @@ from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
-CONFIG_MAP, KEY = "headroom-autoscaler-books", "books"
+KEY = "books"
 NOT_LEADING = "another replica leads"
 
 

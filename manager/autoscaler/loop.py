@@ -43,6 +43,7 @@ from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.watching import Expected, Peaks, Watching
+from shared import names
 from shared.api.core import Pod
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
@@ -92,7 +93,7 @@ class Autoscaler:
 
         Raises InvalidInput for a cloud that cannot be.
         """
-        name = status.checked_name(settings.status_config_map_name, others=(bookkeeper.CONFIG_MAP,))
+        name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
         self._settings = settings
         self._config = config
         self._place = place
@@ -141,7 +142,7 @@ class Autoscaler:
         )
         self._memory = Memory(config)
         self._books = Bookkeeper(
-            KeptText(client, place.namespace, bookkeeper.CONFIG_MAP, bookkeeper.KEY), self._may_write
+            KeptText(client, place.namespace, names.BOOKS_CONFIG_MAP, bookkeeper.KEY), self._may_write
         )
         self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
@@ -173,7 +174,7 @@ class Autoscaler:
         )
         self._announcer = Announcer(
             self.journal,
-            History(KeptText(client, place.namespace, history.CONFIG_MAP, history.KEY)),
+            History(KeptText(client, place.namespace, names.DECISIONS_CONFIG_MAP, history.KEY)),
             recorder,
             KeptText(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
             ObjectRef("v1", "ConfigMap", name, place.namespace),

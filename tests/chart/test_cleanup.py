@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import bookkeeper
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from manager.autoscaler.reporting import history
-from manager.main import LEASE_NAME, Manager
+from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
@@ -24,7 +22,7 @@ MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
 BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
 ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
-AUTOSCALERS = (bookkeeper.CONFIG_MAP, history.CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
+AUTOSCALERS = (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
 
 
 class Leftovers:
@@ -51,7 +49,7 @@ class Leftovers:
         self.client.create(NODEMETRICS, {"apiVersion": NODEMETRICS.api_version, "kind": "NodeMetric", "metadata": meta})
 
     def add_lease(self) -> None:
-        meta = {"name": LEASE_NAME, "namespace": self.namespace}
+        meta = {"name": names.MANAGER_LEASE, "namespace": self.namespace}
         body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": {"holderIdentity": "gone"}}
         self.client.create(LEASES, body, self.namespace)
 
@@ -83,7 +81,7 @@ def test_everything_that_is_ours_goes_and_nothing_else(leftovers: Leftovers) -> 
     assert _lines(leftovers.cleanup()) == [
         f"removed from node a: headroom.io/mark, headroom.io/note, {names.MID_CPU}, {names.MID_MEMORY}",
         "removed nodemetric a",
-        f"removed lease {leftovers.namespace}/{LEASE_NAME}",
+        f"removed lease {leftovers.namespace}/{names.MANAGER_LEASE}",
     ]
     node = leftovers.client.get(NODES, "a")
     assert node["status"]["capacity"] == node["status"]["allocatable"] == NATIVE
@@ -91,7 +89,7 @@ def test_everything_that_is_ours_goes_and_nothing_else(leftovers: Leftovers) -> 
     assert "headroom.io/note" not in node["metadata"].get("annotations", {})
     assert leftovers.metrics() == {"found-there"}
     with pytest.raises(NotFound):
-        leftovers.client.get(LEASES, LEASE_NAME, leftovers.namespace)
+        leftovers.client.get(LEASES, names.MANAGER_LEASE, leftovers.namespace)
 
 
 def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is_asked_for(

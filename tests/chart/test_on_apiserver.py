@@ -11,11 +11,8 @@ import yaml
 
 from deploy.local import identities
 from deploy.local.identities import CHART, RELEASE
-from manager.autoscaler.bookkeeper import CONFIG_MAP as BOOKS
 from manager.autoscaler.cloudprovider import simulated
 from manager.autoscaler.cloudprovider.simulated import ledger
-from manager.autoscaler.reporting.history import CONFIG_MAP as DECISIONS
-from manager.main import LEASE_NAME
 from manager.webhook.serving import AUTHENTICATION
 from shared import names
 from shared.kube.client import Client, Patch
@@ -150,7 +147,7 @@ AGENT_MUST_NOT: dict[str, Call] = {
     "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
     "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
     "read ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
-    "read the lease": lambda c: c.get(LEASES, LEASE_NAME, NAMESPACE),
+    "read the lease": lambda c: c.get(LEASES, names.MANAGER_LEASE, NAMESPACE),
     "write events": lambda c: c.create(EVENTS, _event("default"), "default"),
     "issue tokens": lambda c: c.request_token(NAMESPACE, identities.MANAGER),
     "read roles": lambda c: c.list(CLUSTER_ROLES),
@@ -169,8 +166,8 @@ MANAGER_MAY: dict[str, Call] = {
     "create, change and delete a NodeMetric": _live_through,
     "follow its ConfigMap": _watch(CONFIGMAPS, NAMESPACE, OF_CONFIG),
     "stand for election": lambda c: (
-        c.create(LEASES, _object(LEASES, "Lease", LEASE_NAME, NAMESPACE), NAMESPACE),
-        c.replace(LEASES, LEASE_NAME, c.get(LEASES, LEASE_NAME, NAMESPACE), NAMESPACE),
+        c.create(LEASES, _object(LEASES, "Lease", names.MANAGER_LEASE, NAMESPACE), NAMESPACE),
+        c.replace(LEASES, names.MANAGER_LEASE, c.get(LEASES, names.MANAGER_LEASE, NAMESPACE), NAMESPACE),
     ),
     "tell about nodes": lambda c: (
         c.create(EVENTS, _event("default"), "default"),
@@ -219,16 +216,16 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "change its ConfigMap": lambda c: c.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": {}}, NAMESPACE),
     "read another lease": lambda c: c.get(LEASES, "other", NAMESPACE),
     "replace another lease": lambda c: c.replace(LEASES, "other", _object(LEASES, "Lease", "other"), NAMESPACE),
-    "delete the lease": lambda c: c.delete(LEASES, LEASE_NAME, NAMESPACE),
-    "take a lease elsewhere": lambda c: c.create(LEASES, _object(LEASES, "Lease", LEASE_NAME), "kube-system"),
+    "delete the lease": lambda c: c.delete(LEASES, names.MANAGER_LEASE, NAMESPACE),
+    "take a lease elsewhere": lambda c: c.create(LEASES, _object(LEASES, "Lease", names.MANAGER_LEASE), "kube-system"),
     "read events": lambda c: c.list(EVENTS, "default"),
     "write events elsewhere": lambda c: c.create(EVENTS, _event("kube-system"), "kube-system"),
     "issue tokens": lambda c: c.request_token(NAMESPACE, identities.AGENT),
     "change roles": lambda c: c.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
     "read DaemonSets": lambda c: c.list(DAEMON_SETS),
     "read volumes": lambda c: c.list(VOLUMES),
-    "create a ConfigMap": lambda c: c.create(CONFIGMAPS, _config_map(BOOKS), NAMESPACE),
-    "read the autoscaler's books": lambda c: c.get(CONFIGMAPS, BOOKS, NAMESPACE),
+    "create a ConfigMap": lambda c: c.create(CONFIGMAPS, _config_map(names.BOOKS_CONFIG_MAP), NAMESPACE),
+    "read the autoscaler's books": lambda c: c.get(CONFIGMAPS, names.BOOKS_CONFIG_MAP, NAMESPACE),
     "write an autoscaler's status": lambda c: _replace(c, STATUS_CONFIG_MAP),
 }
 
@@ -247,16 +244,16 @@ AUTOSCALER_MAY: dict[str, Call] = {
     "follow claims": _watch(CLAIMS),
     "follow namespaces": _watch(NAMESPACES),
     "follow priorities": _watch(CONFIGMAPS, NAMESPACE, "metadata.name=cluster-autoscaler-priority-expander"),
-    "keep its books": lambda c: _keep(c, BOOKS),
-    "keep the history of decisions": lambda c: _keep(c, DECISIONS),
+    "keep its books": lambda c: _keep(c, names.BOOKS_CONFIG_MAP),
+    "keep the history of decisions": lambda c: _keep(c, names.DECISIONS_CONFIG_MAP),
     "keep its status": lambda c: _keep(c, STATUS_CONFIG_MAP),
     "tell about pods": lambda c: _tell(c, "kube-system"),
 }
 AUTOSCALER_MUST_NOT: dict[str, Call] = {
     "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
     "change another ConfigMap": lambda c: _replace(c, "other"),
-    "delete its books": lambda c: c.delete(CONFIGMAPS, BOOKS, NAMESPACE),
-    "write its books elsewhere": lambda c: c.create(CONFIGMAPS, _config_map(BOOKS), "default"),
+    "delete its books": lambda c: c.delete(CONFIGMAPS, names.BOOKS_CONFIG_MAP, NAMESPACE),
+    "write its books elsewhere": lambda c: c.create(CONFIGMAPS, _config_map(names.BOOKS_CONFIG_MAP), "default"),
     "change a DaemonSet": lambda c: c.patch(DAEMON_SETS, "any", {"spec": {}}, "default"),
     "delete a volume": lambda c: c.delete(VOLUMES, "any"),
     "change a claim": lambda c: c.patch(CLAIMS, "any", {"spec": {}}, "default"),
@@ -476,7 +473,7 @@ class TestAutoscaler:
     def autoscaler(self, with_cloud: str, cluster: RealApiServer) -> Client:
         """The manager, who has not kept anything yet."""
         client, admin = cluster.client(cluster.manager_connection()), cluster.client()
-        for name in (BOOKS, DECISIONS, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
+        for name in (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
             with suppress(NotFound):
                 admin.delete(CONFIGMAPS, name, NAMESPACE)
         for name in ("other", "made"):

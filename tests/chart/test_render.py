@@ -11,13 +11,10 @@ import yaml
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART
 from manager.autoscaler import node_groups
-from manager.autoscaler.bookkeeper import CONFIG_MAP as BOOKS
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting.history import CONFIG_MAP as DECISIONS
-from manager.main import LEASE_NAME
 from manager.scheduling import args as scheduling_args
 from manager.settings import ManagerSettings
 from manager.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
@@ -134,7 +131,7 @@ def _rules(objects: list[Manifest], kind: str, name: str) -> dict[str, Manifest]
 
 
 def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: list[Manifest]) -> None:
-    assert _rules(defaults, "Role", "headroom-manager")["leases"]["resourceNames"] == [LEASE_NAME]
+    assert _rules(defaults, "Role", "headroom-manager")["leases"]["resourceNames"] == [names.MANAGER_LEASE]
 
 
 def _settings(helm: Helm, tmp_path: Path, *arguments: str | Path) -> tuple[list[Manifest], ManagerSettings]:
@@ -350,7 +347,7 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert rules["nodes"]["verbs"] == ["create", "patch", "delete"]
     kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
     assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
-        [BOOKS, DECISIONS, settings_.status_config_map_name, ledger.CONFIG_MAP]
+        [names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, settings_.status_config_map_name, ledger.CONFIG_MAP]
     ]
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
     assert {"--simulated-cloud", f"--status-config-map-name={settings_.status_config_map_name}"} <= set(cleanup["args"])

@@ -51,6 +51,7 @@ def test_seed_nap_tc_001_a_pod_with_big_requirements_gets_a_big_node_without_lab
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_002_a_pod_with_a_selector_gets_a_node_with_these_labels(town: Town) -> None:
     town.begin()
     town.add_pod("picky", nodeSelector={"team": "a"})
@@ -61,6 +62,7 @@ def test_seed_nap_tc_002_a_pod_with_a_selector_gets_a_node_with_these_labels(tow
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_003_pods_with_incompatible_selectors_get_two_groups_eventually(town: Town) -> None:
     town.begin()
     town.add_pod("one", nodeSelector={"team": "a"})
@@ -81,6 +83,7 @@ def test_seed_nap_tc_004_pods_with_different_compatible_selectors_share_a_group(
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_005_a_pod_with_a_toleration_gets_a_node_with_taints_where_that_is_wanted(town: Town) -> None:
     town.begin(autoprovisioning_tolerations="always")
     full(town)
@@ -90,6 +93,7 @@ def test_seed_nap_tc_005_a_pod_with_a_toleration_gets_a_node_with_taints_where_t
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_006_pods_with_different_tolerations_get_two_groups_eventually(town: Town) -> None:
     town.begin(autoprovisioning_tolerations="always")
     full(town)
@@ -112,6 +116,7 @@ def test_seed_nap_tc_007_a_group_that_was_made_goes_when_it_is_empty(town: Town)
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_008_no_group_is_created_without_quota(town: Town) -> None:
     town.begin(max_cpu="2")
     town.add_pod("unlucky", nodeSelector={"team": "a"})
@@ -122,6 +127,7 @@ def test_seed_nap_tc_008_no_group_is_created_without_quota(town: Town) -> None:
 
 
 @which_group
+@pytest.mark.thorough
 def test_seed_nap_tc_009_many_pods_of_many_kinds_all_run(town: Town) -> None:
     town.begin()
     pods = [f"p{number}" for number in range(120)]

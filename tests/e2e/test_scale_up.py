@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
 import yaml
 
 from deploy.local import samples
@@ -65,6 +66,7 @@ def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start,
     eventually(lambda: said() >= groups)
 
 
+@pytest.mark.thorough
 def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "own", "machine_type": "n1-standard-4", "max": 1}]}))

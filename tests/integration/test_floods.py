@@ -17,6 +17,8 @@ from shared.web.limits import Limits
 from tests.support import eventually, flood
 from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
 
+pytestmark = pytest.mark.thorough
+
 MIB = 1 << 20
 START_SECONDS = 120.0
 BODY_BYTES = 60 * MIB

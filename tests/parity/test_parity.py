@@ -60,6 +60,7 @@ def needs_kubectl(area: Area) -> None:
         pytest.skip(f"kubectl is {version}, and what {recorded} prints was recorded")
 
 
+@pytest.mark.thorough
 @asks_the_embedded_one
 @pytest.mark.parametrize(("area", "sentence"), CASES, ids=_named)
 def test_the_embedded_server_answers_as_a_real_one_did(
@@ -80,6 +81,7 @@ def test_what_was_recorded_is_what_a_real_server_answers(
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.thorough
 @asks_the_embedded_one
 @pytest.mark.parametrize("area", AREAS, ids=_named)
 def test_the_list_says_what_is_so(embedded: ApiServer, compared: Compared, area: Area) -> None:

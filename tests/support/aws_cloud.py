@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -83,6 +84,7 @@ class Cloud:
 
 
 def main(folder: Path) -> None:
+    os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # thousands, made anew for every test
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # the calls are written down already
     server = make_server("127.0.0.1", 0, Cloud(folder), threaded=True)
     waiting = folder / "port.new"

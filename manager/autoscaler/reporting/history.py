@@ -12,7 +12,7 @@ from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
 
-CONFIG_MAP, KEY = "headroom-autoscaler-decisions", "decisions"
+KEY = "decisions"
 MOST_BYTES = 256 << 10  # an object of the API holds 1 MiB or so
 INTERVAL_SECONDS = 10.0  # between two writes at least
 

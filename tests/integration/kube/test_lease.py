@@ -2,7 +2,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from manager.main import LEASE_NAME
+from shared import names
 from shared.clock import SystemClock
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.kube.resources import LEASES
@@ -25,7 +25,8 @@ class Candidates:
         self.overlaps: list[list[int]] = []
         for number in range(count):
             client = server.client(server.manager_connection())
-            elector = LeaderElector(client, namespace, LEASE_NAME, f"candidate-{number}", SystemClock(), times=TIMES)
+            identity = f"candidate-{number}"
+            elector = LeaderElector(client, namespace, names.MANAGER_LEASE, identity, SystemClock(), times=TIMES)
             self.electors.append(elector)
             self.stops.append(start(self._body(number, elector)))
         start(self._witness)
@@ -81,7 +82,7 @@ def test_the_next_one_leads_when_the_leader_stops(server: ApiServer, install_nam
     candidates.stops[first].set()
     eventually(lambda: candidates.at_work() == [1 - first])
     assert candidates.overlaps == []
-    lease = server.client().get(LEASES, LEASE_NAME, install_namespace)
+    lease = server.client().get(LEASES, names.MANAGER_LEASE, install_namespace)
     assert lease["spec"]["holderIdentity"] == f"candidate-{1 - first}"
     assert lease["spec"]["leaseTransitions"] >= 1
 

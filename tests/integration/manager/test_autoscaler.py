@@ -137,7 +137,7 @@ class Town:
 
     def kept(self) -> books.Books:
         """The autoscaler's own books."""
-        found = self.client.get(CONFIGMAPS, bookkeeper.CONFIG_MAP, self.home, into=ConfigMap)
+        found = self.client.get(CONFIGMAPS, names.BOOKS_CONFIG_MAP, self.home, into=ConfigMap)
         return books.decode((found.data or {})[bookkeeper.KEY], "the test", time.time())
 
     def keep(self, name: str, **data: str) -> None:
@@ -226,7 +226,7 @@ def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) 
     def is_kept() -> bool:
         kept = town.client.list(CONFIGMAPS, town.home, into=ConfigMap).items
         texts = {each.metadata.name: (each.data or {}).get(history.KEY, "") for each in kept}
-        return '"what":"increase"' in texts.get(history.CONFIG_MAP, "")
+        return '"what":"increase"' in texts.get(names.DECISIONS_CONFIG_MAP, "")
 
     eventually(is_kept, PATIENCE_SECONDS)
     decided = [each for each in fetch(first, "/api/v1/decisions").json()["rounds"] if each["decisions"]]
@@ -249,7 +249,7 @@ def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     assert (act["what"], act["to_size"], act["done"], act["error"]) == ("increase", 1, False, "")
     later_rounds(manager)
     kept = [each["metadata"]["name"] for each in town.client.list(CONFIGMAPS, town.home).items]
-    written = {bookkeeper.CONFIG_MAP, history.CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"}
+    written = {names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"}
     assert not written & set(kept)
     assert not town.nodes
     assert not town.cluster.events()
@@ -298,7 +298,7 @@ def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, tex
     town.pods(2)
     eventually(lambda: town.targets() == {"web": 1}, PATIENCE_SECONDS)
     first.close()
-    town.keep(bookkeeper.CONFIG_MAP, **{bookkeeper.KEY: text})
+    town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: text})
     second = town.manager("0:10:web")
     later_decisions(second)
     assert town.targets() == {"web": 1}
@@ -579,7 +579,7 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
     eventually(lambda: alone.round().held == bookkeeper.NOT_LEADING, PATIENCE_SECONDS)
     with pytest.raises(NotFound):
         town.kept()
-    town.keep(bookkeeper.CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
+    town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
     made = eventually(decided, PATIENCE_SECONDS)
     assert made is not None
     assert [(act.done, act.error) for act in made.acts] == [(False, "")]
@@ -722,7 +722,7 @@ def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, l
 def test_the_books_are_not_replaced_by_the_status(town: Town) -> None:
     town.offer(WEB)
     with pytest.raises(InvalidInput, match="--status-config-map-name"):
-        Alone(town, status_config_map_name=bookkeeper.CONFIG_MAP)
+        Alone(town, status_config_map_name=names.BOOKS_CONFIG_MAP)
 
 
 def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -> None:
@@ -762,8 +762,8 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
 
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
-    alone.meanwhile = lambda: town.keep(bookkeeper.CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
-    eventually(lambda: bookkeeper.CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
+    alone.meanwhile = lambda: town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
+    eventually(lambda: names.BOOKS_CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
     assert town.targets() == {"web": 0}
     alone.meanwhile = lambda: None
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -771,7 +771,7 @@ def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) 
 
 
 def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, server: ApiServer) -> None:
-    server.fault(rule("status", bookkeeper.CONFIG_MAP, method="PUT", times=0, status=403))
+    server.fault(rule("status", names.BOOKS_CONFIG_MAP, method="PUT", times=0, status=403))
     made = eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
     assert made is not None
     assert not any(act.done for act in made.acts)

@@ -11,9 +11,10 @@ import yaml
 
 from deploy import plan
 from deploy.local import kubeconfig
-from manager.autoscaler.bookkeeper import CONFIG_MAP, KEY
+from manager.autoscaler.bookkeeper import KEY
 from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.main import Manager
+from shared import names
 from shared.api.core import Node
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -35,8 +36,8 @@ def pending(server: ApiServer, cluster: Cluster) -> Iterator[Callable[..., str]]
     """Makes pods that a scheduler has found no node for, gone after the test; tells their namespace."""
     client, namespace = cluster.client, server.add_namespace()
 
-    def make(*names: str, cpu: str = "3") -> str:
-        for name in names:
+    def make(*called: str, cpu: str = "3") -> str:
+        for name in called:
             container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
             client.create(PODS, body, namespace)
@@ -120,8 +121,8 @@ def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     before = state(cluster.client)
     assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
     assert state(cluster.client) == before
-    names = {each["metadata"]["name"] for each in cluster.client.list(CONFIGMAPS, cluster.namespace).items}
-    assert ledger.CONFIG_MAP not in names
+    kept = {each["metadata"]["name"] for each in cluster.client.list(CONFIGMAPS, cluster.namespace).items}
+    assert ledger.CONFIG_MAP not in kept
 
 
 def test_a_plan_under_a_quota_says_of_no_pod_that_it_gets_a_node_that_is_not_bought(
@@ -146,7 +147,7 @@ def test_books_that_the_manager_would_pass_by_are_passed_by(
 ) -> None:
     pending("a", "b")
     cluster.client.create(
-        CONFIGMAPS, {"metadata": {"name": CONFIG_MAP}, "data": {KEY: '{"version": 99}'}}, cluster.namespace
+        CONFIGMAPS, {"metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {KEY: '{"version": 99}'}}, cluster.namespace
     )
     assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
     assert "the books are passed by" in capsys.readouterr().err

@@ -29,6 +29,7 @@ from manager.autoscaler.utilization import memory, taints
 from manager.autoscaler.utilization.decisions import Decision
 from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
+from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.errors import HeadroomError
@@ -142,7 +143,7 @@ class Shop:
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
         self.books = Bookkeeper(
-            KeptText(self.client, town.home, bookkeeper.CONFIG_MAP, bookkeeper.KEY), self._may_write
+            KeptText(self.client, town.home, names.BOOKS_CONFIG_MAP, bookkeeper.KEY), self._may_write
         )
         growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
         self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)

@@ -1,5 +1,6 @@
 """One machine's files, in every layout a kubelet leaves, come out as one sample a tick without nonsense."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from shared import names
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
-from tests.support.properties import examples
+from tests.support.properties import examples, stride
 from tests.unit.agent.trees import ID, PAGE_BYTES, UID, Counters, Tree, procfs, sysfs
 
 MIB = 2**20
@@ -120,10 +121,10 @@ RUNTIMES = ["containerd", "cri-o", "docker"]
 PARENTS = {Driver.SYSTEMD: "system.slice/docker-77.scope/kubelet.slice", Driver.CGROUPFS: "docker/77/kubelet"}
 
 
-@pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("driver", list(Driver))
-@pytest.mark.parametrize("version", list(Version))
+LAYOUTS = list(itertools.product(Version, Driver, RUNTIMES, (False, True)))
+
+
+@pytest.mark.parametrize(("version", "driver", "runtime", "nested"), LAYOUTS[:: stride()])
 def test_every_layout_tells_the_same(
     tmp_path: Path, version: Version, driver: Driver, runtime: str, nested: bool
 ) -> None:

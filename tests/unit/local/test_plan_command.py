@@ -296,7 +296,7 @@ def booting(name: str, pool: str, *, seconds: float) -> dict[str, Any]:
 
 
 def kept_books(text: str, namespace: str = names.INSTALL_NAMESPACE) -> dict[str, Any]:
-    metadata = {"name": bookkeeper.CONFIG_MAP, "namespace": namespace}
+    metadata = {"name": names.BOOKS_CONFIG_MAP, "namespace": namespace}
     return {"kind": "ConfigMap", "metadata": metadata, "data": {bookkeeper.KEY: text}}
 
 
@@ -332,7 +332,7 @@ def test_books_that_cannot_be_read_are_passed_by_and_told_of(
     objects = (*BOTH, booting("a2", "a", seconds=60), pod("web"), kept_books(text))
     assert changes(planned(dumped(tmp_path, *objects))) == {}
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"books are passed by: ConfigMap {names.INSTALL_NAMESPACE}/{bookkeeper.CONFIG_MAP}" in line
+    assert f"books are passed by: ConfigMap {names.INSTALL_NAMESPACE}/{names.BOOKS_CONFIG_MAP}" in line
 
 
 def test_a_file_that_has_nothing_to_plan_with_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -535,7 +535,7 @@ EVERY_KIND = [
     {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": {"spec": pod("d")["spec"]}}},
     {"kind": "NodeMetric", "metadata": {"name": "a1"}, "status": {"updateTime": "2026-01-01T00:00:00Z"}},
     {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": "{}"}},
-    {"kind": "ConfigMap", "metadata": {"name": bookkeeper.CONFIG_MAP}, "data": {bookkeeper.KEY: "{}"}},
+    {"kind": "ConfigMap", "metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {bookkeeper.KEY: "{}"}},
     {
         "kind": "ConfigMap",
         "metadata": {"name": "cluster-autoscaler-priority-expander"},

@@ -8,6 +8,7 @@ from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.reporting import answers, history
 from manager.autoscaler.reporting.history import History
 from manager.autoscaler.reporting.schemas import Plan
+from shared import names
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.errors import Conflict
@@ -18,7 +19,8 @@ class Kept(KeptText):
     """The ConfigMap's text as one process after the other finds it."""
 
     def __init__(self) -> None:
-        super().__init__(Client(Connection("http://127.0.0.1:1"), "test"), "ns", history.CONFIG_MAP, history.KEY)
+        client = Client(Connection("http://127.0.0.1:1"), "test")
+        super().__init__(client, "ns", names.DECISIONS_CONFIG_MAP, history.KEY)
         self.text: str | None = None
         self.writes = 0
         self.error: Exception | None = None
