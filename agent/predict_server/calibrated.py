@@ -42,9 +42,8 @@ class PeakMix(Predictor):
         self._fleets: dict[tuple[str, ...], _Fleet] = {}
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
-        places = {key: place for place, key in enumerate(keys)}
         for fleet in self._fleets.values():
-            fleet.update(places, usages, time)
+            fleet.update(keys, usages, time)
 
     def peak(self, situation: Situation) -> Candidates:
         nodes = situation.whole.keys
@@ -80,15 +79,18 @@ class _Fleet:
         self.nodes = nodes
         self._means = [DailyMeans(NODE_DAYS, len(nodes)) for _ in _RESOURCES]
         self._usage: Floats = np.zeros((len(nodes), 2))
+        self._rows: list[int] = []  # of the nodes among the keys of a training step, most often as in the last one
         self._memory_from = np.full((len(nodes), 2), _EVER)  # days since 1970; earlier ones are forgotten
         self._outcomes: dict[int, list[Outcomes]] = {}  # by horizon in hours
         self._held: dict[int, list[Held]] = {}
         self._tails: dict[int, list[tuple[calibration.Tail, Floats]]] = {}  # until something is learned
 
-    def update(self, places: Mapping[str, int], usages: Floats, time: float) -> None:
-        rows = [places[node] for node in self.nodes if node in places]
-        if len(rows) == len(self.nodes):
-            self._usage = usages[rows]
+    def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        if [keys[row] for row in self._rows if row < len(keys)] != list(self.nodes):
+            places = {key: place for place, key in enumerate(keys)}
+            self._rows = [places[node] for node in self.nodes if node in places]
+        if len(self._rows) == len(self.nodes):
+            self._usage = usages[self._rows]
             for means, samples in zip(self._means, self._usage.T, strict=True):
                 means.observe(samples, time)
 

@@ -29,7 +29,8 @@ class History(NamedTuple):
 
 
 class Histories:
-    """Statistics of some entities, a row for each of `keys` in every answer, read from the bank when asked.
+    """Statistics of some entities, a row for each of `keys` in every answer, read from the bank when asked: not beyond
+    the next training step.
 
     An entity that was never observed has zeros.
     """
@@ -38,6 +39,7 @@ class Histories:
         self.keys = tuple(keys)
         self._table = table
         self._rows: Rows = np.array([table.rows.get(key, NO_HISTORY) for key in keys], np.intp)
+        self._percentiles: dict[tuple[float, ...], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -54,8 +56,14 @@ class Histories:
 
     def percentiles(self, ps: Floats) -> Floats:
         """The upper edge of the bucket of each resource's own p (0 to 1); `ps` has shape (2,), the answer (rows, 2)."""
-        banks = zip(self._table.banks, ps, strict=True)
-        return np.concatenate([bank.histograms.percentiles(self._rows, np.array([p])) for bank, p in banks], axis=1)
+        asked = tuple(ps.tolist())
+        if asked not in self._percentiles:  # several models ask for the same, which takes long
+            found = [
+                bank.histograms.percentiles(self._rows, np.array([p]))
+                for bank, p in zip(self._table.banks, asked, strict=True)
+            ]
+            self._percentiles[asked] = np.concatenate(found, axis=1)
+        return self._percentiles[asked]
 
     def maxima(self, days: int) -> Floats:
         """The largest samples of today and the `days` days before; shape (rows, 2)."""
