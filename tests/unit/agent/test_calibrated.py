@@ -32,22 +32,26 @@ SYSTEM = Usage(0.25, GIB)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", memory="4Gi", age_seconds=10**7)]
 
 
-SETTINGS: dict[str, object] = {"predictor": "peak-mix", "warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
+SETTINGS: dict[str, object] = {"warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
 
 
 class Life:
-    """A predict server with peak-mix, a quarter of an hour at a time."""
+    """A predict server as users get it, a quarter of an hour at a time; an hour takes `hour_seconds`."""
 
-    def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, clock: ManualClock | None = None, *, hour_seconds: int = 3600, **settings: object
+    ) -> None:
         self.clock = clock or ManualClock(NOW - NOW % DAY)
+        self.pace = HOUR / hour_seconds
+        settings["prediction_hour_seconds"] = hour_seconds
         self.cache = MetricCache(clock=self.clock)
         self.server: PredictServer = predict_server(directory, self.cache, self.clock, **SETTINGS | settings)
 
     def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
         found = self.predict(pods)
         for _ in range(int(4 * hours)):
-            self.clock.advance(900)
-            used = cores(self.clock.now())
+            self.clock.advance(900 / self.pace)
+            used = cores(self.clock.now() * self.pace)
             usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
             self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
             self.server.train(pods)
@@ -103,6 +107,64 @@ def test_violations_are_counted(tmp_path: Path) -> None:
     cpu, memory = found.promises[1].kept.violation_percents
     assert cpu == pytest.approx(100 / found.promises[1].kept.outcomes)
     assert memory == 0.0
+
+
+def reclaimable_milli(prediction: Prediction) -> int:
+    assert prediction.reclaimable is not None
+    return prediction.reclaimable.result.cpu_milli
+
+
+def test_what_a_load_used_is_taken_back_at_once_and_lent_again_in_the_two_weeks_after_it(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=60)
+    calm = reclaimable_milli(life.live(24, lambda _: 1.0))
+    assert reclaimable_milli(life.live(1, lambda _: 9.0)) < calm - 5000
+    a_day_later = reclaimable_milli(life.live(24, lambda _: 1.0))
+    a_week_later = reclaimable_milli(life.live(8 * 24, lambda _: 1.0))
+    two_weeks_later = reclaimable_milli(life.live(7 * 24, lambda _: 1.0))
+    assert a_day_later < (calm + a_day_later) / 2 < a_week_later < calm < two_weeks_later
+
+
+def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown_stay_the_clocks(
+    tmp_path: Path,
+) -> None:
+    usual, quick = Life(tmp_path / "usual"), Life(tmp_path / "quick", hour_seconds=60)
+    started = quick.clock.now()
+    one, other = usual.live(40, office), quick.live(40, office)
+    for promise, sooner in zip(one.promises, other.promises, strict=True):
+        assert sooner.peak == pytest.approx(promise.peak, rel=1e-6)
+        assert sooner.kept == promise.kept._replace(horizon_seconds=promise.kept.horizon_seconds / 60)
+    assert other.n_sigma["n-sigma-v2"] == pytest.approx(one.n_sigma["n-sigma-v2"], rel=1e-3)
+    assert other.requests == one.requests
+    assert other.requests.cold == Resources(), "the cold start of a day took 24 minutes"
+    assert other.confidence_percent == 100
+    assert quick.clock.now() - started == 40 * 60
+    assert other.time == quick.clock.now()
+    assert other.prod is not None
+    assert other.prod.first_observed == pytest.approx(started + 15)
+    histograms = quick.server.histograms("a")
+    assert histograms is not None
+    assert abs(histograms["cpu"].reference_timestamp - started) < 2 * DAY
+
+
+def test_a_clock_that_is_set_moves_shorter_hours_as_far(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=60)
+    before = life.live(26, lambda _: 2.0)
+    life.clock.jump(-90.0)
+    after = life.live(3, lambda _: 2.0)
+    assert peak_milli(after) == pytest.approx(peak_milli(before), rel=0.1)
+    assert all(b.kept.outcomes > a.kept.outcomes for a, b in zip(before.promises, after.promises, strict=True))
+
+
+def test_what_was_learned_in_hours_of_another_length_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path)
+    assert life.live(3, office).promises[1].kept.outcomes
+    life.server.save()
+    other = Life(tmp_path, life.clock, hour_seconds=60)
+    assert other.server.model_count == 0
+    assert "made in hours of 3600 s, not 60 s" in caplog.text
+    assert list(tmp_path.glob("*.bad-*"))
 
 
 def step(model: PeakMix, table: ModelTable, hour: int, came: float, cores: float = 2.0) -> float:
