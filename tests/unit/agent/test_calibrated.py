@@ -1,11 +1,15 @@
 """peak-mix as agents run it: it learns from what came, forgets by rule, and loses nothing by a restart."""
 
 import contextlib
+import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
@@ -22,6 +26,7 @@ from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
 from shared.quantity import Resources
+from tests.support.properties import examples
 from tests.unit.agent.models import entities, fleet, model_table, predict_server, situation, train
 from tests.unit.agent.pods import NOW, pod
 
@@ -294,6 +299,51 @@ def test_it_never_promises_more_than_pods_and_system_may_use_and_another_pod_nev
         assert (peak <= np.sum(limits, axis=0) + SYSTEM).all()
         more = asked(table, [*keys, "new"], [*limits, Usage(1.0, 1.0)], [*limits, Usage(1.0, 1.0)])
         assert (more >= peak).all()
+
+
+samples = st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(0.0, 4.0)), min_size=4, max_size=12)
+targets = st.lists(st.floats(0.01, 50.0), min_size=2, max_size=4)
+
+
+@examples(30)
+@given(samples, targets, st.floats(0.0, 8.0))
+def test_whatever_came_a_stricter_target_and_a_longer_horizon_never_lower_the_peak(
+    usages: list[tuple[float, float]], percents: list[float], came: float
+) -> None:
+    """Hour by hour, with an outcome for every promise that is due."""
+    models = {percent: PeakMix(Parameters(target_violation_percent=percent)) for percent in sorted(percents)}
+    table, key = model_table(), (series.PROD_PEAK,)
+    for number, (a, b) in enumerate(usages):
+        time = NOW + HOUR * number
+        tick = entities(SYSTEM, a=Usage(a, GIB * a), b=Usage(b, GIB * b))
+        train(table, tick, time)
+        peaks = []
+        for model in models.values():
+            model.update(list(tick), np.array(list(tick.values())), time)
+            if number:
+                amounts = np.array([[came, GIB * came]])
+                model.observe([Outcome(key, time - HOUR, HOUR, amounts, amounts)])
+            asked = dataclasses.replace(
+                situation(table, ["a", "b"], [Usage(4.0, 4 * GIB)] * 2), horizons_seconds=(7 * DAY, DAY, HOUR)
+            )
+            peaks.append(np.asarray(model.peak(asked)["peak-mix"]))
+        for week, day, hour in peaks:
+            assert (week >= day).all()
+            assert (day >= hour).all()
+        for strict, loose in itertools.pairwise(peaks):
+            assert (strict >= loose).all()
+
+
+@pytest.mark.parametrize("cores", [0.0, 0.001, 0.013, 0.05])
+def test_an_idle_node_lends_all_that_pods_requested_but_the_margin(tmp_path: Path, cores: float) -> None:
+    """What it promises does not depend on where buckets of a histogram begin."""
+
+    def promised(used: float) -> int:
+        return peak_milli(Life(tmp_path / str(used)).live(26, lambda _: used))
+
+    idle, busier = promised(cores), promised(cores + 0.001)
+    assert 0 <= busier - idle < 15
+    assert idle < 0.2 * 12_000
 
 
 def test_a_pod_that_was_never_seen_counts_with_a_part_of_its_request() -> None:
