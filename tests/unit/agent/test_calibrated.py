@@ -55,13 +55,16 @@ class Life:
     def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
         found = self.predict(pods)
         for _ in range(int(4 * hours)):
-            self.clock.advance(900 / self.pace)
-            used = cores(self.clock.now() * self.pace)
-            usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
-            self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
-            self.server.train(pods)
-            found = self.predict(pods)
+            found = self.step(900 / self.pace, cores, pods)
         return found
+
+    def step(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
+        self.clock.advance(seconds)
+        used = cores(self.clock.now() * self.pace)
+        usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
+        self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
+        self.server.train(pods)
+        return self.predict(pods)
 
     def predict(self, pods: list[NodePod] = PODS) -> Prediction:
         return self.server.predict(pods, NODE)
@@ -232,6 +235,13 @@ def test_what_was_not_watched_is_not_judged(tmp_path: Path) -> None:
     after = life.live(0.75, office).promises
     assert [one.kept.outcomes for one in after] == [one.kept.outcomes for one in before]
     assert life.live(3, office).promises[1].kept.outcomes == before[1].kept.outcomes + 3
+
+
+def test_training_as_slow_as_hours_are_short_leaves_promises_to_be_judged(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=2, histogram_update_interval_seconds=2.0)
+    found = [life.step(2.0, office) for _ in range(30)][-1]
+    assert [one.kept.horizon_seconds for one in found.promises] == [48, 2]
+    assert all(one.kept.outcomes for one in found.promises)
 
 
 def test_pods_that_came_later_do_not_break_a_promise(tmp_path: Path) -> None:
