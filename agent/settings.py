@@ -14,8 +14,6 @@ from shared.api.predictpolicy import (
     SHORTEST_HORIZON_SECONDS,
 )
 
-DEFAULT_PREDICTOR = "n-sigma-v2"
-
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy fields (predictor, sigmas, ratios, half-lives, cold start) can be overridden by the NodeMetric's spec."""
@@ -105,10 +103,10 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     predictor: Annotated[
         str,
         Meta(
-            description="peak predictor: n-sigma-v1, n-sigma-v2, peak-mix, percentile, borg-default, resource-central, "
+            description="peak predictor: peak-mix, n-sigma-v1, n-sigma-v2, percentile, borg-default, resource-central, "
             "the name of a plug-in, or max(a,b) of some"
         ),
-    ] = DEFAULT_PREDICTOR
+    ] = "peak-mix"
     target_violation_percent: Annotated[
         float,
         Meta(
@@ -125,6 +123,15 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             description="how long a promised peak is to hold, to the hour; that of the next hour is told beside it",
         ),
     ] = 86400
+    prediction_hour_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=3600,
+            description="how long an hour of the prediction takes, for demonstrations and tests: horizon, cold start, "
+            "half-lives and all that models know of hours and days pass sooner by that",
+        ),
+    ] = 3600
     training_input: Annotated[
         TrainingInput, Meta(description="what an interval's samples are to a model: mean, p90, p95 or max")
     ] = "p90"

@@ -8,8 +8,10 @@ from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
 from agent.predict_server import calibration, peak_mix
 from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS, PRIOR, Tail
-from agent.predict_server.daily import Arrays, DailyMaxima, DailyMeans
+from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
+from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, Held, NodeFacts, PodFacts, Weights
 
@@ -29,8 +31,10 @@ class FleetPeakMix:
         prior: Tail = PRIOR,
     ) -> None:
         self._weights, self._prior = weights, prior
-        self._pods = DailyMaxima(POD_DAYS, len(schedule.node))
-        self._nodes = DailyMaxima(NODE_DAYS, schedule.nodes)
+        self._pods = Maxima(len(schedule.node), resources=1)
+        self._nodes = Maxima(schedule.nodes, resources=1)
+        self._pods_since = np.full(len(schedule.node), np.inf)  # Unix seconds of the first sample
+        self._nodes_since = np.inf
         self._means = DailyMeans(NODE_DAYS, schedule.nodes)
         self._rows = np.arange(schedule.nodes)
         self._usage = np.zeros(schedule.nodes)
@@ -40,11 +44,13 @@ class FleetPeakMix:
 
     def observe(self, tick: ReplayTick) -> None:
         """Takes in the samples of a tick."""
-        self._pods.observe(tick.pods, tick.usage, tick.time)
+        self._pods.add(tick.pods, tick.usage[:, np.newaxis], tick.time)
+        self._pods_since[tick.pods] = np.minimum(self._pods_since[tick.pods], tick.time)
+        self._nodes_since = min(self._nodes_since, tick.time)
         self._usage = np.bincount(tick.node, tick.usage, len(self._rows)).astype(np.float64)
-        self._nodes.observe(self._rows, self._usage, tick.time)
+        self._nodes.add(self._rows, self._usage[:, np.newaxis], tick.time)
         self._means.observe(self._usage, tick.time)
-        self.outcomes.observe(tick.node, tick.usage, self._pods.since[tick.pods], tick.time)
+        self.outcomes.observe(tick.node, tick.usage, self._pods_since[tick.pods], tick.time)
 
     def peaks(self, tick: ReplayTick) -> Mapping[float, Floats]:
         """What is promised for each target, by node; makes the prediction of the hour on its first call in it."""
@@ -52,8 +58,7 @@ class FleetPeakMix:
         hour = int(tick.time // HOUR_SECONDS)
         self.outcomes.judge(tick.time)
         if hour != self._hour:
-            ages = self._nodes.ages_days(self._rows, tick.time)
-            self.outcomes.predict(expected.base, expected.scale, ages, tick.time)
+            self.outcomes.predict(expected.base, expected.scale, self._node_ages_days(tick), tick.time)
             self._hour = hour
             if hour % DAY_HOURS == 0:
                 self._shorten_memory_after_drift()
@@ -71,38 +76,25 @@ class FleetPeakMix:
         self.outcomes.forget(drifted, but_hours=DRIFT_HOURS)
         self._nodes.keep(drifted, DRIFT_DAYS)
 
-    def arrays(self) -> dict[str, Arrays]:
-        """All of the state, by part."""
-        held = {f"held {target}": promised.arrays() for target, promised in self._promised.items()}
-        return {
-            "pods": self._pods.arrays(),
-            "nodes": self._nodes.arrays(),
-            "means": self._means.arrays(),
-            "outcomes": self.outcomes.arrays(),
-            "hour": {"hour": np.array([self._hour])},
-            **held,
-        }
-
-    def restore(self, arrays: Mapping[str, Arrays]) -> None:
-        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
-        self._pods = DailyMaxima.of_arrays(arrays["pods"])
-        self._nodes = DailyMaxima.of_arrays(arrays["nodes"])
-        self._means = DailyMeans.of_arrays(arrays["means"])
-        self.outcomes = Outcomes.of_arrays(arrays["outcomes"])
-        self._hour = int(np.asarray(arrays["hour"]["hour"], np.int64)[0])
-        self._promised = {target: Held.of_arrays(arrays[f"held {target}"]) for target in self._promised}
-
     def _forecast(self, tick: ReplayTick) -> Forecast:
         pods = PodFacts(
             tick.node,
             tick.limits,
-            self._pods.largest(tick.pods, POD_DAYS),
-            self._pods.ages_days(tick.pods, tick.time),
+            _largest(self._pods, tick.pods, POD_DAYS),
+            np.maximum(tick.time - self._pods_since[tick.pods], 0.0) / DAY_SECONDS,
         )
         nodes = NodeFacts(
-            self._nodes.largest(self._rows, POD_DAYS),
-            self._nodes.largest(self._rows, NODE_DAYS),
+            _largest(self._nodes, self._rows, POD_DAYS),
+            _largest(self._nodes, self._rows, NODE_DAYS),
             self._means.means(),
-            self._nodes.ages_days(self._rows, tick.time),
+            self._node_ages_days(tick),
         )
         return peak_mix.forecast(pods, nodes, self._weights)
+
+    def _node_ages_days(self, tick: ReplayTick) -> Floats:
+        return np.full(len(self._rows), max(0.0, tick.time - self._nodes_since) / DAY_SECONDS)
+
+
+def _largest(maxima: Maxima, rows: Rows, days: int) -> Floats:
+    """The largest samples of the newest `days`, today among them; shape (rows,)."""
+    return maxima.over(rows, days - 1)[:, 0]

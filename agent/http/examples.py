@@ -83,7 +83,7 @@ ANSWERS: dict[str, Any] = {
     },
     "getPrediction": {
         "time": _TIME,
-        "model": "n-sigma-v2",
+        "model": "peak-mix",
         "samples": 2880,
         "confidence_percent": 100,
         "requested": {"cpu_milli": 2000, "memory_bytes": 4294967296},
@@ -92,7 +92,8 @@ ANSWERS: dict[str, Any] = {
         "stdev": {"cpu_milli": 60, "memory_bytes": 10485760},
         "models": {
             "n-sigma-v1": {"cpu_milli": 1030, "memory_bytes": 1652555776},
-            "n-sigma-v2": {"cpu_milli": 1090, "memory_bytes": 1663041536},
+            "n-sigma-v2": {"cpu_milli": 1110, "memory_bytes": 1673527296},
+            "peak-mix": {"cpu_milli": 1090, "memory_bytes": 1663041536},
         },
         "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
         "node_peak": {"cpu_milli": 1700, "memory_bytes": 2684354560},

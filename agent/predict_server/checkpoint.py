@@ -28,11 +28,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.predict_server import histogram
-from agent.predict_server.bank import Bank
+from agent.predict_server.calibration import HOUR_SECONDS
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
-from agent.predict_server.maxima import DAYS
+from agent.predict_server.saved_models import SavedModels, SoundModels, as_array, as_bytes, saved
 from agent.predict_server.table import ModelTable
 from shared.errors import HeadroomError
 
@@ -41,7 +40,6 @@ logger = logging.getLogger(__name__)
 VERSION = 3
 _READ = (2, VERSION)
 CYCLE = 20  # so many steps until every model has been written in full
-LAST_DAY = 2**31
 _MAGIC = b"HEADROOM"
 _HEADER = struct.Struct("<8sIQ32s")
 _NAME = re.compile(r"prediction-(\d{12})\.checkpoint")
@@ -80,41 +78,11 @@ class ClockSet(msgspec.Struct, frozen=True, tag=True):
 Event: TypeAlias = Trained | HalfLives | Forgotten | ClockSet
 
 
-class BankState(msgspec.Struct, frozen=True):
-    """Rows of a bank, in the order of the keys: little-endian float64 arrays, and int32 places of the weights."""
-
-    buckets: int
-    weights: bytes
-    weight_rows: bytes
-    weight_buckets: bytes
-    totals: bytes
-    references: bytes
-    moment_weights: bytes
-    means: bytes
-    squares: bytes
-
-
-class Models(msgspec.Struct, frozen=True):
-    """Some models in full, after all events of their file.
-
-    `maxima` are little-endian float32, those of `maxima_day` (counted from 1970) first; absent in version 2.
-    """
-
-    keys: list[str]
-    samples: bytes
-    first_observed: bytes
-    last_updated: bytes
-    cpu: BankState
-    memory: BankState
-    maxima: bytes | None = None
-    maxima_day: int = 0
-
-
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
     `states` are the plug-ins' own and `outcomes` the ledger's, each complete. `anew` says that nothing of the
-    files before counts.
+    files before counts. `hour_seconds` is how long an hour of models takes; all times are theirs (see `model_time`).
     """
 
     node: str
@@ -122,10 +90,11 @@ class Content(msgspec.Struct, frozen=True):
     memory_half_life_seconds: float
     trained_until: int
     events: list[Event]
-    models: Models
+    models: SavedModels
     states: dict[str, bytes]
     anew: bool = False
     outcomes: bytes = b""
+    hour_seconds: int = HOUR_SECONDS
 
 
 @dataclass(frozen=True)
@@ -139,15 +108,16 @@ class Restored:
 
 
 class CheckpointLog:
-    """The files of one node's models in one directory.
+    """The files of one node's models in one directory; those that were made in hours of another length do not count.
 
     `restore` comes first, then `begin`. `write` may run beside all others, itself once at a time; the others exclude
     each other.
     """
 
-    def __init__(self, directory: Path, node: str) -> None:
+    def __init__(self, directory: Path, node: str, hour_seconds: int = HOUR_SECONDS) -> None:
         self._directory = directory
         self._node = node
+        self._hour_seconds = hour_seconds
         self._files: list[int] = []  # their numbers, ascending
         # By model: the file it last was in in full, or was born in, and the one before that.
         self._last: dict[str, int] = {}
@@ -162,7 +132,7 @@ class CheckpointLog:
         self._half_lives = (table.cpu.half_life_seconds, table.memory.half_life_seconds)
 
     def trained(self, keys: Sequence[str], usages: Floats, time: float) -> None:
-        self._events.append(Trained(time, list(keys), _bytes(usages)))
+        self._events.append(Trained(time, list(keys), as_bytes(usages)))
 
     def changed_half_lives(self, table: ModelTable, time: float) -> None:
         self._events.append(HalfLives(time, table.cpu.half_life_seconds, table.memory.half_life_seconds))
@@ -199,10 +169,11 @@ class CheckpointLog:
             memory_half_life_seconds=self._half_lives[1],
             trained_until=trained_until,
             events=list(self._events),
-            models=_models([keys[place] for place in due(numbers, limit)], table),
+            models=saved([keys[place] for place in due(numbers, limit)], table),
             states=dict(states),
             anew=self._anew,
             outcomes=outcomes,
+            hour_seconds=self._hour_seconds,
         )
 
     def write(self, content: Content) -> None:
@@ -235,7 +206,7 @@ class CheckpointLog:
             number = int(named[1]) if named else 0
             self._next = max(self._next, number + 1)
             try:
-                content = decode(path.read_bytes(), node=self._node)
+                content = decode(path.read_bytes(), node=self._node, hour_seconds=self._hour_seconds)
                 restored = _replayed(content, restored.table if restored else None)
             except OSError as error:
                 logger.error("checkpoint cannot be read: %s", error, extra={"path": str(path)})
@@ -282,7 +253,7 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def decode(file: bytes, *, node: str) -> Content:
+def decode(file: bytes, *, node: str, hour_seconds: int = HOUR_SECONDS) -> Content:
     """Raises UnusableCheckpoint."""
     if len(file) < _HEADER.size:
         raise UnusableCheckpoint("shorter than its header")
@@ -298,6 +269,8 @@ def decode(file: bytes, *, node: str) -> Content:
         raise UnusableCheckpoint(str(error)) from error
     if content.node != node:
         raise UnusableCheckpoint(f"of another node, {content.node!r}")
+    if content.hour_seconds != hour_seconds:
+        raise UnusableCheckpoint(f"made in hours of {content.hour_seconds} s, not {hour_seconds} s")
     return content
 
 
@@ -320,8 +293,11 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
             raise UnusableCheckpoint(f"a half-life of {seconds} s")
     if not all(math.isfinite(event.seconds) for event in content.events if isinstance(event, ClockSet)):
         raise UnusableCheckpoint("a clock was set to no time")
-    steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
-    models = _Rows.of(content.models)
+    try:
+        steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
+        models = SoundModels.of(content.models)
+    except ValueError as error:
+        raise UnusableCheckpoint(str(error)) from error
     if table is None or content.anew:
         table = ModelTable(cpu_half_life_seconds=half_lives[0], memory_half_life_seconds=half_lives[1])
     elif math.isfinite(table.time):  # differs only where a file is missing
@@ -341,146 +317,8 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
 
 def _usages(step: Trained) -> Floats:
     if len(set(step.keys)) != len(step.keys) or not math.isfinite(step.time):
-        raise UnusableCheckpoint("a training step contradicts itself")
-    return _array(step.usages, 2 * len(step.keys)).reshape(-1, 2)
-
-
-def _models(keys: list[str], table: ModelTable) -> Models:
-    rows = np.array([table.rows[key] for key in keys], np.intp)
-
-    def bank(of: Bank) -> BankState:
-        weights = of.histograms.weights[rows]
-        places = np.nonzero(weights)
-        return BankState(
-            buckets=of.histograms.buckets.count,
-            weights=_bytes(weights[places]),
-            weight_rows=places[0].astype("<i4").tobytes(),
-            weight_buckets=places[1].astype("<i4").tobytes(),
-            totals=_bytes(of.histograms.totals[rows]),
-            references=_bytes(of.references[rows]),
-            moment_weights=_bytes(of.moments.weights[rows]),
-            means=_bytes(of.moments.means[rows]),
-            squares=_bytes(of.moments.squares[rows]),
-        )
-
-    return Models(
-        keys=keys,
-        samples=_bytes(table.samples[rows].astype(np.float64)),
-        first_observed=_bytes(table.first_observed[rows]),
-        last_updated=_bytes(table.last_updated[rows]),
-        cpu=bank(table.cpu),
-        memory=bank(table.memory),
-        maxima=table.maxima.newest_first(rows).astype("<f4").tobytes(),
-        maxima_day=table.maxima.day,
-    )
-
-
-@dataclass(frozen=True)
-class _BankRows:
-    weights: Floats
-    totals: Floats
-    references: Floats
-    moment_weights: Floats
-    means: Floats
-    squares: Floats
-
-    @classmethod
-    def of(cls, state: BankState, count: int, buckets: int) -> "_BankRows":
-        """Raises UnusableCheckpoint."""
-        if state.buckets != buckets:
-            raise UnusableCheckpoint("the layout of buckets is another one")
-        weights = np.zeros((count, buckets))
-        filled = len(state.weights) // 8
-        rows, columns = _places(state.weight_rows, filled, count), _places(state.weight_buckets, filled, buckets)
-        weights[rows, columns] = _array(state.weights, filled)
-        rest = (state.totals, state.references, state.moment_weights, state.means, state.squares)
-        return cls(weights, *(_array(each, count) for each in rest))
-
-    def put(self, bank: Bank, rows: Rows) -> None:
-        bank.histograms.weights[rows] = self.weights
-        bank.histograms.totals[rows] = self.totals
-        bank.histograms.trim(rows)
-        bank.references[rows] = self.references
-        bank.moments.weights[rows] = self.moment_weights
-        bank.moments.means[rows] = self.means
-        bank.moments.squares[rows] = self.squares
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Models as arrays, found to be sound."""
-
-    keys: list[str]
-    samples: Floats
-    first_observed: Floats
-    last_updated: Floats
-    cpu: _BankRows
-    memory: _BankRows
-    maxima: NDArray[np.float32] | None
-    maxima_day: int
-
-    @classmethod
-    def of(cls, models: Models) -> "_Rows":
-        """Raises UnusableCheckpoint."""
-        count = len(models.keys)
-        if len(set(models.keys)) != count:
-            raise UnusableCheckpoint("a model is there twice")
-        return cls(
-            keys=models.keys,
-            samples=_array(models.samples, count),
-            first_observed=_array(models.first_observed, count),
-            last_updated=_array(models.last_updated, count),
-            cpu=_BankRows.of(models.cpu, count, histogram.CPU.count),
-            memory=_BankRows.of(models.memory, count, histogram.MEMORY.count),
-            maxima=None if models.maxima is None else _maxima(models.maxima, models.maxima_day, count),
-            maxima_day=models.maxima_day,
-        )
-
-    def put(self, table: ModelTable) -> None:
-        rows = table.claim(self.keys, 0.0)
-        table.samples[rows] = self.samples.astype(np.int64)
-        table.first_observed[rows] = self.first_observed
-        table.last_updated[rows] = self.last_updated
-        self.cpu.put(table.cpu, rows)
-        self.memory.put(table.memory, rows)
-        if not len(rows):
-            return
-        if self.maxima is not None:
-            table.maxima.put(rows, self.maxima, self.maxima_day)
-        else:  # the end of the last bucket that is not empty, which no sample was above
-            largest = [bank.histograms.percentiles(rows, np.ones(1)) for bank in table.banks]
-            table.maxima.add(rows, np.concatenate(largest, axis=1), float(self.last_updated.max()))
-
-
-def _bytes(values: Floats) -> bytes:
-    return values.astype("<f8").tobytes()
-
-
-def _array(content: bytes, count: int) -> Floats:
-    if len(content) != 8 * count:
-        raise UnusableCheckpoint("an array is of another size than its keys")
-    values = np.frombuffer(content, "<f8")
-    if not np.isfinite(values).all():
-        raise UnusableCheckpoint("a number is not finite")
-    return values
-
-
-def _maxima(content: bytes, day: int, count: int) -> NDArray[np.float32]:
-    if len(content) != 4 * count * DAYS * 2 or (count and not 0 <= day < LAST_DAY):
-        raise UnusableCheckpoint("the daily maxima are of another size than their keys, or of no day")
-    values = np.frombuffer(content, "<f4").reshape(count, DAYS, 2)
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise UnusableCheckpoint("a daily maximum is no amount")
-    return values
-
-
-def _places(content: bytes, count: int, below: int) -> Rows:
-    if len(content) != 4 * count:
-        raise UnusableCheckpoint("an array is of another size than its keys")
-    places = np.frombuffer(content, "<i4")
-    if count and not 0 <= places.min() <= places.max() < below:
-        raise UnusableCheckpoint("a weight is outside of its histogram")
-    return places.astype(np.intp)
+        raise ValueError("a training step contradicts itself")
+    return as_array(step.usages, 2 * len(step.keys)).reshape(-1, 2)
 
 
 _DECODER = msgspec.msgpack.Decoder(Content)

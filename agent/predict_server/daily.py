@@ -1,4 +1,4 @@
-"""What entities used at most, and on average, on each of the last days: 32 bytes a pod and resource. Pure.
+"""What entities used on average on each of the last days. Pure; `maxima` has what they used at most.
 
 Days are UTC days, the newest first in every array. A clock that goes back continues the day it was on; one that jumps
 forward passes the days between as days without samples.
@@ -10,76 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.predict_server.decay import Floats
-from agent.predict_server.histogram import Rows
 
 DAY_SECONDS = 86_400
 
 Singles = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[np.generic]]
-
-
-class DailyMaxima:
-    """The largest sample of each day, a row for each entity; `since` is when each was first seen (Unix seconds).
-
-    `since` is infinite for a row that has never had a sample.
-    """
-
-    def __init__(self, days: int, rows: int = 0) -> None:
-        self.values: Singles = np.zeros((rows, days), np.float32)
-        self.since: Floats = np.full(rows, np.inf)
-        self.day: int | None = None
-
-    def resize(self, rows: int) -> None:
-        """Makes room for `rows` entities; new ones are empty."""
-        more = DailyMaxima(self.values.shape[1], rows - len(self.values))
-        self.values = np.concatenate([self.values, more.values])
-        self.since = np.concatenate([self.since, more.since])
-
-    def clear(self, rows: Rows) -> None:
-        self.values[rows] = 0.0
-        self.since[rows] = np.inf
-
-    def observe(self, rows: Rows, samples: Floats, time: float) -> None:
-        """Takes in one sample for each of `rows`, which are distinct."""
-        days, self.day = _passed(self.day, time)
-        _shift(self.values, days)
-        self.values[rows, 0] = np.maximum(self.values[rows, 0], samples)
-        self.since[rows] = np.minimum(self.since[rows], time)
-
-    def inherit(self, rows: Rows, ancestors: Rows) -> None:
-        """Merges each ancestor's history into a row's own: the larger of both counts, and the longer time."""
-        self.values[rows] = np.maximum(self.values[rows], self.values[ancestors])
-        self.since[rows] = np.minimum(self.since[rows], self.since[ancestors])
-
-    def keep(self, rows: Rows, days: int) -> None:
-        """Forgets all but the newest `days`."""
-        self.values[rows, days:] = 0.0
-
-    def largest(self, rows: Rows, days: int) -> Floats:
-        """The largest sample of the newest `days`, today among them; shape (rows,)."""
-        largest: Floats = self.values[rows, :days].max(axis=1, initial=0.0).astype(np.float64)
-        return largest
-
-    def ages_days(self, rows: Rows, time: float) -> Floats:
-        """For how many days each row has been seen; 0 for one that has not."""
-        return np.maximum(time - self.since[rows], 0.0) / DAY_SECONDS
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All of the state, for a checkpoint."""
-        day = np.array([-1 if self.day is None else self.day])
-        return {"values": self.values, "since": self.since, "day": day}
-
-    @classmethod
-    def of_arrays(cls, arrays: Arrays) -> "DailyMaxima":
-        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
-        values = np.array(arrays["values"], np.float32)
-        since = np.array(arrays["since"], np.float64)
-        if values.ndim != 2 or since.shape != values.shape[:1] or not (values >= 0).all() or np.isnan(since).any():
-            raise ValueError("daily maxima must be rows of days, each with the time it was first seen")
-        maxima = cls(values.shape[1])
-        day = int(np.asarray(arrays["day"], np.int64)[0])
-        maxima.values, maxima.since, maxima.day = values, since, None if day < 0 else day
-        return maxima
 
 
 class DailyMeans:

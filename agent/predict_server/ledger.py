@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agent.predict_server import states
-from agent.predict_server.calibration import HOUR_SECONDS
+from agent.predict_server.calibration import HOUR_SECONDS, LONGEST_GAP_SECONDS
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.models import Outcome
@@ -28,10 +28,19 @@ class Kept(NamedTuple):
 
 
 class Ledger:
-    """The promises of one model for the node series `nodes`. Not thread-safe. Times are Unix seconds."""
+    """The promises of one model for the node series `nodes`. Not thread-safe. Times are Unix seconds.
 
-    def __init__(self, nodes: Sequence[str], horizons_seconds: Sequence[float]) -> None:
+    A longer gap between samples leaves what was promised before it without a judgement.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        horizons_seconds: Sequence[float],
+        longest_gap_seconds: float = LONGEST_GAP_SECONDS,
+    ) -> None:
         self.nodes = tuple(nodes)
+        self._longest_gap_seconds = longest_gap_seconds
         self.by_horizon = {
             seconds: [Outcomes(_hours(seconds), len(self.nodes)) for _ in range(RESOURCES)]
             for seconds in horizons_seconds
@@ -45,7 +54,7 @@ class Ledger:
         found = []
         for seconds, outcomes in self.by_horizon.items():
             for resource, one in enumerate(outcomes):
-                one.observe(node, usages[:, resource], since, time)
+                one.observe(node, usages[:, resource], since, time, self._longest_gap_seconds)
             judged = zip(*(one.judge(time) for one in outcomes), strict=True)
             for cpu, memory in judged:
                 promised, realised = np.stack([cpu.base, memory.base], 1), np.stack([cpu.largest, memory.largest], 1)

@@ -13,25 +13,26 @@ SECONDS_PER_DAY = 86400.0
 
 
 class Maxima:
-    """Per model and day (UTC) the largest sample of cpu in cores and memory in bytes; 0 on days without one.
+    """Per model and day (UTC) the largest sample of each resource; 0 on days without one.
 
-    Not thread-safe. Kept in single precision and rounded up, so that no maximum is below a sample it stands for.
+    An agent's resources are cpu in cores and memory in bytes; a replay may know one alone. Not thread-safe. Kept in
+    single precision and rounded up, so that no maximum is below a sample it stands for.
     """
 
-    def __init__(self, rows: int = 0) -> None:
-        self.values: NDArray[np.float32] = np.zeros((rows, DAYS, 2), np.float32)
+    def __init__(self, rows: int = 0, resources: int = 2) -> None:
+        self.values: NDArray[np.float32] = np.zeros((rows, DAYS, resources), np.float32)
         self.day = -(2**62)  # the latest day that samples came on, counted from 1970
 
     def resize(self, rows: int) -> None:
         """Makes room for `rows` models; new ones are empty."""
-        more = np.zeros((rows - len(self.values), DAYS, 2), np.float32)
+        more = np.zeros((rows - len(self.values), *self.values.shape[1:]), np.float32)
         self.values = np.concatenate([self.values, more])
 
     def clear(self, row: int) -> None:
         self.values[row] = 0.0
 
     def add(self, rows: Rows, amounts: Floats, time: float) -> None:
-        """Takes one sample of each (distinct) row at `time` (Unix seconds), shape (rows, 2)."""
+        """Takes one sample of each (distinct) row at `time` (Unix seconds), shape (rows, resources)."""
         self.turn_to(time)
         today = self.day % DAYS
         rounded = amounts.astype(np.float32)
@@ -52,8 +53,12 @@ class Maxima:
         self.values = np.roll(self.values, moved, axis=1)
         self.day += moved
 
+    def keep(self, rows: Rows, days: int) -> None:
+        """Forgets all but the newest `days`."""
+        self.values[np.ix_(rows, (self.day - np.arange(days, DAYS)) % DAYS)] = 0.0
+
     def newest_first(self, rows: Rows) -> NDArray[np.float32]:
-        """All there is of them, shape (rows, DAYS, 2), today first."""
+        """All there is of them, shape (rows, DAYS, resources), today first."""
         return self.values[rows][:, [(self.day - back) % DAYS for back in range(DAYS)]]
 
     def put(self, rows: Rows, newest_first: NDArray[np.float32], day: int) -> None:
@@ -64,7 +69,7 @@ class Maxima:
             self.values[rows, (self.day - back) % DAYS] = newest_first[:, back - (self.day - day)]
 
     def over(self, rows: Rows, days: int) -> Floats:
-        """The largest sample of today and the `days` days before (DAYS - 1 at most); shape (rows, 2)."""
+        """The largest sample of today and the `days` days before (DAYS - 1 at most); shape (rows, resources)."""
         places = [(self.day - back) % DAYS for back in range(min(days, DAYS - 1) + 1)]
         largest: Floats = self.values[rows][:, places].max(axis=1, initial=0.0).astype(np.float64)
         return largest

@@ -53,12 +53,19 @@ class Outcomes:
         self.last_hour = _NEVER
         self.last_sample = np.nan
 
-    def observe(self, node: Rows, usage: Floats, since: Floats, time: float) -> None:
+    def observe(
+        self,
+        node: Rows,
+        usage: Floats,
+        since: Floats,
+        time: float,
+        longest_gap_seconds: float = LONGEST_GAP_SECONDS,
+    ) -> None:
         """Takes in what each pod uses; `since` is when it was first seen. All have shape (pods,).
 
         After a gap in the samples, or a step of the clock, what waits can no longer be judged and is dropped.
         """
-        if not 0 <= time - self.last_sample <= LONGEST_GAP_SECONDS:
+        if not 0 <= time - self.last_sample <= longest_gap_seconds:
             self.made[:] = np.nan
         self.last_sample = time
         waiting = np.flatnonzero(~np.isnan(self.made))

@@ -55,7 +55,7 @@ WEIGHTS = Weights()
 
 @dataclass(frozen=True)
 class PodFacts:
-    """Arrays of shape (pods,), in any order. `own` are the largest samples of a week, see `daily.DailyMaxima`."""
+    """Arrays of shape (pods,), in any order. `own` are the largest samples of a week, see `maxima`."""
 
     node: Rows
     requests: Floats
@@ -108,12 +108,6 @@ def forecast(pods: PodFacts, nodes: NodeFacts, weights: Weights = WEIGHTS) -> Fo
         base=weights.base * (share * own_sum + (1 - share) * node),
         scale=spread * np.sqrt(variance),
     )
-
-
-def by_horizon(peaks: Floats) -> Floats:
-    """Peaks of shape (horizons, nodes), the shortest horizon first, such that a longer one is never lower."""
-    raised: Floats = np.maximum.accumulate(peaks, axis=0)
-    return raised
 
 
 class Held:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from agent.metric_cache import series
@@ -16,12 +17,14 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import compact, lenders, plugins, policy, reclaimable
 from agent.predict_server.calibrated import NAME as PEAK_MIX
+from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.ledger import Kept, Ledger
 from agent.predict_server.lenders import Lender, Requests
+from agent.predict_server.model_time import ModelTime
 from agent.predict_server.models import NSigmaV1, NSigmaV2, Outcome, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
@@ -40,7 +43,7 @@ logger = logging.getLogger(__name__)
 # Models beyond this are dropped early, the longest unused first, but never one of a present pod.
 MOST_IDLE_MODELS = 4096
 PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
-CLOCK_SET_SECONDS = 1.0  # wall time that runs away from what has passed by more was set
+MISSED_STEPS = 5  # of training; so long a gap leaves promises to be judged, however slow the steps are
 
 
 class Unclaimed(NamedTuple):
@@ -95,14 +98,14 @@ class PredictServer:
         """Raises InvalidInput for a predictor that is not there or cannot be made."""
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
-        self._pod_seconds = settings.model_expiration_seconds
-        self._workload_seconds = settings.workload_expiration_seconds
+        self._time = ModelTime(clock, settings.prediction_hour_seconds)
+        self._pod_seconds = self._time.of(settings.model_expiration_seconds)
+        self._workload_seconds = self._time.of(settings.workload_expiration_seconds)
         self._checkpoint_seconds = settings.checkpoint_interval_seconds
         self._reach_seconds = settings.metric_retention_seconds - 60  # seconds fall off its end while we ask
         self._interval_seconds = min(math.ceil(settings.histogram_update_interval_seconds), self._reach_seconds)
         self._cache = cache
         self._clock = clock
-        self._clocks = (clock.now(), clock.monotonic())  # when they were last looked at
         self._lock = threading.Lock()
         self._trained_until: int | None = None  # second of the cache
         self._saved_at: float | None = None
@@ -110,7 +113,7 @@ class PredictServer:
             cpu_half_life_seconds=self._policy.cpu_half_life_seconds,
             memory_half_life_seconds=self._policy.memory_half_life_seconds,
         )
-        self._log = CheckpointLog(Path(settings.state_dir), settings.node_name)
+        self._log = CheckpointLog(Path(settings.state_dir), settings.node_name, settings.prediction_hour_seconds)
         self._log.begin(self._table)
         self._steps = Counter("headroom_agent_training_steps", "Training steps", registry=registry)
         self._refused = Counter("headroom_agent_refused_policies", "Predict policies refused", registry=registry)
@@ -124,7 +127,9 @@ class PredictServer:
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
         self._model = self._made(self._policy, source="settings")
-        self._ledger = Ledger([series.PROD_PEAK], self._policy.horizons_seconds)
+        steps_seconds = MISSED_STEPS * self._time.of(settings.histogram_update_interval_seconds)
+        self._longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
+        self._ledger = Ledger([series.PROD_PEAK], self._policy.horizons_seconds, self._longest_gap_seconds)
 
     @property
     def policy(self) -> Policy:
@@ -165,7 +170,7 @@ class PredictServer:
             if model is not self._model:
                 model.restore(self._model.states())  # whoever stays goes on with what it knows
             if new.horizons_seconds != self._policy.horizons_seconds:
-                ledger = Ledger(self._ledger.nodes, new.horizons_seconds)
+                ledger = Ledger(self._ledger.nodes, new.horizons_seconds, self._longest_gap_seconds)
                 ledger.restore(self._ledger.state())
                 self._ledger = ledger
             self._policy, self._model, self._policy_problem = new, model, ""
@@ -210,15 +215,13 @@ class PredictServer:
         )
 
     def _now(self) -> float:
-        """Wall time in Unix seconds. To be asked under the lock: when the clock was set, the models follow it.
+        """The models' time. To be asked under the lock: when the clock was set, the models follow it.
 
         Otherwise a step forward would pass for history.
         """
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        step = (now - self._clocks[0]) - (monotonic - self._clocks[1])
-        self._clocks = (now, monotonic)
-        if abs(step) > CLOCK_SET_SECONDS:
-            logger.warning("the clock was set", extra={"forward_seconds": step})
+        now, step = self._time.look()
+        if step:
+            logger.warning("the clock was set", extra={"forward_seconds": self._time.wall(step)})
             self._table.set_clock(step)
             self._log.set_clock(step)
             self._ledger.set_clock(step)
@@ -287,7 +290,7 @@ class PredictServer:
             requests = lenders.requests(lending)
             if node is None or unclaimed is PODS_UNKNOWN or not self._is_known(current.warm_up_samples):
                 return Prediction(
-                    time=now,
+                    time=self._time.wall(now),
                     model=model.name,
                     requests=requests,
                     policy_problem=problem,
@@ -295,7 +298,7 @@ class PredictServer:
                     unclaimed=unclaimed,
                 )
             situation = self._prod(lending, now)
-            prod = _history(situation.whole)
+            prod = self._history(situation.whole)
             found = model.peak(situation)
             if found is not None:
                 self._ledger.promise(np.max(list(found.values()), axis=0), now)
@@ -305,7 +308,7 @@ class PredictServer:
                 history=prod,
                 candidates=_safe(current, situation, requests) if found is None else in_integers(found),
                 ratio_percent=current.reclaim_ratio_percent,
-                now=now,
+                now=self._time.wall(now),
                 lending=lending,
                 parameters=(current.terms(0, model.names), current.terms(1, model.names)),
             )
@@ -313,14 +316,15 @@ class PredictServer:
             n_sigma = _n_sigma(current, situation)
             promises = tuple(
                 Promise(largest(inputs.candidates if found is None else in_integers(found, place)), kept)
-                for place, kept in enumerate(self._ledger.kept())
+                for place, kept in enumerate(map(self._shown, self._ledger.kept()))
             )
             node_situation = self._node(pods, now)
             whole = model.peak(node_situation)
             node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
             predictor_problem = model.problem
+            learned_seconds = now - float(situation.whole.first_observed[0])
         return Prediction(
-            time=now,
+            time=inputs.now,
             model=model.name,
             requests=requests,
             prod=prod,
@@ -330,7 +334,7 @@ class PredictServer:
             n_sigma=n_sigma,
             promises=promises,
             target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
-            confidence_percent=_confidence(now - prod.first_observed, current.cold_start_seconds),
+            confidence_percent=_confidence(learned_seconds, current.cold_start_seconds),
             policy_problem=problem,
             predictor_problem=predictor_problem,
         )
@@ -356,7 +360,7 @@ class PredictServer:
     def history(self, key: str) -> History | None:
         """What is known of one entity, None for an unknown key."""
         with self._lock:
-            return _history(Histories(self._table, [key])) if key in self._table.rows else None
+            return self._history(Histories(self._table, [key])) if key in self._table.rows else None
 
     def cold(self, pod: NodePod) -> bool:
         """Whether too little is known of a pod to lend what it requested and does not use."""
@@ -369,7 +373,9 @@ class PredictServer:
             row = self._table.rows.get(key)
             if row is None:
                 return None
-            return {"cpu": compact.save(self._table.cpu, row), "memory": compact.save(self._table.memory, row)}
+            saved = [compact.save(bank, row) for bank in self._table.banks]
+            dated = [replace(one, reference_timestamp=self._time.wall(one.reference_timestamp)) for one in saved]
+            return dict(zip(("cpu", "memory"), dated, strict=True))
 
     def _made(self, of: Policy, *, source: str) -> Model:
         def failed(name: str) -> None:
@@ -383,12 +389,16 @@ class PredictServer:
         return all(self._table.samples_of(key) >= least for key in series.NODE_ENTITIES)
 
     def _lending(self, pods: Iterable[NodePod], now: float) -> list[Lender]:
+        def observed_since(key: str) -> float | None:
+            since = self._table.observed_since(key, now)
+            return None if since is None else self._time.wall(since)
+
         return lenders.lenders(
             pods,
-            lambda key: self._table.observed_since(key, now),
+            observed_since,
             self._table.samples_of,
-            now,
-            cold_start_seconds=self._policy.cold_start_seconds,
+            self._time.wall(now),
+            cold_start_seconds=self._time.wall(self._policy.cold_start_seconds),
             warm_up_samples=self._policy.warm_up_samples,
         )
 
@@ -420,12 +430,23 @@ class PredictServer:
             pod_nodes=np.zeros(len(lending), np.intp),
             requests=_amounts([one.pod.request for one in lending]),
             limits=_amounts([one.pod.limit for one in lending]),
-            ages_seconds=np.array([one.age_seconds for one in lending]),
+            ages_seconds=np.array([self._time.of(one.age_seconds) for one in lending]),
             cold=np.array([one.cold for one in lending], np.bool_),
             workloads=Histories(self._table, [workload for _, workload in heirs]),
             inherited=np.array([place for place, _ in heirs], np.intp),
             horizons_seconds=self._policy.horizons_seconds,
         )
+
+    def _history(self, one: Histories) -> History:
+        return History(
+            mean=Usage(*one.means[0].tolist()),
+            stdev=Usage(*one.stdevs[0].tolist()),
+            samples=int(one.samples[0]),
+            first_observed=self._time.wall(float(one.first_observed[0])),
+        )
+
+    def _shown(self, kept: Kept) -> Kept:
+        return kept._replace(horizon_seconds=round(self._time.wall(kept.horizon_seconds)))
 
     def _follow_half_lives(self) -> None:
         wanted = (self._policy.cpu_half_life_seconds, self._policy.memory_half_life_seconds)
@@ -450,15 +471,6 @@ def _n_sigma(current: Policy, situation: Situation) -> dict[str, Resources]:
 def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:
     """In place of a model that did not answer: all that was requested, or n-sigma-v2's peak where usage is above it."""
     return in_integers(NSigmaV2(current.parameters).peak(situation)) | reclaimable.standing_in(requests)
-
-
-def _history(one: Histories) -> History:
-    return History(
-        mean=Usage(*one.means[0].tolist()),
-        stdev=Usage(*one.stdevs[0].tolist()),
-        samples=int(one.samples[0]),
-        first_observed=float(one.first_observed[0]),
-    )
 
 
 def _confidence(history_seconds: float, cold_start_seconds: float) -> int:

@@ -18,9 +18,7 @@ class Profile:
     """The times that differ. `used_window_seconds` is what the reported usage is averaged over."""
 
     name: ProfileName
-    cold_start_seconds: int
-    cpu_half_life_seconds: int
-    memory_half_life_seconds: int
+    prediction_hour_seconds: int
     histogram_update_interval_seconds: int
     check_prediction_interval_seconds: int
     reporting_interval_seconds: int
@@ -33,11 +31,10 @@ class Profile:
 PROFILES = {
     ProfileName.DEMO: Profile(
         ProfileName.DEMO,
-        cold_start_seconds=20,
-        cpu_half_life_seconds=30,
-        memory_half_life_seconds=60,
-        histogram_update_interval_seconds=5,
-        check_prediction_interval_seconds=5,
+        # A day of 48 seconds: promises are judged from the first minute on, and a load is forgotten in a few.
+        prediction_hour_seconds=2,
+        histogram_update_interval_seconds=2,
+        check_prediction_interval_seconds=2,
         # A change shows at the next check, half a period ahead; without one a report is forced in between.
         reporting_interval_seconds=20,
         force_update_interval_seconds=12,
@@ -47,9 +44,7 @@ PROFILES = {
     ),
     ProfileName.PRODUCTION: Profile(
         ProfileName.PRODUCTION,
-        cold_start_seconds=86_400,
-        cpu_half_life_seconds=43_200,
-        memory_half_life_seconds=86_400,
+        prediction_hour_seconds=3600,
         histogram_update_interval_seconds=30,
         check_prediction_interval_seconds=20,
         reporting_interval_seconds=60,
@@ -65,9 +60,7 @@ def agent_settings(profile: Profile) -> str:
     """The agents' settings file (YAML)."""
     return yaml.safe_dump(
         {
-            "coldStart": profile.cold_start_seconds,
-            "cpuHalfLife": profile.cpu_half_life_seconds,
-            "memoryHalfLife": profile.memory_half_life_seconds,
+            "predictionHour": profile.prediction_hour_seconds,
             "histogramUpdateInterval": profile.histogram_update_interval_seconds,
             "checkPredictionInterval": profile.check_prediction_interval_seconds,
             "reportingInterval": profile.reporting_interval_seconds,
@@ -79,7 +72,7 @@ def agent_settings(profile: Profile) -> str:
 
 
 def colocation_config(profile: Profile) -> dict[str, object]:
-    """What the ConfigMap says. Cold start and half-lives are left to the agents: simulated ones have their own time."""
+    """What the ConfigMap says. How long an hour takes is left to the agents: simulated ones have their own time."""
     return {
         "enable": True,
         "metricReportIntervalSeconds": profile.reporting_interval_seconds,
@@ -99,8 +92,8 @@ def described(profile: Profile) -> list[str]:
         return durations.render(seconds)
 
     return [
-        f"cold start {text(profile.cold_start_seconds)}, half-lives cpu {text(profile.cpu_half_life_seconds)} "
-        f"memory {text(profile.memory_half_life_seconds)}",
+        f"an hour of the prediction takes {text(profile.prediction_hour_seconds)}, a day "
+        f"{text(24 * profile.prediction_hour_seconds)}",
         f"histogram update {text(profile.histogram_update_interval_seconds)}, prediction check "
         f"{text(profile.check_prediction_interval_seconds)} (reports a change at once), periodic report "
         f"{text(profile.reporting_interval_seconds)}, forced after {text(profile.force_update_interval_seconds)}, "

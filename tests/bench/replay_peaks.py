@@ -1,4 +1,4 @@
-"""What agents would predict of their nodes, by the agent's own default model, from what the pods of a replay use."""
+"""What agents would predict of their nodes, by the agent's own n-sigma-v2, from what the pods of a replay use."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -6,12 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from agent.metric_cache import series
-from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories
-from agent.predict_server.models import Parameters, Situation
+from agent.predict_server.models import NSigmaV2, Parameters, Situation
 from agent.predict_server.table import ModelTable
-from agent.settings import DEFAULT_PREDICTOR
 from manager.node_peaks import NodePeaks
 from shared.quantity import MILLI_PER_CORE, Resources
 
@@ -36,7 +34,7 @@ class NodeModels:
     def __init__(self) -> None:
         self.peaks: dict[str, NodePeaks] = {}
         self._table = ModelTable(cpu_half_life_seconds=HALF_LIFE_SECONDS, memory_half_life_seconds=HALF_LIFE_SECONDS)
-        self._model = plugins.load(DEFAULT_PREDICTOR)(Parameters(sigma=np.array([SIGMAS, SIGMAS])))
+        self._model = NSigmaV2(Parameters(sigma=np.array([SIGMAS, SIGMAS])))
 
     def train(self, nodes: Collection[str], pods: Sequence[RunningPod], now: float) -> None:
         """One sample of each node and pod there is; the others are forgotten."""

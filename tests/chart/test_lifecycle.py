@@ -310,7 +310,7 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     client = release.client
     before = release.kubectl.everything()
     state = tmp_path / "state"
-    quick = ["coldStart=5s", "reportingInterval=2s", "histogramUpdateInterval=2s", "checkpointInterval=2s"]
+    quick = ["predictionHour=1s", "reportingInterval=2s", "histogramUpdateInterval=2s", "checkpointInterval=2s"]
     quick.append(f"cgroupParent={CGROUP_PARENT}")  # this kubelet is not the machine's own
     settings = [word for value in quick for word in ("--set", f"agent.settings.{value}")]
     # They share this machine's network, on which a port can be had once.

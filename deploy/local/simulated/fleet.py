@@ -67,13 +67,9 @@ def node_names(count: int) -> list[str]:
 
 
 def accelerated(policy: AgentSettings, speed: float) -> AgentSettings:
-    """`policy` for a world that runs `speed` times as fast: half-lives and cold start pass as much sooner."""
-    return msgspec.structs.replace(
-        policy,
-        cold_start_seconds=policy.cold_start_seconds / speed,
-        cpu_half_life_seconds=policy.cpu_half_life_seconds / speed,
-        memory_half_life_seconds=policy.memory_half_life_seconds / speed,
-    )
+    """`policy` for a world that runs `speed` times as fast: an hour of the prediction takes as much less."""
+    hour_seconds = min(3600, max(1, round(policy.prediction_hour_seconds / speed)))
+    return msgspec.structs.replace(policy, prediction_hour_seconds=hour_seconds)
 
 
 class SimulatedNode:

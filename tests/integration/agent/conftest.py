@@ -126,7 +126,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 
 @pytest.fixture
 def node(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """Its agents look ten times a second whether there is something to report."""
+    """Its agents look ten times a second whether there is something to report, and lend by a sum done by hand."""
     monkeypatch.setattr(reporter, "LOOK_SECONDS", 0.1)
     agents: list[Agent] = []
 
@@ -135,6 +135,7 @@ def node(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             node_name=of.name,
             listen="127.0.0.1:0",
             state_dir=str(of.state_dir),
+            predictor="n-sigma-v2",
             cold_start_seconds=0.0,
             histogram_update_interval_seconds=1.0,
             check_prediction_interval_seconds=1.0,

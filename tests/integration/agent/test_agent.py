@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import httpx
 import msgspec
 import pytest
 
+from agent.settings import AgentSettings
 from shared import durations
-from shared.api.nodemetric import NodeMetricReport, ResourceMap
+from shared.api.nodemetric import NodeMetricReport, Promise, ResourceMap
 from shared.kube.resources import NODEMETRICS, PODS
 from tests.integration.agent.node import Node, get
 from tests.support import eventually
@@ -48,6 +50,29 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
         return str(peak["resource"]["resources"]["cpu"]) if peak else None
 
     eventually(lambda: told_peak() == "750m")
+
+
+def test_unless_told_otherwise_peak_mix_lends_and_one_line_of_policy_takes_n_sigma(node: Node) -> None:
+    node.add_pod("web")
+    node.add_node_metric()
+    agent = node.agent(predictor=AgentSettings().predictor, prediction_hour_seconds=1)
+
+    def promises() -> Sequence[Promise]:
+        prediction = node.status.prediction
+        return prediction.promises or () if prediction else ()
+
+    eventually(lambda: [one.horizon_seconds for one in promises()] == [24, 1] and promises()[1].outcomes)
+    prediction = node.status.prediction
+    assert prediction is not None
+    assert prediction.model == "peak-mix"
+    assert {one.target_violation_percent for one in promises()} == {"1"}
+    assert 0 < (node.reclaimable_cpu_milli() or 0) < 1250
+    shown = get(agent, "api/v1/prediction").json()
+    assert shown["models"]["n-sigma-v2"]["cpu_milli"] == 750
+    assert [one["horizon_seconds"] for one in shown["promises"]] == [24, 1]
+    assert abs(durations.instant(shown["time"]) - time.time()) < 60
+    node.set_policy(predictor="n-sigma-v2")
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
 def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,15 @@
 """peak-mix as agents run it: it learns from what came, forgets by rule, and loses nothing by a restart."""
 
 import contextlib
+import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
@@ -22,6 +26,7 @@ from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
 from shared.quantity import Resources
+from tests.support.properties import examples
 from tests.unit.agent.models import entities, fleet, model_table, predict_server, situation, train
 from tests.unit.agent.pods import NOW, pod
 
@@ -32,27 +37,34 @@ SYSTEM = Usage(0.25, GIB)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", memory="4Gi", age_seconds=10**7)]
 
 
-SETTINGS: dict[str, object] = {"predictor": "peak-mix", "warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
+SETTINGS: dict[str, object] = {"warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
 
 
 class Life:
-    """A predict server with peak-mix, a quarter of an hour at a time."""
+    """A predict server as users get it, a quarter of an hour at a time; an hour takes `hour_seconds`."""
 
-    def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, clock: ManualClock | None = None, *, hour_seconds: int = 3600, **settings: object
+    ) -> None:
         self.clock = clock or ManualClock(NOW - NOW % DAY)
+        self.pace = HOUR / hour_seconds
+        settings["prediction_hour_seconds"] = hour_seconds
         self.cache = MetricCache(clock=self.clock)
         self.server: PredictServer = predict_server(directory, self.cache, self.clock, **SETTINGS | settings)
 
     def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
         found = self.predict(pods)
         for _ in range(int(4 * hours)):
-            self.clock.advance(900)
-            used = cores(self.clock.now())
-            usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
-            self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
-            self.server.train(pods)
-            found = self.predict(pods)
+            found = self.step(900 / self.pace, cores, pods)
         return found
+
+    def step(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
+        self.clock.advance(seconds)
+        used = cores(self.clock.now() * self.pace)
+        usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
+        self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
+        self.server.train(pods)
+        return self.predict(pods)
 
     def predict(self, pods: list[NodePod] = PODS) -> Prediction:
         return self.server.predict(pods, NODE)
@@ -103,6 +115,66 @@ def test_violations_are_counted(tmp_path: Path) -> None:
     cpu, memory = found.promises[1].kept.violation_percents
     assert cpu == pytest.approx(100 / found.promises[1].kept.outcomes)
     assert memory == 0.0
+
+
+def reclaimable_milli(prediction: Prediction) -> int:
+    assert prediction.reclaimable is not None
+    return prediction.reclaimable.result.cpu_milli
+
+
+def test_what_a_load_used_is_taken_back_at_once_and_lent_again_in_the_two_weeks_after_it(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=60)
+
+    def lent_after(days: int) -> int:
+        return reclaimable_milli([life.step(6 * 60, lambda _: 1.0) for _ in range(4 * days)][-1])
+
+    calm = lent_after(1)
+    assert reclaimable_milli(life.step(60, lambda _: 9.0)) < calm - 5000
+    a_day_later, a_week_later, two_weeks_later = lent_after(1), lent_after(8), lent_after(7)
+    assert a_day_later < (calm + a_day_later) / 2 < a_week_later < calm < two_weeks_later
+
+
+def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown_stay_the_clocks(
+    tmp_path: Path,
+) -> None:
+    usual, quick = Life(tmp_path / "usual"), Life(tmp_path / "quick", hour_seconds=60)
+    started = quick.clock.now()
+    one, other = usual.live(40, office), quick.live(40, office)
+    for promise, sooner in zip(one.promises, other.promises, strict=True):
+        assert sooner.peak == pytest.approx(promise.peak, rel=1e-6)
+        assert sooner.kept == promise.kept._replace(horizon_seconds=promise.kept.horizon_seconds / 60)
+    assert other.n_sigma["n-sigma-v2"] == pytest.approx(one.n_sigma["n-sigma-v2"], rel=1e-3)
+    assert other.requests == one.requests
+    assert other.requests.cold == Resources(), "the cold start of a day took 24 minutes"
+    assert other.confidence_percent == 100
+    assert quick.clock.now() - started == 40 * 60
+    assert other.time == quick.clock.now()
+    assert other.prod is not None
+    assert other.prod.first_observed == pytest.approx(started + 15)
+    histograms = quick.server.histograms("a")
+    assert histograms is not None
+    assert abs(histograms["cpu"].reference_timestamp - started) < 2 * DAY
+
+
+def test_a_clock_that_is_set_moves_shorter_hours_as_far(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=60)
+    before = life.live(26, lambda _: 2.0)
+    life.clock.jump(-90.0)
+    after = life.live(3, lambda _: 2.0)
+    assert peak_milli(after) == pytest.approx(peak_milli(before), rel=0.1)
+    assert all(b.kept.outcomes > a.kept.outcomes for a, b in zip(before.promises, after.promises, strict=True))
+
+
+def test_what_was_learned_in_hours_of_another_length_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path)
+    assert life.live(3, office).promises[1].kept.outcomes
+    life.server.save()
+    other = Life(tmp_path, life.clock, hour_seconds=60)
+    assert other.server.model_count == 0
+    assert "made in hours of 3600 s, not 60 s" in caplog.text
+    assert list(tmp_path.glob("*.bad-*"))
 
 
 def step(model: PeakMix, table: ModelTable, hour: int, came: float, cores: float = 2.0) -> float:
@@ -165,6 +237,13 @@ def test_what_was_not_watched_is_not_judged(tmp_path: Path) -> None:
     after = life.live(0.75, office).promises
     assert [one.kept.outcomes for one in after] == [one.kept.outcomes for one in before]
     assert life.live(3, office).promises[1].kept.outcomes == before[1].kept.outcomes + 3
+
+
+def test_training_as_slow_as_hours_are_short_leaves_promises_to_be_judged(tmp_path: Path) -> None:
+    life = Life(tmp_path, hour_seconds=2, histogram_update_interval_seconds=2.0)
+    found = [life.step(2.0, office) for _ in range(30)][-1]
+    assert [one.kept.horizon_seconds for one in found.promises] == [48, 2]
+    assert all(one.kept.outcomes for one in found.promises)
 
 
 def test_pods_that_came_later_do_not_break_a_promise(tmp_path: Path) -> None:
@@ -232,6 +311,51 @@ def test_it_never_promises_more_than_pods_and_system_may_use_and_another_pod_nev
         assert (peak <= np.sum(limits, axis=0) + SYSTEM).all()
         more = asked(table, [*keys, "new"], [*limits, Usage(1.0, 1.0)], [*limits, Usage(1.0, 1.0)])
         assert (more >= peak).all()
+
+
+samples = st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(0.0, 4.0)), min_size=4, max_size=12)
+targets = st.lists(st.floats(0.01, 50.0), min_size=2, max_size=4)
+
+
+@examples(30)
+@given(samples, targets, st.floats(0.0, 8.0))
+def test_whatever_came_a_stricter_target_and_a_longer_horizon_never_lower_the_peak(
+    usages: list[tuple[float, float]], percents: list[float], came: float
+) -> None:
+    """Hour by hour, with an outcome for every promise that is due."""
+    models = {percent: PeakMix(Parameters(target_violation_percent=percent)) for percent in sorted(percents)}
+    table, key = model_table(), (series.PROD_PEAK,)
+    for number, (a, b) in enumerate(usages):
+        time = NOW + HOUR * number
+        tick = entities(SYSTEM, a=Usage(a, GIB * a), b=Usage(b, GIB * b))
+        train(table, tick, time)
+        peaks = []
+        for model in models.values():
+            model.update(list(tick), np.array(list(tick.values())), time)
+            if number:
+                amounts = np.array([[came, GIB * came]])
+                model.observe([Outcome(key, time - HOUR, HOUR, amounts, amounts)])
+            asked = dataclasses.replace(
+                situation(table, ["a", "b"], [Usage(4.0, 4 * GIB)] * 2), horizons_seconds=(7 * DAY, DAY, HOUR)
+            )
+            peaks.append(np.asarray(model.peak(asked)["peak-mix"]))
+        for week, day, hour in peaks:
+            assert (week >= day).all()
+            assert (day >= hour).all()
+        for strict, loose in itertools.pairwise(peaks):
+            assert (strict >= loose).all()
+
+
+@pytest.mark.parametrize("cores", [0.0, 0.013, 0.05])
+def test_an_idle_node_lends_all_that_pods_requested_but_the_margin(tmp_path: Path, cores: float) -> None:
+    """What it promises does not depend on where buckets of a histogram begin."""
+
+    def promised(used: float) -> int:
+        return peak_milli(Life(tmp_path / str(used)).live(13, lambda _: used))
+
+    idle, busier = promised(cores), promised(cores + 0.001)
+    assert 0 <= busier - idle < 15
+    assert idle < 0.2 * 12_000
 
 
 def test_a_pod_that_was_never_seen_counts_with_a_part_of_its_request() -> None:

@@ -77,14 +77,14 @@ def test_a_history_with_a_hole_longer_than_what_it_remembers_begins_anew(gap: fl
 
 
 @pytest.mark.parametrize("how", ["the agent was away", "the clock leapt"])
-def test_a_pod_nobody_watched_for_a_week_lends_nothing_on_one_new_sample(tmp_path: Path, how: str) -> None:
+def test_a_pod_nobody_watched_for_a_week_is_cold_and_n_sigma_lends_nothing_of_it(tmp_path: Path, how: str) -> None:
     clock = ManualClock(NOW)
     node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
     web = pod("web", age_seconds=30 * DAY)
 
     def life(training_steps: int) -> PredictServer:
         cache = MetricCache(clock=clock)
-        server = predict_server(tmp_path, cache, clock)
+        server = predict_server(tmp_path, cache, clock, predictor="n-sigma-v2")
         for _ in range(training_steps):
             cache.append(cache.second(), entities(web=QUIET))
             server.train([web])

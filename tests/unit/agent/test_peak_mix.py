@@ -12,8 +12,9 @@ from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server import calibration, peak_mix
 from agent.predict_server.calibration import HOUR_SECONDS, LARGEST_PRIOR, LEAST_PRIOR, PRIOR, Tail
-from agent.predict_server.daily import DAY_SECONDS, DailyMaxima, DailyMeans
+from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
+from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import Held, NodeFacts, PodFacts
 
@@ -82,11 +83,6 @@ class TestForecast:
             alone = peak_mix.forecast(pod_facts([pod]), node_facts((3.0, 0.0, 1.0, 9.0)))
             assert (both.base[index], both.scale[index]) == (alone.base[0], alone.scale[0])
 
-    @given(st.lists(amounts, min_size=3, max_size=3))
-    def test_a_longer_horizon_never_lowers_the_peak(self, peaks: list[float]) -> None:
-        hour, four_hours, day = peak_mix.by_horizon(np.array(peaks)[:, np.newaxis])[:, 0].tolist()
-        assert hour <= four_hours <= day
-
 
 tails = st.tuples(st.floats(-3.0, 3.0), st.floats(0.0, 3.0))
 
@@ -122,48 +118,38 @@ class TestMargins:
             assert (pooled.quantile, pooled.excess) == (bound.quantile, bound.excess)
 
 
-class TestDailyMaxima:
-    def observed(self, samples: dict[float, float], days: int = 8) -> DailyMaxima:
-        maxima = DailyMaxima(days, 1)
+class TestMaxima:
+    row = np.array([0])
+
+    def observed(self, samples: dict[float, float]) -> Maxima:
+        maxima = Maxima(1, resources=1)
         for day, value in samples.items():
-            maxima.observe(np.array([0]), np.array([value]), MONDAY + day * DAY_SECONDS)
+            maxima.add(self.row, np.array([[value]]), MONDAY + day * DAY_SECONDS)
         return maxima
 
     def test_a_maximum_is_kept_for_a_week_and_then_forgotten(self) -> None:
-        row = np.array([0])
-        assert self.observed({0: 5.0, 7: 1.0}).largest(row, 8) == [5.0]
-        assert self.observed({0: 5.0, 8: 1.0}).largest(row, 8) == [1.0]
-        assert self.observed({0: 5.0, 1: 1.0}).largest(row, 1) == [1.0]
+        assert self.observed({0: 5.0, 7: 1.0}).over(self.row, 7) == [[5.0]]
+        assert self.observed({0: 5.0, 8: 1.0}).over(self.row, 7) == [[1.0]]
+        assert self.observed({0: 5.0, 1: 1.0}).over(self.row, 0) == [[1.0]]
 
     def test_a_clock_that_goes_back_forgets_nothing(self) -> None:
-        assert self.observed({5: 5.0, 2: 1.0, 6: 2.0}).largest(np.array([0]), 8) == [5.0]
+        assert self.observed({5: 5.0, 2: 1.0, 6: 2.0}).over(self.row, 7) == [[5.0]]
 
     def test_what_was_long_ago_is_gone_after_a_long_gap(self) -> None:
-        assert self.observed({0: 5.0, 300: 1.0}).largest(np.array([0]), 8) == [1.0]
+        assert self.observed({0: 5.0, 300: 1.0}).over(self.row, 14) == [[1.0]]
 
-    def test_a_pod_inherits_the_larger_history_and_the_longer_time(self) -> None:
-        maxima = DailyMaxima(8, 2)
-        maxima.observe(np.array([1]), np.array([7.0]), MONDAY)
-        maxima.observe(np.array([0]), np.array([2.0]), MONDAY + DAY_SECONDS)
-        maxima.inherit(np.array([0]), np.array([1]))
-        assert maxima.largest(np.array([0]), 8) == [7.0]
-        assert maxima.ages_days(np.array([0]), MONDAY + 2 * DAY_SECONDS) == [2.0]
+    def test_a_node_that_has_changed_keeps_its_last_days_alone(self) -> None:
+        maxima = self.observed({0: 5.0, 3: 2.0, 4: 1.0})
+        maxima.keep(self.row, 2)
+        assert maxima.over(self.row, 14) == [[2.0]]
+        maxima.keep(self.row, 1)
+        assert maxima.over(self.row, 14) == [[1.0]]
 
     def test_new_rows_are_empty_and_cleared_ones_too(self) -> None:
         maxima = self.observed({0: 5.0})
         maxima.resize(2)
-        maxima.clear(np.array([0]))
-        assert maxima.largest(np.arange(2), 8).tolist() == [0.0, 0.0]
-        assert maxima.ages_days(np.arange(2), MONDAY).tolist() == [0.0, 0.0]
-
-    def test_nonsense_is_refused(self) -> None:
-        arrays = self.observed({0: 5.0}).arrays()
-        with pytest.raises(ValueError, match="daily maxima"):
-            DailyMaxima.of_arrays({**arrays, "values": np.array([[np.nan]])})
-        with pytest.raises(ValueError, match="daily means"):
-            DailyMeans.of_arrays({"sums": np.zeros((1, 2)), "counts": np.zeros(2), "day": np.array([0])})
-        with pytest.raises(ValueError, match="held"):
-            Held.of_arrays({"hourly": np.zeros((1, 3)), "hour": np.array([0])})
+        maxima.clear(0)
+        assert maxima.over(np.arange(2), 7).tolist() == [[0.0], [0.0]]
 
 
 class TestOutcomes:
@@ -238,6 +224,12 @@ class TestOutcomes:
 
 
 class TestHeld:
+    def test_nonsense_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="daily means"):
+            DailyMeans.of_arrays({"sums": np.zeros((1, 2)), "counts": np.zeros(2), "day": np.array([0])})
+        with pytest.raises(ValueError, match="held"):
+            Held.of_arrays({"hourly": np.zeros((1, 3)), "hour": np.array([0])})
+
     def test_a_peak_is_promised_for_some_hours_and_not_beyond_what_pods_may_use(self) -> None:
         held = Held()
         held.raise_to(np.array([5.0]), MONDAY)
@@ -277,20 +269,6 @@ def test_stricter_targets_never_lend_more_on_a_replay() -> None:
     for at in peaks:
         assert (at[0.1] >= at[1.0]).all()
         assert (at[1.0] >= at[5.0]).all()
-
-
-def test_two_models_that_see_the_same_agree_to_the_bit_and_a_restart_changes_nothing() -> None:
-    recorded, schedule = recording()
-    whole, halved = (FleetPeakMix(schedule, horizon_hours=2, target_percents=(1.0,)) for _ in range(2))
-    without = promised(whole, replay.ticks(recorded, schedule))
-    seen = list(replay.ticks(recorded, schedule))
-    half = len(seen) // 2 + 5
-    before = promised(halved, iter(seen[:half]))
-    restored = FleetPeakMix(schedule, horizon_hours=2, target_percents=(1.0,))
-    restored.restore(halved.arrays())
-    after = promised(restored, iter(seen[half:]))
-    for one, other in zip(without, before + after, strict=True):
-        assert one[1.0].tobytes() == other[1.0].tobytes()
 
 
 def test_a_node_that_falls_quiet_for_good_lends_more_after_its_memory_is_shortened() -> None:

@@ -336,7 +336,7 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
     assert caught.value.field == "predictor"
     server = predict_server(tmp_path, MetricCache(clock=clock), clock)
     server.apply({"predictPolicy": {"predictor": name}})
-    assert server.policy.predictor == "n-sigma-v2"
+    assert server.policy.predictor == "peak-mix"
     assert "predictor" in server.predict([], None).policy_problem
 
 

@@ -19,9 +19,9 @@ from shared.settings import load
 BASE = policy.from_settings(AgentSettings())
 
 
-def test_unless_told_otherwise_the_model_is_n_sigma_v2_with_n_5() -> None:
+def test_unless_told_otherwise_the_model_is_peak_mix_at_one_percent_and_n_is_5() -> None:
     parameters = BASE.parameters
-    assert BASE.predictor == "n-sigma-v2"
+    assert (BASE.predictor, BASE.target_violation_percent) == ("peak-mix", 1.0)
     assert parameters.sigma.tolist() == [5, 5]
     assert parameters.percentiles.tolist() == [0.95, 0.98]
     assert parameters.safety_margin_percent is None

@@ -219,7 +219,7 @@ def cpu_milli(prediction: Prediction) -> int:
 
 
 def test_a_rollout_inherits_its_workloads_history(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Life(tmp_path, predictor="n-sigma-v2")
     old = owned(pod("old", age_seconds=40 * 3600), "StatefulSet", "web")
     workload = series.of_workload("default/StatefulSet/web")
     usage = Usage(0.5, GIB / 4)
@@ -261,7 +261,7 @@ def test_a_storm_of_short_lived_pods_leaves_a_bounded_number_of_models(tmp_path:
 
 
 def test_before_the_warm_up_is_over_nothing_is_claimed(tmp_path: Path) -> None:
-    life = Life(tmp_path, warm_up_samples=3, cold_start_seconds=0.0)
+    life = Life(tmp_path, predictor="n-sigma-v2", warm_up_samples=3, cold_start_seconds=0.0)
     web = pod("web", age_seconds=40 * 3600)
     for claimed in (None, None, 750):
         life.train([web], entities(web=SYSTEM))

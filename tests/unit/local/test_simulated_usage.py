@@ -92,8 +92,8 @@ def test_simulated_time_starts_with_the_pod_and_runs_as_fast_as_asked() -> None:
 
 
 def test_agents_of_an_accelerated_world_learn_as_much_sooner() -> None:
-    policy = fleet.accelerated(AgentSettings(cold_start_seconds=600, cpu_half_life_seconds=1200), 60)
-    assert (policy.cold_start_seconds, policy.cpu_half_life_seconds) == (10, 20)
+    assert fleet.accelerated(AgentSettings(), 60).prediction_hour_seconds == 60
+    assert fleet.accelerated(AgentSettings(prediction_hour_seconds=2), 60).prediction_hour_seconds == 1
 
 
 def test_names_of_nodes_sort_as_they_count() -> None:
