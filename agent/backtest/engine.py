@@ -137,8 +137,7 @@ class FleetBank:
 
     def promise(self, situation: Situation) -> None:
         """Notes that models are asked now, to tell them what came; what each has promised it knows itself."""
-        nothing = np.zeros((len(situation.horizons_seconds), situation.nodes, 2))
-        self._ledger.promise(nothing, situation.time)
+        self._ledger.begin(situation.time)
 
     def situation(self, tick: ReplayTick) -> Situation:
         """What the agents show to their predictors now."""

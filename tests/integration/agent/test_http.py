@@ -254,7 +254,13 @@ def test_prometheus_is_shown_usage_prediction_and_the_agents_own_cost(node: Node
     assert found[sample("headroom_agent_prod_reclaimable", **CPU)] == 1.25
     assert found[sample("headroom_agent_predictor_info", model="n-sigma-v2")] == 1
     assert found[sample("headroom_agent_n_sigma_v2_peak", **CPU)] == 0.75
-    assert found[sample("headroom_agent_prediction_outcomes", resource="cpu", horizon_seconds="86400")] == 0
+    of_a_day = {"resource": "cpu", "horizon_seconds": "86400"}
+    assert found[sample("headroom_agent_prediction_outcomes_total", **of_a_day)] == 0
+    assert found[sample("headroom_agent_prediction_violations_total", **of_a_day)] == 0
+    assert found[sample("headroom_agent_prediction_coverage_ratio", **of_a_day)] == 0
+    assert found[sample("headroom_agent_shadow_outcomes", model="percentile", **of_a_day)] == 0
+    withdrawn = sample("headroom_agent_prediction_withdrawn_ratio", resource="cpu", window_seconds="86400")
+    assert withdrawn in found
     assert found[sample("headroom_loop_overruns_total", loop="sampling")] >= 0
     assert uid not in get(agent, "metrics").text
     assert not any(name.startswith("koordlet_") for name, _ in found)
