@@ -282,8 +282,8 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def decode(file: bytes, *, node: str) -> Content:
-    """Raises UnusableCheckpoint."""
+def decode(file: bytes, *, node: str | None = None) -> Content:
+    """Raises UnusableCheckpoint; for one of another node than `node` too, unless any will do (None)."""
     if len(file) < _HEADER.size:
         raise UnusableCheckpoint("shorter than its header")
     magic, version, length, digest = _HEADER.unpack_from(file)
@@ -296,7 +296,7 @@ def decode(file: bytes, *, node: str) -> Content:
         content = _DECODER.decode(payload)
     except msgspec.MsgspecError as error:
         raise UnusableCheckpoint(str(error)) from error
-    if content.node != node:
+    if node is not None and content.node != node:
         raise UnusableCheckpoint(f"of another node, {content.node!r}")
     return content
 

@@ -16,6 +16,7 @@ from agent.predict_server.models import Outcome
 from agent.predict_server.records import NO_OUTCOMES, Kept, Loans, Record, Totals, Withdrawn
 
 _LOANS = "loans"
+_IN_FORCE = "in force "  # in a checkpoint, followed by whose promise is lent for
 _RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and whose it is
 
 
@@ -105,7 +106,9 @@ class Truth:
             for name, record in self._records.items()
             for horizon, arrays in record.parts().items()
         }
-        return states.encode({**self._ledger.parts(), _LOANS: self._loans.arrays(), **records})
+        return states.encode(
+            {**self._ledger.parts(), _LOANS: self._loans.arrays(), **records, f"{_IN_FORCE}{self._active}": {}}
+        )
 
     def restore(self, state: bytes) -> None:
         """Takes up an earlier state, if any; `follow` comes next. Raises ValueError."""
@@ -117,6 +120,11 @@ class Truth:
             raise ValueError(f"what was lent lacks {error}") from error
         self._ledger.restore(parts)
         self._records = records
+
+
+def in_force(parts: states.Parts) -> str | None:
+    """Whose promise was lent for, in a state."""
+    return next((part.removeprefix(_IN_FORCE) for part in parts if part.startswith(_IN_FORCE)), None)
 
 
 def restored_records(parts: states.Parts) -> dict[str, Record]:

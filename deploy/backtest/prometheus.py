@@ -1,13 +1,9 @@
 """Usage, requests and places of pods from a Prometheus with cAdvisor's and kube-state-metrics' series."""
 
 import json
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Self
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -16,13 +12,12 @@ from agent.predict_server.decay import Floats
 from deploy.backtest import matrix
 from deploy.backtest.matrix import Series
 from deploy.backtest.samples import UNITS, Samples
-from shared.errors import HeadroomError, InvalidInput
+from deploy.backtest.server import Server
+from shared.errors import HeadroomError
 
 MOST_POINTS = 10_000  # of a series and query; Prometheus answers 11,000
 MOST_WINDOW_SECONDS = 86_400.0  # so that the answer for many pods stays small
-MOST_ANSWER_BYTES = 1 << 30
 HOUR_SECONDS = 3600.0
-TIMEOUT_SECONDS = 120.0
 TRIES = 4
 PAUSE_SECONDS = 0.1  # after the first try; then twice as long each time
 _BUSY = (502, 503, 504)
@@ -32,14 +27,6 @@ _PLACES = 'max by (namespace, pod, node) (kube_pod_info{node!=""})'
 _REQUESTS = (
     "sum by (namespace, pod) (max by (namespace, pod, container) (kube_pod_container_resource_requests{resource=%s}))"
 )
-
-
-@dataclass(frozen=True)
-class Access:
-    """How to reach it: a bearer token is read for every request, as it may be replaced meanwhile."""
-
-    token_file: Path | None = None
-    ca_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -59,33 +46,8 @@ class Period:
             start += points * step_seconds
 
 
-class Prometheus:
-    """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
-
-    def __init__(self, url: str, access: Access) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InvalidInput(
-                source="command line", field="SOURCE", value=url, problem="expected http(s)://HOST[/PATH]"
-            )
-        if parts.username is not None or parts.password is not None:
-            shown = f"{parts.scheme}://...@{parts.hostname}"
-            problem = "no credentials in a URL; name a file with --token-file"
-            raise InvalidInput(source="command line", field="SOURCE", value=shown, problem=problem)
-        self.name = parts.netloc + parts.path.rstrip("/")
-        self._url, self._access = url.rstrip("/"), access
-        try:
-            context = ssl.create_default_context(cafile=access.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            path = str(access.ca_file)
-            raise InvalidInput(source="command line", field="--ca-file", value=path, problem=str(error)) from error
-        self._client = httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+class Prometheus(Server):
+    """One Prometheus, by the URL its API is below. Raises InvalidInput for a URL that is none."""
 
     def query_range(
         self, query: str, period: Period, came: Callable[[float], None] = lambda seconds: None
@@ -106,42 +68,13 @@ class Prometheus:
             "step": f"{window.step_seconds:g}",
         }
         for attempt in range(TRIES):
-            status, content = self._posted(fields)
+            status, content = self.asked("POST", "/api/v1/query_range", fields)
             if status not in _BUSY:
                 break
             time.sleep(PAUSE_SECONDS * 2**attempt)
         if status != httpx.codes.OK:
             raise HeadroomError(f"{self.name}: {status} {_problem(content)}")
         return content
-
-    def _posted(self, fields: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and content of the answer; a redirect is an answer like others, so that no token goes elsewhere."""
-        content = bytearray()
-        try:
-            with self._client.stream(
-                "POST", f"{self._url}/api/v1/query_range", data=fields, headers=self._headers()
-            ) as answer:
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if len(content) > MOST_ANSWER_BYTES:
-                        problem = f"an answer of more than {MOST_ANSWER_BYTES} bytes; make --step longer"
-                        raise HeadroomError(f"{self.name}: {problem}")
-        except httpx.HTTPError as error:
-            raise HeadroomError(f"{self.name}: {error}") from error
-        return answer.status_code, bytes(content)
-
-    def _headers(self) -> dict[str, str]:
-        if self._access.token_file is None:
-            return {}
-        try:
-            token = self._access.token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            path = str(self._access.token_file)
-            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
-        if not token.isprintable() or not token or " " in token:
-            problem = "expected a token on one line"
-            raise InvalidInput(source=str(self._access.token_file), field="token", value="...", problem=problem)
-        return {"Authorization": f"Bearer {token}"}
 
 
 def samples(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from deploy.backtest import prometheus
-from deploy.backtest.prometheus import Access, Period, Prometheus
+from deploy.backtest.prometheus import Period, Prometheus
 from deploy.backtest.samples import on_grid
+from deploy.backtest.server import Access
 from shared.errors import HeadroomError, InvalidInput
 from tests.support.webhooks import certificate
 from tests.unit.backtest import traces
