@@ -21,7 +21,7 @@ def backtest(
         typer.Argument(
             metavar="SOURCE...",
             help="Recorded usage: a CSV (also .gz) or Parquet file, a saved answer of Prometheus to a range query "
-            "(.json), or the URL of a Prometheus.",
+            "(.json), the URL of a Prometheus, agent+URL for an agent's, or its state folder.",
         ),
     ] = None,
     from_agent: Annotated[
