@@ -24,6 +24,8 @@ _BUSY = (502, 503, 504)
 
 _PODS = '{container!="", container!="POD"}'
 _PLACES = 'max by (namespace, pod, node) (kube_pod_info{node!=""})'
+_OWNERS = 'max by (namespace, pod, owner_kind, owner_name) (kube_pod_owner{owner_is_controller="true"})'
+_OUTLIVED = {"ReplicaSet": "Deployment", "Job": "CronJob"}  # whose names end with one more part
 _REQUESTS = (
     "sum by (namespace, pod) (max by (namespace, pod, container) (kube_pod_container_resource_requests{resource=%s}))"
 )
@@ -80,7 +82,7 @@ class Prometheus(Server):
 def samples(
     server: Prometheus, resource: str, period: Period, came: Callable[[float], None] = lambda seconds: None
 ) -> Samples:
-    """What every pod used of "cpu" or "memory", where it ran and what it requested.
+    """What every pod used of "cpu" or "memory", where it ran, what it requested and what makes it anew.
 
     Raises HeadroomError and InvalidInput.
     """
@@ -90,7 +92,23 @@ def samples(
     used = matrix.samples(server.query_range(query, period, came), unit, source)
     hourly = replace(period, step_seconds=max(HOUR_SECONDS, period.step_seconds))
     requests = {of: _largest(server.query_range(_REQUESTS % json.dumps(of), hourly)) for of in ("cpu", "memory")}
-    return replace(used, cores=_in_order(requests["cpu"], used), memory_bytes=_in_order(requests["memory"], used))
+    owners = {matrix.name_of(one.metric): _workload(one.metric) for one in server.query_range(_OWNERS, hourly)}
+    return replace(
+        used,
+        cores=_in_order(requests["cpu"], used),
+        memory_bytes=_in_order(requests["memory"], used),
+        workloads=[owners.get(name, "") for name in used.names] if owners else (),
+    )
+
+
+def _workload(labels: Mapping[str, str]) -> str:
+    """What outlives a rollout and a run, as agents have it: "namespace/Kind/name", empty for a static pod."""
+    kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
+    if kind in ("", "Node"):
+        return ""
+    if kind in _OUTLIVED and "-" in name:
+        kind, name = _OUTLIVED[kind], name.rpartition("-")[0]
+    return f"{labels.get('namespace', '')}/{kind}/{name}"
 
 
 def _used(resource: str, step_seconds: float) -> str:
