@@ -107,6 +107,13 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "the name of a plug-in, or max(a,b) of some"
         ),
     ] = "peak-mix"
+    shadow_predictors: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="predictors, 8 at most, that run beside the one in force once an hour and lend nothing: what "
+            "each would have lent and how often it would have been wrong is told; empty: none"
+        ),
+    ] = ("n-sigma-v2", "percentile")
     target_violation_percent: Annotated[
         float,
         Meta(

@@ -78,7 +78,7 @@ class Lending:
         return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
 
     def peaks(self, nodes: Iterable[Node]) -> Mapping[str, NodePeaks] | None:
-        """What is predicted of these nodes, as far as there is a fresh report of enough confidence. None where no node
+        """What is predicted of these nodes, as far as there is a fresh report on enough history. None where no node
         reports at all.
         """
         found: dict[str, NodePeaks] = {}
@@ -98,7 +98,7 @@ class Lending:
         strategy = self._caches.configuration.strategy(node)
         seconds = (strategy.strategy if strategy is not None else DEFAULTS).degrade_seconds
         stale = explain.why_stale(report.update_time, degrade_seconds=seconds, now=self._clock.now())
-        return stale is None and report.confidence_percent >= TRUSTED_PERCENT
+        return stale is None and report.history_percent >= TRUSTED_PERCENT
 
     def _change(self, node: Node) -> dict[str, int]:
         decision = self._decision(node.metadata.name)

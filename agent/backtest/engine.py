@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
@@ -119,34 +120,50 @@ class FleetBank:
         self._ledger = Ledger(self._node_keys, self._horizons_seconds)
         self._pods: Rows = np.zeros(0, np.intp)
         self._pod_keys: list[str] = []
+        self._owned: Rows = np.zeros(0, np.intp)  # places of pods that a workload makes anew
+        self._workload_of: Rows = np.zeros(0, np.intp)  # of each of these, the place of its workload
+        self._workload_keys: list[str] = []
 
     def train(self, tick: ReplayTick) -> Trained:
         """One training step of every node."""
         if tick.pods is not self._pods:
             self._table.forget(self._names[np.setdiff1d(self._pods, tick.pods, assume_unique=True)].tolist())
             self._pods, self._pod_keys = tick.pods, self._names[tick.pods].tolist()
-        keys = self._pod_keys + self._node_keys
+            self._own(tick)
+        keys = self._pod_keys + self._node_keys + self._workload_keys
         usages = np.zeros((len(keys), 2))
         of_nodes = np.bincount(tick.node, tick.usage, len(self._node_keys))
-        usages[:, self._resource] = np.concatenate([tick.usage, of_nodes])
+        pods_of = np.bincount(self._workload_of, minlength=len(self._workload_keys))
+        of_workloads = np.bincount(self._workload_of, tick.usage[self._owned], len(self._workload_keys)) / pods_of
+        usages[:, self._resource] = np.concatenate([tick.usage, of_nodes, of_workloads])
         self._table.train(keys, usages, tick.time)
         since = tick.time - tick.age_seconds
         return Trained(
             keys, usages, self._ledger.observe(tick.node, usages[: len(tick.pods)], since, tick.time), tick.time
         )
 
+    def _own(self, tick: ReplayTick) -> None:
+        """Takes note of the workloads of a tick's pods; each is known by what it has on one node."""
+        self._owned = np.flatnonzero(tick.workload >= 0)
+        pairs = np.stack([tick.node[self._owned], tick.workload[self._owned]], axis=1)
+        known, self._workload_of = np.unique(pairs, axis=0, return_inverse=True)
+        self._workload_of = self._workload_of.reshape(-1)
+        self._workload_keys = [f"node-{node} workload-{workload}" for node, workload in known.tolist()]
+
     def promise(self, situation: Situation) -> None:
         """Notes that models are asked now, to tell them what came; what each has promised it knows itself."""
-        nothing = np.zeros((len(situation.horizons_seconds), situation.nodes, 2))
-        self._ledger.promise(nothing, situation.time)
+        self._ledger.begin(situation.time)
 
     def situation(self, tick: ReplayTick) -> Situation:
         """What the agents show to their predictors now."""
-        whole, nothing = Histories(self._table, self._node_keys), Histories(self._table, [])
+        whole = Histories(self._table, self._node_keys)
         requests = np.zeros((len(tick.pods), 2))
         requests[:, self._resource] = tick.limits
         pods = Histories(self._table, self._pod_keys)
         too_short = tick.age_seconds <= self._policy.cold_start_seconds
+        heirs = self._heirs(tick.time, too_short & (pods.samples >= self._policy.warm_up_samples))
+        too_short[self._owned[heirs]] = False
+        keys = [self._workload_keys[place] for place in self._workload_of[heirs].tolist()]
         return Situation(
             time=tick.time,
             whole=whole,
@@ -158,7 +175,14 @@ class FleetBank:
             limits=requests,
             ages_seconds=tick.age_seconds,
             cold=too_short | (pods.samples < self._policy.warm_up_samples),
-            workloads=nothing,
-            inherited=np.zeros(0, np.intp),
+            workloads=Histories(self._table, keys),
+            inherited=self._owned[heirs],
             horizons_seconds=self._horizons_seconds,
         )
+
+    def _heirs(self, time: float, young: NDArray[np.bool_]) -> Rows:
+        """Which of the owned pods have the history of their workload beside their own, as an agent has it."""
+        of = Histories(self._table, self._workload_keys)
+        known = time - of.first_observed > self._policy.cold_start_seconds
+        known &= of.samples >= self._policy.warm_up_samples
+        return np.flatnonzero(young[self._owned] & known[self._workload_of])

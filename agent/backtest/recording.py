@@ -1,7 +1,7 @@
 """Recorded usage on a regular grid of ticks, and which pod ran where and when. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,15 @@ class RecordedUsage:
     """What each of some series (pods, VMs, or machines) used of one resource.
 
     `usage` has shape (series, ticks); NaN is a missing sample. `limits`, shape (series,), are what each has
-    requested. `start` is the first tick in Unix seconds.
+    requested. `start` is the first tick in Unix seconds. `workloads`, shape (series,), number what makes a series'
+    pods anew, -1 where nothing does; empty where that is not known.
     """
 
     usage: Floats
     limits: Floats
     start: float
     interval_seconds: float
+    workloads: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
 
     @property
     def ticks(self) -> int:

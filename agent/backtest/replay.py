@@ -14,7 +14,7 @@ from agent.predict_server.histogram import Rows
 class ReplayTick:
     """What agents see at one moment. `pods` are rows of the schedule in the order of their nodes.
 
-    `node`, `usage`, `limits` and `age_seconds` have a place for each of these pods.
+    `node`, `usage`, `limits`, `age_seconds` and `workload` (see `RecordedUsage`) have a place for each of these pods.
     """
 
     index: int
@@ -24,16 +24,21 @@ class ReplayTick:
     usage: Floats
     limits: Floats
     age_seconds: Floats
+    workload: Rows
 
 
 def ticks(recorded: RecordedUsage, schedule: PodSchedule) -> Iterator[ReplayTick]:
     """Every tick of the recording, in order. Usage must be capped and the schedule split at gaps."""
     changes = set(schedule.first.tolist()) | set(schedule.end.tolist())
     by_tick = np.ascontiguousarray(recorded.usage.T)
-    pods = node = series = np.zeros(0, np.intp)
+    pods = node = series = workload = np.zeros(0, np.intp)
+    workloads = recorded.workloads if len(recorded.workloads) else np.full(len(recorded.limits), -1)
     for index, time in enumerate(recorded.times().tolist()):
         if index in changes:
             pods = schedule.present(index)
             node, series = schedule.node[pods], schedule.series[pods]
+            workload = workloads[series]
         age_seconds = recorded.interval_seconds * (index - schedule.first[pods]).astype(np.float64)
-        yield ReplayTick(index, time, pods, node, by_tick[index, series], recorded.limits[series], age_seconds)
+        yield ReplayTick(
+            index, time, pods, node, by_tick[index, series], recorded.limits[series], age_seconds, workload
+        )

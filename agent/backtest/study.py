@@ -42,7 +42,13 @@ class Fleet:
         schedule = self.schedule
         pods = slice(*np.searchsorted(schedule.node, [first, end]))
         series, places = np.unique(schedule.series[pods], return_inverse=True)
-        recorded = replace(self.recorded, usage=self.recorded.usage[series], limits=self.recorded.limits[series])
+        whole = self.recorded
+        recorded = replace(
+            whole,
+            usage=whole.usage[series],
+            limits=whole.limits[series],
+            workloads=whole.workloads[series] if len(whole.workloads) else whole.workloads,
+        )
         return Fleet(
             recorded,
             PodSchedule(schedule.node[pods] - first, places, schedule.first[pods], schedule.end[pods], end - first),

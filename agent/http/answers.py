@@ -15,6 +15,7 @@ from agent.http.schemas import (
     Explained,
     Histogram,
     ModelHistory,
+    ModelSays,
     NodeUsage,
     PodDetail,
     Pods,
@@ -22,19 +23,21 @@ from agent.http.schemas import (
     Prediction,
     Promise,
     Reading,
+    Recommendation,
     Report,
     Series,
     Term,
     UsageSummary,
     Value,
     Values,
+    Withdrawal,
 )
 from agent.metric_cache import cache, series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import Tier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server import histogram
-from agent.predict_server import server as predicted
+from agent.predict_server import prediction as predicted
 from agent.predict_server.histories import History
 from agent.predict_server.reclaimable import rounded_up
 from agent.reporter.measurements import application_usages
@@ -197,15 +200,20 @@ def prediction(rooms: Rooms) -> Prediction:
         time=durations.timestamp(found.time),
         model=found.model,
         samples=prod.samples if prod else 0,
-        confidence_percent=found.confidence_percent,
+        history_percent=found.history_percent,
         requested=Amount(*found.requests.requested),
         cold_requested=Amount(*found.requests.cold),
         mean=_amount(rounded_up(prod.mean) if prod else None),
         stdev=_amount(rounded_up(prod.stdev) if prod else None),
-        models={name: Amount(*peak) for name, peak in rooms.predict_server.peaks(listed).items()},
+        models=_models(rooms.predict_server.peaks(listed), found),
         peak=_amount(answer.peak if answer else None),
         node_peak=_amount(found.node_peak),
         promises=[_promise(one) for one in found.promises],
+        withdrawals=[
+            Withdrawal(one.window_seconds, *(_percent(each) for each in one.percents_per_day))
+            for one in found.withdrawn
+        ],
+        recommended=Recommendation(*found.recommended) if found.recommended else None,
         target_violation_percent=found.target_violation_percent,
         reclaimable=_amount(answer.result if answer else None),
         reason=explained.reason if explained else found.unclaimed.message,
@@ -217,8 +225,32 @@ def prediction(rooms: Rooms) -> Prediction:
 
 def _promise(promise: predicted.Promise) -> Promise:
     kept = promise.kept
-    cpu, memory = (round(percent, 3) if kept.outcomes else None for percent in kept.violation_percents)
-    return Promise(int(kept.horizon_seconds), Amount(*promise.peak), kept.outcomes, cpu, memory)
+    pairs = (kept.violation_percents, kept.severity_percents, kept.over_estimate_percents, kept.lent_percents)
+    percents = [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
+    return Promise(
+        int(kept.horizon_seconds), Amount(*promise.peak), kept.outcomes, _percent(kept.coverage_percent), *percents
+    )
+
+
+def _models(peaks: Mapping[str, Resources], found: predicted.Prediction) -> dict[str, ModelSays]:
+    """What every model says now, and has promised here where it was asked before."""
+    known = {shadow.model: shadow.kept for shadow in found.shadows}
+    if found.promises:
+        known[found.model] = found.promises[0].kept
+
+    def said(name: str, peak: Resources) -> ModelSays:
+        if name not in known:
+            return ModelSays(*peak)
+        kept = known[name]
+        pairs = (kept.violation_percents, kept.lent_percents)
+        percents = [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
+        return ModelSays(*peak, kept.outcomes, *percents)
+
+    return {name: said(name, peak) for name, peak in peaks.items()}
+
+
+def _percent(percent: float) -> float:
+    return round(percent, 3)
 
 
 def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:

@@ -20,6 +20,14 @@ _POD = {
     "memory_bytes": 1073741824,
     "request": {"cpu_milli": 2000, "memory_bytes": 4294967296},
 }
+_RECORD = {
+    "outcomes": 648,
+    "cpu_violation_percent": 0.617,
+    "memory_violation_percent": 0.0,
+    "cpu_lent_percent": 43.2,
+    "memory_lent_percent": 60.8,
+}
+_UNKNOWN_RECORD = dict.fromkeys(_RECORD)
 _LABELS = {"namespace": "default", "pod": _POD["name"], "priority": "koord-prod", "workload": _POD["workload"]}
 _HISTORY = {
     "first_observed": "2026-01-30T12:00:00Z",
@@ -85,15 +93,15 @@ ANSWERS: dict[str, Any] = {
         "time": _TIME,
         "model": "peak-mix",
         "samples": 2880,
-        "confidence_percent": 100,
+        "history_percent": 100,
         "requested": {"cpu_milli": 2000, "memory_bytes": 4294967296},
         "cold_requested": {"cpu_milli": 0, "memory_bytes": 0},
         "mean": {"cpu_milli": 730, "memory_bytes": 1600126976},
         "stdev": {"cpu_milli": 60, "memory_bytes": 10485760},
         "models": {
-            "n-sigma-v1": {"cpu_milli": 1030, "memory_bytes": 1652555776},
-            "n-sigma-v2": {"cpu_milli": 1110, "memory_bytes": 1673527296},
-            "peak-mix": {"cpu_milli": 1090, "memory_bytes": 1663041536},
+            "n-sigma-v1": {"cpu_milli": 1030, "memory_bytes": 1652555776} | _UNKNOWN_RECORD,
+            "n-sigma-v2": {"cpu_milli": 1110, "memory_bytes": 1673527296} | _RECORD,
+            "peak-mix": {"cpu_milli": 1090, "memory_bytes": 1663041536} | _RECORD,
         },
         "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
         "node_peak": {"cpu_milli": 1700, "memory_bytes": 2684354560},
@@ -101,11 +109,23 @@ ANSWERS: dict[str, Any] = {
             {
                 "horizon_seconds": 86400,
                 "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
-                "outcomes": 648,
-                "cpu_violation_percent": 0.617,
-                "memory_violation_percent": 0.0,
+                **_RECORD,
+                "coverage_percent": 96.429,
+                "cpu_severity_percent": 0.031,
+                "memory_severity_percent": 0.0,
+                "cpu_over_estimate_percent": 18.2,
+                "memory_over_estimate_percent": 3.9,
             }
         ],
+        "withdrawals": [
+            {"window_seconds": 86400, "cpu_percent_per_day": 2.1, "memory_percent_per_day": 0.0},
+            {"window_seconds": 2419200, "cpu_percent_per_day": 1.4, "memory_percent_per_day": 0.2},
+        ],
+        "recommended": {
+            "model": "n-sigma-v2",
+            "sentence": "Keep n-sigma-v2: n-sigma-v2 was wrong in 0.6 % of 648 outcomes and lent 43 % of cpu and "
+            "61 % of memory, with a target of 1 %.",
+        },
         "target_violation_percent": 1.0,
         "reclaimable": {"cpu_milli": 910, "memory_bytes": 2631925760},
         "reason": "cpu bound by requested: requested 2000m, peak 1090m, allocatable 16000m; memory bound by requested: "

@@ -188,14 +188,54 @@ class Explained:
 class Promise:
     """The peak for one horizon, and how the promises for it were kept in the last 28 days.
 
-    The violations are the percentage of `outcomes` in which more was used than was promised; null without outcomes.
+    The violations are the percentage of `outcomes` in which more was used than was promised, the severity is the mean
+    excess in percent of the peak that came, the over-estimate what was promised beyond what came, lent the mean share
+    of requests above the promise; null without outcomes. `coverage_percent` is the share of hours with an outcome.
     """
 
     horizon_seconds: int
     peak: Amount
     outcomes: int
+    coverage_percent: float
     cpu_violation_percent: float | None
     memory_violation_percent: float | None
+    cpu_severity_percent: float | None
+    memory_severity_percent: float | None
+    cpu_over_estimate_percent: float | None
+    memory_over_estimate_percent: float | None
+    cpu_lent_percent: float | None
+    memory_lent_percent: float | None
+
+
+@dataclass(frozen=True)
+class ModelSays(Amount):
+    """The peak that a model says, and what came of its promises for the first horizon in the last 28 days.
+
+    That is known of the model in force and of those that run in its shadow; null for others and without outcomes.
+    """
+
+    outcomes: int | None = None
+    cpu_violation_percent: float | None = None
+    memory_violation_percent: float | None = None
+    cpu_lent_percent: float | None = None
+    memory_lent_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """How much of what is lent is taken back a day, on average over the last `window_seconds`."""
+
+    window_seconds: int
+    cpu_percent_per_day: float
+    memory_percent_per_day: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The model that this node should lend by, as far as the outcomes of those that run here say, and why."""
+
+    model: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -203,22 +243,24 @@ class Prediction:
     """The prediction of this moment; what rests on history is null until a model is trained.
 
     `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force,
-    which keeps to `target_violation_percent` if it has a target. `confidence_percent` is how much of the cold start the
+    which keeps to `target_violation_percent` if it has a target. `history_percent` is how much of the cold start the
     node's history covers. `reclaimable` is the result, `resources` its terms.
     """
 
     time: str
     model: str
     samples: int
-    confidence_percent: int
+    history_percent: int
     requested: Amount
     cold_requested: Amount
     mean: Amount | None
     stdev: Amount | None
-    models: dict[str, Amount]
+    models: dict[str, ModelSays]
     peak: Amount | None
     node_peak: Amount | None
     promises: list[Promise]
+    withdrawals: list[Withdrawal]
+    recommended: Recommendation | None
     target_violation_percent: float | None
     reclaimable: Amount | None
     reason: str

@@ -253,8 +253,8 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def decode(file: bytes, *, node: str, hour_seconds: int = HOUR_SECONDS) -> Content:
-    """Raises UnusableCheckpoint."""
+def decode(file: bytes, *, node: str | None = None, hour_seconds: int | None = None) -> Content:
+    """Raises UnusableCheckpoint; for one of another node or hour than these too, unless any will do (None)."""
     if len(file) < _HEADER.size:
         raise UnusableCheckpoint("shorter than its header")
     magic, version, length, digest = _HEADER.unpack_from(file)
@@ -267,9 +267,9 @@ def decode(file: bytes, *, node: str, hour_seconds: int = HOUR_SECONDS) -> Conte
         content = _DECODER.decode(payload)
     except msgspec.MsgspecError as error:
         raise UnusableCheckpoint(str(error)) from error
-    if content.node != node:
+    if node is not None and content.node != node:
         raise UnusableCheckpoint(f"of another node, {content.node!r}")
-    if content.hour_seconds != hour_seconds:
+    if hour_seconds is not None and content.hour_seconds != hour_seconds:
         raise UnusableCheckpoint(f"made in hours of {content.hour_seconds} s, not {hour_seconds} s")
     return content
 

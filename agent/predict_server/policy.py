@@ -62,6 +62,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def training_aggregation(self) -> Aggregation:
         return _TRAINING_INPUTS[self.training_input]
 
+    def identity(self, names: tuple[str, ...]) -> str:
+        """Whose promises are whose: those models' names, and what the policy sets for them."""
+        terms = [f"{term.name}={term.value}{term.unit}" for resource in (0, 1) for term in self.terms(resource, names)]
+        return " ".join([",".join(names), *terms])
+
     def terms(self, resource: int, names: tuple[str, ...]) -> list[Term]:
         """The parameters of those models for one resource (0: cpu, 1: memory), in hundredths where they are ratios."""
 

@@ -1,12 +1,11 @@
 """Trains the models, answers what can be reclaimed, and keeps the policy and the checkpoint."""
 
+import dataclasses
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,28 +14,31 @@ from prometheus_client import CollectorRegistry, Counter
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import compact, lenders, plugins, policy, reclaimable
+from agent.predict_server import compact, lenders, plugins, policy, reclaimable, situations
 from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories, History
-from agent.predict_server.ledger import Kept, Ledger
 from agent.predict_server.lenders import Lender, Requests
 from agent.predict_server.model_time import ModelTime
-from agent.predict_server.models import NSigmaV1, NSigmaV2, Outcome, Situation
+from agent.predict_server.models import NSigmaV1, NSigmaV2, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
-from agent.predict_server.reclaimable import Inputs, Reclaimable, in_integers, largest
+from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, Promise, Shadow
+from agent.predict_server.reclaimable import Inputs, in_integers, largest
+from agent.predict_server.records import Kept
+from agent.predict_server.shadows import Shadows
 from agent.predict_server.table import ModelTable
+from agent.predict_server.truth import Truth
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import Clock
 from shared.errors import InvalidInput
-from shared.names import LENDING_CLASSES, PriorityClass
-from shared.quantity import MILLI_PER_CORE, Resources
+from shared.quantity import Resources
+from shared.recommendation import Recommendation, Row, recommend
 
 logger = logging.getLogger(__name__)
 
@@ -45,50 +47,7 @@ MOST_IDLE_MODELS = 4096
 PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
 MISSED_STEPS = 5  # of training; so long a gap leaves promises to be judged, however slow the steps are
 
-
-class Unclaimed(NamedTuple):
-    """Why nothing is said to be reclaimable: a word in CamelCase, and a sentence."""
-
-    reason: str
-    message: str
-
-
-PODS_UNKNOWN = Unclaimed("PodsUnknown", "it is not known which pods run here")
-NODE_UNKNOWN = Unclaimed("NodeUnknown", "there is no Node object to say what is allocatable")
-UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
-
 NOTHING_REQUESTED = Requests(Resources(), Resources())
-
-
-class Promise(NamedTuple):
-    """The peak for one horizon, and how the promises for it were kept in the last four weeks."""
-
-    peak: Resources
-    kept: Kept
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
-
-    `confidence_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
-    the model's own answer is not used, where it is not. `n_sigma` are the peaks of v1 and v2, whatever the model is.
-    """
-
-    time: float
-    model: str
-    requests: Requests
-    prod: History | None = None
-    model_peak: Resources | None = None
-    node_peak: Resources | None = None
-    reclaimable: Reclaimable | None = None
-    n_sigma: Mapping[str, Resources] = field(default_factory=dict)
-    promises: tuple[Promise, ...] = ()
-    target_violation_percent: float | None = None  # of models that have one
-    confidence_percent: int = 0
-    policy_problem: str = ""
-    predictor_problem: str = ""
-    unclaimed: Unclaimed = UNTRAINED
 
 
 class PredictServer:
@@ -126,10 +85,15 @@ class PredictServer:
         self._checkpoints = Counter(
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
+        self._shadow_names = settings.shadow_predictors
         self._model = self._made(self._policy, source="settings")
+        self._shadows = Shadows(self._shadow_names, self._policy, self._failed)
+        self._restored: dict[str, bytes] = {}  # states of models that may be in force when the NodeMetric is read
+        self._told = False  # by a NodeMetric, whether there is a policy
         steps_seconds = MISSED_STEPS * self._time.of(settings.histogram_update_interval_seconds)
-        self._longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
-        self._ledger = Ledger([series.PROD_PEAK], self._policy.horizons_seconds, self._longest_gap_seconds)
+        longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
+        self._truth = Truth(series.PROD_PEAK, self._policy.horizons_seconds, longest_gap_seconds)
+        self._follow_models()
 
     @property
     def policy(self) -> Policy:
@@ -147,11 +111,14 @@ class PredictServer:
         with self._lock:
             self._table = restored.table
             self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
+            self._restored = dict(restored.states)
             self._model.restore(restored.states)
+            self._shadows.restore(restored.states)
             try:
-                self._ledger.restore(restored.outcomes)
+                self._truth.restore(restored.outcomes)
             except ValueError as error:
                 logger.error("outcomes of predictions begin anew: %s", error)
+            self._follow_models()
             self._log.begin(self._table)
             self._follow_half_lives()
         logger.info("models restored", extra={"models": self.model_count})
@@ -160,21 +127,33 @@ class PredictServer:
         """Puts a NodeMetric's policy in force (None: our own); a bad one is refused and the last good one stays."""
         try:
             new = policy.overridden(self._base, (spec or {}).get("predictPolicy"))
-            model = self._model if new == self._policy else self._made(new, source=policy.SOURCE)
+            changed = new != self._policy
+            model = self._made(new, source=policy.SOURCE) if changed else self._model
+            shadows = Shadows(self._shadow_names, new, self._failed) if changed else self._shadows
         except InvalidInput as error:
             self._refused.inc()
             self._policy_problem = str(error)
             logger.error("policy refused: %s", error)
             return
         with self._lock:
-            if model is not self._model:
-                model.restore(self._model.states())  # whoever stays goes on with what it knows
-            if new.horizons_seconds != self._policy.horizons_seconds:
-                ledger = Ledger(self._ledger.nodes, new.horizons_seconds, self._longest_gap_seconds)
-                ledger.restore(self._ledger.state())
-                self._ledger = ledger
-            self._policy, self._model, self._policy_problem = new, model, ""
+            if changed:
+                known = self._states()
+                model.restore(known)  # whoever stays, or was in the shadow, goes on with what it knows
+                shadows.restore(known)
+            self._policy, self._model, self._shadows, self._policy_problem = new, model, shadows, ""
+            self._told, self._restored = True, {}
+            self._follow_models()
             self._follow_half_lives()
+
+    def _states(self) -> dict[str, bytes]:
+        """What models know, by name."""
+        return {**self._restored, **self._shadows.states(), **self._model.states()}
+
+    def _follow_models(self) -> None:
+        """The promises of these models count from now on. Before the NodeMetric is read, nobody's are forgotten."""
+        current = self._policy
+        self._active = current.identity(self._model.names)
+        self._truth.follow(self._active, self._shadows.names, current.horizons_seconds, keep_others=not self._told)
 
     def train(self, pods: Sequence[NodePod] | None) -> None:
         """Gives every model one aggregate of the samples it has not seen, each sample once; tidies, and saves when due.
@@ -194,8 +173,9 @@ class PredictServer:
                 self._table.train(keys, amounts, now)
                 self._log.trained(keys, amounts, now)
                 self._model.update(keys, amounts, now)
+                self._shadows.update(keys, amounts, now)
                 if pods is not None:
-                    self._model.observe(self._outcomes(keys, amounts, pods, now))
+                    self._observe(keys, amounts, pods, now)
             if second >= 0:
                 self._trained_until = second
             if pods is not None:
@@ -205,14 +185,14 @@ class PredictServer:
         if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
             self.save()
 
-    def _outcomes(self, keys: Sequence[str], amounts: Floats, pods: Sequence[NodePod], now: float) -> list[Outcome]:
-        """What is known by these samples of earlier promises, which are about the lending pods and the system."""
+    def _observe(self, keys: Sequence[str], amounts: Floats, pods: Sequence[NodePod], now: float) -> None:
+        """Tells models what has come of their promises, which are about lending pods and the system."""
         lending = {pod.uid for pod in pods if pod.lends} | {series.SYSTEM}
         places = [place for place, key in enumerate(keys) if key in lending]
         rows = [self._table.rows[keys[place]] for place in places]
-        return self._ledger.observe(
-            np.zeros(len(places), np.intp), amounts[places], self._table.first_observed[rows], now
-        )
+        outcomes = self._truth.observe(amounts[places], self._table.first_observed[rows], now)
+        self._model.observe(outcomes.get(self._active, ()))
+        self._shadows.observe(outcomes)
 
     def _now(self) -> float:
         """The models' time. To be asked under the lock: when the clock was set, the models follow it.
@@ -224,8 +204,9 @@ class PredictServer:
             logger.warning("the clock was set", extra={"forward_seconds": self._time.wall(step)})
             self._table.set_clock(step)
             self._log.set_clock(step)
-            self._ledger.set_clock(step)
+            self._truth.set_clock(step)
             self._model.set_clock(step)
+            self._shadows.set_clock(step)
         return now
 
     def _unseen_seconds(self, second: int) -> int:
@@ -266,7 +247,7 @@ class PredictServer:
         with self._lock:
             until = -1 if self._trained_until is None else self._trained_until
             content = self._log.next(
-                self._table, trained_until=until, states=self._model.states(), outcomes=self._ledger.state()
+                self._table, trained_until=until, states=self._states(), outcomes=self._truth.state()
             )
         if content is None:
             return
@@ -297,11 +278,13 @@ class PredictServer:
                     predictor_problem=model.problem,
                     unclaimed=unclaimed,
                 )
-            situation = self._prod(lending, now)
+            situation = situations.prod(self._table, lending, now, current.horizons_seconds)
             prod = self._history(situation.whole)
             found = model.peak(situation)
-            if found is not None:
-                self._ledger.promise(np.max(list(found.values()), axis=0), now)
+            if found is not None and self._truth.is_due(now):
+                in_force = np.max(list(found.values()), axis=0)[:, 0]
+                peaks = {**self._shadows.peaks(situation), self._active: in_force}
+                self._truth.promise(peaks, situations.amounts([requests.requested])[0], now)
             inputs = Inputs(
                 allocatable=node.allocatable,
                 requests=requests,
@@ -314,11 +297,18 @@ class PredictServer:
             )
             answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
             n_sigma = _n_sigma(current, situation)
+            self._truth.lend(situations.amounts([answer.result])[0], now)
+            kept = self._kept(self._active)
             promises = tuple(
-                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), kept)
-                for place, kept in enumerate(map(self._shown, self._ledger.kept()))
+                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), one, totals)
+                for place, (one, totals) in enumerate(zip(kept, self._truth.totals, strict=True))
             )
-            node_situation = self._node(pods, now)
+            shadows = tuple(Shadow(name, *self._kept(key)) for key, name in self._shadows.names.items())
+            withdrawn = tuple(
+                one._replace(window_seconds=round(self._time.wall(one.window_seconds)))
+                for one in self._truth.withdrawn()
+            )
+            node_situation = situations.node(self._table, pods, now, current.horizons_seconds)
             whole = model.peak(node_situation)
             node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
             predictor_problem = model.problem
@@ -333,8 +323,11 @@ class PredictServer:
             reclaimable=answer,
             n_sigma=n_sigma,
             promises=promises,
+            shadows=shadows,
+            withdrawn=withdrawn,
+            recommended=_recommended(model.name, kept[0], shadows, current.target_violation_percent),
             target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
-            confidence_percent=_confidence(learned_seconds, current.cold_start_seconds),
+            history_percent=_covered_percent(learned_seconds, current.cold_start_seconds),
             policy_problem=problem,
             predictor_problem=predictor_problem,
         )
@@ -349,13 +342,15 @@ class PredictServer:
             current, model = self._policy, self._model
             if not self._is_known(current.warm_up_samples):
                 return {}
-            situation = self._prod(self._lending(pods, now), now)
-            models = {name: plugins.load(name)(current.parameters) for name in plugins.built_in()}
-            found = {name: one.peak(situation) for name, one in models.items()}
+            situation = situations.prod(self._table, self._lending(pods, now), now, current.horizons_seconds)
+            names = self._shadows.names
+            others = set(plugins.built_in()) - {model.name, *names.values()}
+            found = {name: plugins.load(name)(current.parameters).peak(situation) for name in others}
+            found |= {names[key]: {names[key]: peaks} for key, peaks in self._shadows.peaks(situation).items()}
             in_force = model.peak(situation)
         if in_force is not None:
             found[model.name] = in_force
-        return {name: largest(in_integers(candidates)) for name, candidates in found.items()}
+        return {name: largest(in_integers(candidates)) for name, candidates in sorted(found.items())}
 
     def history(self, key: str) -> History | None:
         """What is known of one entity, None for an unknown key."""
@@ -378,10 +373,10 @@ class PredictServer:
             return dict(zip(("cpu", "memory"), dated, strict=True))
 
     def _made(self, of: Policy, *, source: str) -> Model:
-        def failed(name: str) -> None:
-            self._failures.labels(name).inc()
+        return Model(of.predictor, of.parameters, source=source, on_failure=self._failed)
 
-        return Model(of.predictor, of.parameters, source=source, on_failure=failed)
+    def _failed(self, name: str) -> None:
+        self._failures.labels(name).inc()
 
     def _is_known(self, warm_up_samples: int) -> bool:
         """Whether there is a model of everything that an answer is made of."""
@@ -393,7 +388,7 @@ class PredictServer:
             since = self._table.observed_since(key, now)
             return None if since is None else self._time.wall(since)
 
-        return lenders.lenders(
+        found = lenders.lenders(
             pods,
             observed_since,
             self._table.samples_of,
@@ -401,40 +396,11 @@ class PredictServer:
             cold_start_seconds=self._time.wall(self._policy.cold_start_seconds),
             warm_up_samples=self._policy.warm_up_samples,
         )
+        return [dataclasses.replace(one, age_seconds=self._time.of(one.age_seconds)) for one in found]
 
-    def _prod(self, lending: Iterable[Lender], now: float) -> Situation:
-        """Those that hold a request which may be lent, and the system."""
-        return self._situation(
-            series.PROD_PEAK, LENDING_CLASSES, [one for one in lending if one.pod.holds_request], now
-        )
-
-    def _node(self, pods: Iterable[NodePod], now: float) -> Situation:
-        """Everything that runs here, however short its history."""
-        running = [
-            Lender(pod, cold=False, observed=True, young=False)
-            for pod in pods
-            if pod.running and self._table.samples_of(pod.uid)
-        ]
-        return self._situation(series.NODE, PriorityClass, running, now)
-
-    def _situation(
-        self, whole: str, classes: Iterable[PriorityClass], lending: Sequence[Lender], now: float
-    ) -> Situation:
-        heirs = [(place, one.workload) for place, one in enumerate(lending) if one.workload is not None]
-        return Situation(
-            time=now,
-            whole=Histories(self._table, [whole]),
-            classes=Histories(self._table, [*map(series.of_class, classes), series.SYSTEM]),
-            system=Histories(self._table, [series.SYSTEM]),
-            pods=Histories(self._table, [one.pod.uid for one in lending]),
-            pod_nodes=np.zeros(len(lending), np.intp),
-            requests=_amounts([one.pod.request for one in lending]),
-            limits=_amounts([one.pod.limit for one in lending]),
-            ages_seconds=np.array([self._time.of(one.age_seconds) for one in lending]),
-            cold=np.array([one.cold for one in lending], np.bool_),
-            workloads=Histories(self._table, [workload for _, workload in heirs]),
-            inherited=np.array([place for place, _ in heirs], np.intp),
-            horizons_seconds=self._policy.horizons_seconds,
+    def _kept(self, model: str) -> tuple[Kept, ...]:
+        return tuple(
+            one._replace(horizon_seconds=round(self._time.wall(one.horizon_seconds))) for one in self._truth.kept(model)
         )
 
     def _history(self, one: Histories) -> History:
@@ -445,9 +411,6 @@ class PredictServer:
             first_observed=self._time.wall(float(one.first_observed[0])),
         )
 
-    def _shown(self, kept: Kept) -> Kept:
-        return kept._replace(horizon_seconds=round(self._time.wall(kept.horizon_seconds)))
-
     def _follow_half_lives(self) -> None:
         wanted = (self._policy.cpu_half_life_seconds, self._policy.memory_half_life_seconds)
         if wanted == tuple(bank.half_life_seconds for bank in self._table.banks):
@@ -455,11 +418,6 @@ class PredictServer:
         now = self._now()
         self._table.change_half_lives(cpu_seconds=wanted[0], memory_seconds=wanted[1], time=now)
         self._log.changed_half_lives(self._table, now)
-
-
-def _amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
-    """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
-    return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
 
 
 def _n_sigma(current: Policy, situation: Situation) -> dict[str, Resources]:
@@ -473,6 +431,14 @@ def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str
     return in_integers(NSigmaV2(current.parameters).peak(situation)) | reclaimable.standing_in(requests)
 
 
-def _confidence(history_seconds: float, cold_start_seconds: float) -> int:
+def _recommended(model: str, kept: Kept, shadows: Sequence[Shadow], target_percent: float) -> Recommendation | None:
+    """By what came of promises for the horizon that is lent for."""
+    rows = [
+        Row(name, one.outcomes, one.violation_percents, one.lent_percents) for name, one in ((model, kept), *shadows)
+    ]
+    return recommend(rows, target_percent) if shadows else None
+
+
+def _covered_percent(history_seconds: float, cold_start_seconds: float) -> int:
     covered_seconds = max(0.0, history_seconds)
     return 100 if covered_seconds >= cold_start_seconds else int(100 * covered_seconds / cold_start_seconds)

@@ -1,12 +1,15 @@
 """Named arrays as bytes, for checkpoints, and back."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.predict_server.daily import Arrays
+
+Parts: TypeAlias = Mapping[str, Arrays]
 
 
 class _Array(msgspec.Struct, frozen=True):
@@ -19,7 +22,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, dict[str, _Array]])
 _DTYPES = {np.dtype(name).str: np.dtype(name) for name in ("<f4", "<f8", "<i8", "?")}
 
 
-def encode(parts: Mapping[str, Arrays]) -> bytes:
+def encode(parts: Parts) -> bytes:
     """Arrays of floats, integers and booleans by part and name."""
 
     def encoded(array: NDArray[np.generic]) -> _Array:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from shared import durations
 from shared.api.core import Condition
 from shared.api.meta import Wire, prepared

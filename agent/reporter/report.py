@@ -8,8 +8,9 @@ from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
 from agent.predict_server.models import NSigmaV1, NSigmaV2
+from agent.predict_server.prediction import Prediction, Promise, Shadow
 from agent.predict_server.reclaimable import rounded_up
-from agent.predict_server.server import Prediction, Promise
+from agent.predict_server.records import Kept, Pair, Withdrawn
 from agent.reporter import measurements
 from agent.reporter.measurements import Aggregated, Measured
 from agent.reporter.schedule import Reason
@@ -25,9 +26,11 @@ from shared.api.nodemetric import (
     PodMetricInfoReport,
     ReclaimableMetric,
     ResourceMap,
+    Withdrawal,
 )
 from shared.api.nodemetric import Prediction as WirePrediction
 from shared.api.nodemetric import Promise as WirePromise
+from shared.api.nodemetric import Shadow as WireShadow
 from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
 
@@ -128,8 +131,10 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         n_sigma_v1_peak=_peak(prediction.n_sigma.get(NSigmaV1.name)),
         n_sigma_v2_peak=_peak(prediction.n_sigma.get(NSigmaV2.name)),
         promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
+        withdrawals=tuple(map(_withdrawal, prediction.withdrawn)) or None,
+        shadows=tuple(map(_shadow, prediction.shadows)) or None,
         samples=prod.samples if prod else 0,
-        confidence_percent=prediction.confidence_percent,
+        history_percent=prediction.history_percent,
         report_reason=reason,
         conditions=conditions,
     )
@@ -137,15 +142,51 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
 
 def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
     kept = promise.kept
-    cpu, memory = (f"{percent:.2f}" if kept.outcomes else None for percent in kept.violation_percents)
+    cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
+    cpu_severity, memory_severity = _judged(kept, kept.severity_percents)
+    cpu_lent, memory_lent = _judged(kept, kept.lent_percents)
     return WirePromise(
         horizon_seconds=int(kept.horizon_seconds),
         peak=_peak(promise.peak),
         target_violation_percent=None if target_percent is None else f"{target_percent:g}",
         outcomes=kept.outcomes,
-        cpu_violation_percent=cpu,
-        memory_violation_percent=memory,
+        coverage_percent=_decimal(kept.coverage_percent),
+        cpu_violation_percent=cpu_violation,
+        memory_violation_percent=memory_violation,
+        cpu_severity_percent=cpu_severity,
+        memory_severity_percent=memory_severity,
+        cpu_lent_percent=cpu_lent,
+        memory_lent_percent=memory_lent,
     )
+
+
+def _shadow(shadow: Shadow) -> WireShadow:
+    kept = shadow.kept
+    cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
+    cpu_lent, memory_lent = _judged(kept, kept.lent_percents)
+    return WireShadow(
+        model=shadow.model,
+        outcomes=kept.outcomes,
+        cpu_violation_percent=cpu_violation,
+        memory_violation_percent=memory_violation,
+        cpu_lent_percent=cpu_lent,
+        memory_lent_percent=memory_lent,
+    )
+
+
+def _withdrawal(withdrawn: Withdrawn) -> Withdrawal:
+    cpu, memory = map(_decimal, withdrawn.percents_per_day)
+    return Withdrawal(withdrawn.window_seconds, cpu_percent_per_day=cpu, memory_percent_per_day=memory)
+
+
+def _judged(kept: Kept, percents: Pair) -> tuple[str, str] | tuple[None, None]:
+    """Of cpu and memory; None without outcomes, of which no percentage can be."""
+    cpu, memory = map(_decimal, percents)
+    return (cpu, memory) if kept.outcomes else (None, None)
+
+
+def _decimal(percent: float) -> str:
+    return f"{percent:.2f}"
 
 
 def _peak(peak: Resources | None) -> Quantities | None:

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
-from agent.predict_server.server import Prediction, PredictServer
+from agent.predict_server.prediction import Prediction
+from agent.predict_server.server import PredictServer
 from agent.reporter import measurements, patch, policy, report
 from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from shared.quantity import Resources
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from agent.states_informer.pods import NodePod
-from agent.telemetry.scrape import ResourceGauge, Scrape, in_cores
+from agent.telemetry.scrape import RESOURCES, ResourceGauge, Scrape, in_cores
 from shared.names import PriorityClass
 from shared.quantity import Resources
 
@@ -60,12 +60,12 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
     for model, found in prediction.n_sigma.items():
         yield _amount(f"{model.replace('-', '_')}_peak", f"Peak of the same by {model}, whatever model decides", found)
     yield from _promises(prediction)
+    yield _withdrawn(prediction)
+    yield from _shadows(prediction)
     yield _amount("node_peak", "Predicted peak of the whole node", prediction.node_peak)
     yield _amount("allocatable", "Allocatable of the Node", scrape.allocatable)
     yield _count("prediction_samples", "Training steps the prediction rests on", prod.samples if prod else 0)
-    yield _count(
-        "prediction_confidence_ratio", "Share of the cold start that is over", prediction.confidence_percent / 100
-    )
+    yield _count("prediction_history_ratio", "Share of the cold start that is over", prediction.history_percent / 100)
     yield InfoMetricFamily(f"{PREFIX}predictor", "The model in force", value={"model": prediction.model})
     problems = GaugeMetricFamily(f"{PREFIX}prediction_problem", "1 while there is one", labels=["of"])
     problems.add_metric(["policy"], bool(prediction.policy_problem))
@@ -74,27 +74,73 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _promises(prediction: Prediction) -> Iterator[Metric]:
-    """How the promises of the last 28 days were kept."""
+    """How promises were kept: sums since the start, and what they came to in the last 28 days."""
     labels = ["resource", "horizon_seconds"]
-    outcomes = GaugeMetricFamily(
-        f"{PREFIX}prediction_outcomes", "Promises of the last 28 days whose horizon has passed", labels=labels
-    )
-    violated = GaugeMetricFamily(
-        f"{PREFIX}prediction_violated_ratio", "Share of them in which more was used than was promised", labels=labels
-    )
+
+    def counter(name: str, help_text: str, more: Sequence[str] = ()) -> CounterMetricFamily:
+        return CounterMetricFamily(f"{PREFIX}prediction_{name}", help_text, labels=[*labels, *more])
+
+    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"{PREFIX}prediction_{name}", help_text, labels=labels)
+
+    outcomes = counter("outcomes", "Promises whose horizon has passed")
+    violations = counter("violations", "Those in which more was used than was promised")
+    excess = counter("excess_ratio", "Excess over the promise as a share of the peak that came, summed over outcomes")
+    promised = counter("promised", "Promised peaks summed over outcomes", ["unit"])
+    realised = counter("realised", "Peaks that came summed over outcomes", ["unit"])
+    violated = gauge("violated_ratio", "Share of outcomes of 28 days in which more was used than was promised")
+    lent = gauge("lent_ratio", "Mean share of requests above the promise, over the outcomes of 28 days")
+    coverage = gauge("coverage_ratio", "Share of the hours of 28 days of which an outcome is known")
     for promise in prediction.promises:
-        kept = promise.kept
-        for resource, percent in zip(("cpu", "memory"), kept.violation_percents, strict=True):
+        kept, totals = promise.kept, promise.totals
+        for place, (resource, unit) in enumerate(RESOURCES):
             values = [resource, str(int(kept.horizon_seconds))]
-            outcomes.add_metric(values, kept.outcomes)
+            outcomes.add_metric(values, totals.outcomes)
+            violations.add_metric(values, totals.violations[place])
+            excess.add_metric(values, totals.excess[place])
+            promised.add_metric([*values, unit], totals.promised[place])
+            realised.add_metric([*values, unit], totals.realised[place])
+            coverage.add_metric(values, kept.coverage_percent / 100)
             if kept.outcomes:
-                violated.add_metric(values, percent / 100)
-    yield outcomes
-    yield violated
+                violated.add_metric(values, kept.violation_percents[place] / 100)
+                lent.add_metric(values, kept.lent_percents[place] / 100)
+    yield from (outcomes, violations, excess, promised, realised, violated, lent, coverage)
     if prediction.target_violation_percent is not None:
         yield _count(
             "prediction_target_ratio", "Share that the policy allows", prediction.target_violation_percent / 100
         )
+
+
+def _withdrawn(prediction: Prediction) -> Metric:
+    family = GaugeMetricFamily(
+        f"{PREFIX}prediction_withdrawn_ratio",
+        "Share of what is lent that is taken back a day, over a window",
+        labels=["resource", "window_seconds"],
+    )
+    for window in prediction.withdrawn:
+        for (resource, _), percent in zip(RESOURCES, window.percents_per_day, strict=True):
+            family.add_metric([resource, str(window.window_seconds)], percent / 100)
+    return family
+
+
+def _shadows(prediction: Prediction) -> Iterator[Metric]:
+    """What the models beside the one in force would have done, by their promises for the first horizon."""
+    labels = ["model", "resource", "horizon_seconds"]
+
+    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"{PREFIX}shadow_{name}", help_text, labels=labels)
+
+    outcomes = gauge("outcomes", "Promises of 28 days, of a model that lends nothing, whose horizon has passed")
+    violated = gauge("violated_ratio", "Share of them in which more was used than was promised")
+    lent = gauge("lent_ratio", "Mean share of requests that it would have lent")
+    for model, kept in prediction.shadows:
+        for place, (resource, _) in enumerate(RESOURCES):
+            values = [model, resource, str(int(kept.horizon_seconds))]
+            outcomes.add_metric(values, kept.outcomes)
+            if kept.outcomes:
+                violated.add_metric(values, kept.violation_percents[place] / 100)
+                lent.add_metric(values, kept.lent_percents[place] / 100)
+    yield from (outcomes, violated, lent)
 
 
 def _newest(pods: Sequence[NodePod]) -> Iterator[NodePod]:

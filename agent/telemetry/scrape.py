@@ -8,14 +8,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.metric_cache.series import Kind, SeriesKey, Usage
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from agent.reporter.measurements import NumaUsage
 from agent.states_informer.pods import NodePod
 from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
 
 RESOURCE_LABELS = ("resource", "unit")
-_CPU, _MEMORY = ("cpu", "core"), ("memory", "byte")
+RESOURCES = (("cpu", "core"), ("memory", "byte"))
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class ResourceGauge:
     def add(self, usage: Usage | None, *labels: str) -> "ResourceGauge":
         """Nothing for what is not known."""
         if usage is not None:
-            self.family.add_metric((*labels, *_CPU), usage.cpu_cores)
-            self.family.add_metric((*labels, *_MEMORY), usage.memory_bytes)
+            self.family.add_metric((*labels, *RESOURCES[0]), usage.cpu_cores)
+            self.family.add_metric((*labels, *RESOURCES[1]), usage.memory_bytes)
         return self
 
 

@@ -17,13 +17,20 @@ class OutputFormat(enum.StrEnum):
 
 def backtest(
     sources: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="SOURCE...",
             help="Recorded usage: a CSV (also .gz) or Parquet file, a saved answer of Prometheus to a range query "
-            "(.json), or the URL of a Prometheus.",
+            "(.json), the URL of a Prometheus, agent+URL for an agent's, or its state folder.",
         ),
-    ],
+    ] = None,
+    from_agent: Annotated[
+        str,
+        typer.Option(
+            metavar="URL|STATE_DIR",
+            help="Replay nothing: print what an agent knows of its own models, and which it should use.",
+        ),
+    ] = "",
     limits: Annotated[
         Path | None, typer.Option(help="File with what each series requested, or its limit; its name comes first.")
     ] = None,
@@ -72,10 +79,19 @@ def backtest(
 ) -> int:
     """Replay recorded usage to the agent's own predictors: what each would have lent, and how often it was wrong."""
     from deploy.backtest import answers, options, report, running
-    from deploy.backtest.prometheus import Access
+    from deploy.backtest import from_agent as agents
+    from deploy.backtest.server import Access
+    from shared.errors import InvalidInput
 
+    if bool(sources) == bool(from_agent):
+        problem = "expected sources to replay, or --from-agent"
+        raise InvalidInput(source="command line", field="SOURCE", value=",".join(sources or ()), problem=problem)
+    if from_agent:
+        judged = agents.judged(from_agent, options.targets(target)[0], Access(token_file, ca_file))
+        print(agents.render(judged, output.value), flush=True)
+        return 0
     asked = options.Options(
-        sources=sources,
+        sources=sources or (),
         limits=limits,
         unit=options.unit(unit),
         models=options.models(model),

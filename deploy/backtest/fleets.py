@@ -1,6 +1,6 @@
 """From samples to the fleet that is replayed: who requested what, and where everything runs. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +9,7 @@ from agent.backtest import packing
 from agent.backtest.recording import PodSchedule, RecordedUsage, side_by_side
 from agent.backtest.study import HOUR_SECONDS, Fleet
 from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
 from deploy.backtest.samples import Samples, on_grid
 from deploy.backtest.tables import Requested
 from shared.errors import InvalidInput
@@ -48,13 +49,22 @@ def fleet(samples: Samples, requested: Requested | None, placement: Placement, n
         note(f"{samples.source}: {missing} of {len(requests)} series requested nothing and are left out")
     grid = on_grid(samples)
     machine = placement.node_cores * (1.0 if of_cpu else BYTES_PER_CORE) if samples.unit.of_machine else 1.0
-    usage = RecordedUsage(grid.usage[known] * machine, requests[known], grid.start, grid.interval_seconds)
+    workloads = (
+        _numbered([samples.workloads[one] for one in known.tolist()]) if samples.workloads else np.zeros(0, np.intp)
+    )
+    usage = RecordedUsage(grid.usage[known] * machine, requests[known], grid.start, grid.interval_seconds, workloads)
     recorded = usage.capped_and_filled()
     schedule = _schedule(samples.of(known), requested, placement, recorded, cores[known])
     if not schedule.nodes:
         problem = "no node is half full of these series; name the size of nodes with --node-cores"
         raise InvalidInput(source=samples.source, field="cores of a node", value=placement.node_cores, problem=problem)
     return Fleet(recorded, schedule.split_at_gaps(recorded))
+
+
+def _numbered(workloads: Sequence[str]) -> Rows:
+    """A number for each name, -1 for an empty one."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(filter(None, workloads)))}
+    return np.array([numbers.get(name, -1) for name in workloads], np.intp)
 
 
 def _requests(samples: Samples, requested: Requested | None, machine_cores: float) -> tuple[Floats, Floats]:

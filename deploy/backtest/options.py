@@ -16,8 +16,9 @@ from agent.predict_server import plugins, policy
 from agent.predict_server.policy import Policy
 from agent.settings import AgentSettings
 from deploy.backtest.fleets import Placement
-from deploy.backtest.prometheus import Access, Period
+from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import UNITS
+from deploy.backtest.server import Access
 from shared import durations
 from shared.api.nodemetric import PredictPolicy
 from shared.errors import InvalidInput

@@ -1,13 +1,9 @@
 """Usage, requests and places of pods from a Prometheus with cAdvisor's and kube-state-metrics' series."""
 
 import json
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Self
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -16,30 +12,23 @@ from agent.predict_server.decay import Floats
 from deploy.backtest import matrix
 from deploy.backtest.matrix import Series
 from deploy.backtest.samples import UNITS, Samples
-from shared.errors import HeadroomError, InvalidInput
+from deploy.backtest.server import Server
+from shared.errors import HeadroomError
 
 MOST_POINTS = 10_000  # of a series and query; Prometheus answers 11,000
 MOST_WINDOW_SECONDS = 86_400.0  # so that the answer for many pods stays small
-MOST_ANSWER_BYTES = 1 << 30
 HOUR_SECONDS = 3600.0
-TIMEOUT_SECONDS = 120.0
 TRIES = 4
 PAUSE_SECONDS = 0.1  # after the first try; then twice as long each time
 _BUSY = (502, 503, 504)
 
 _PODS = '{container!="", container!="POD"}'
 _PLACES = 'max by (namespace, pod, node) (kube_pod_info{node!=""})'
+_OWNERS = 'max by (namespace, pod, owner_kind, owner_name) (kube_pod_owner{owner_is_controller="true"})'
+_OUTLIVED = {"ReplicaSet": "Deployment", "Job": "CronJob"}  # whose names end with one more part
 _REQUESTS = (
     "sum by (namespace, pod) (max by (namespace, pod, container) (kube_pod_container_resource_requests{resource=%s}))"
 )
-
-
-@dataclass(frozen=True)
-class Access:
-    """How to reach it: a bearer token is read for every request, as it may be replaced meanwhile."""
-
-    token_file: Path | None = None
-    ca_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -59,33 +48,8 @@ class Period:
             start += points * step_seconds
 
 
-class Prometheus:
-    """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
-
-    def __init__(self, url: str, access: Access) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InvalidInput(
-                source="command line", field="SOURCE", value=url, problem="expected http(s)://HOST[/PATH]"
-            )
-        if parts.username is not None or parts.password is not None:
-            shown = f"{parts.scheme}://...@{parts.hostname}"
-            problem = "no credentials in a URL; name a file with --token-file"
-            raise InvalidInput(source="command line", field="SOURCE", value=shown, problem=problem)
-        self.name = parts.netloc + parts.path.rstrip("/")
-        self._url, self._access = url.rstrip("/"), access
-        try:
-            context = ssl.create_default_context(cafile=access.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            path = str(access.ca_file)
-            raise InvalidInput(source="command line", field="--ca-file", value=path, problem=str(error)) from error
-        self._client = httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+class Prometheus(Server):
+    """One Prometheus, by the URL its API is below. Raises InvalidInput for a URL that is none."""
 
     def query_range(
         self, query: str, period: Period, came: Callable[[float], None] = lambda seconds: None
@@ -106,7 +70,7 @@ class Prometheus:
             "step": f"{window.step_seconds:g}",
         }
         for attempt in range(TRIES):
-            status, content = self._posted(fields)
+            status, content = self.asked("POST", "/api/v1/query_range", fields)
             if status not in _BUSY:
                 break
             time.sleep(PAUSE_SECONDS * 2**attempt)
@@ -114,40 +78,11 @@ class Prometheus:
             raise HeadroomError(f"{self.name}: {status} {_problem(content)}")
         return content
 
-    def _posted(self, fields: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and content of the answer; a redirect is an answer like others, so that no token goes elsewhere."""
-        content = bytearray()
-        try:
-            with self._client.stream(
-                "POST", f"{self._url}/api/v1/query_range", data=fields, headers=self._headers()
-            ) as answer:
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if len(content) > MOST_ANSWER_BYTES:
-                        problem = f"an answer of more than {MOST_ANSWER_BYTES} bytes; make --step longer"
-                        raise HeadroomError(f"{self.name}: {problem}")
-        except httpx.HTTPError as error:
-            raise HeadroomError(f"{self.name}: {error}") from error
-        return answer.status_code, bytes(content)
-
-    def _headers(self) -> dict[str, str]:
-        if self._access.token_file is None:
-            return {}
-        try:
-            token = self._access.token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            path = str(self._access.token_file)
-            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
-        if not token.isprintable() or not token or " " in token:
-            problem = "expected a token on one line"
-            raise InvalidInput(source=str(self._access.token_file), field="token", value="...", problem=problem)
-        return {"Authorization": f"Bearer {token}"}
-
 
 def samples(
     server: Prometheus, resource: str, period: Period, came: Callable[[float], None] = lambda seconds: None
 ) -> Samples:
-    """What every pod used of "cpu" or "memory", where it ran and what it requested.
+    """What every pod used of "cpu" or "memory", where it ran, what it requested and what makes it anew.
 
     Raises HeadroomError and InvalidInput.
     """
@@ -157,7 +92,23 @@ def samples(
     used = matrix.samples(server.query_range(query, period, came), unit, source)
     hourly = replace(period, step_seconds=max(HOUR_SECONDS, period.step_seconds))
     requests = {of: _largest(server.query_range(_REQUESTS % json.dumps(of), hourly)) for of in ("cpu", "memory")}
-    return replace(used, cores=_in_order(requests["cpu"], used), memory_bytes=_in_order(requests["memory"], used))
+    owners = {matrix.name_of(one.metric): _workload(one.metric) for one in server.query_range(_OWNERS, hourly)}
+    return replace(
+        used,
+        cores=_in_order(requests["cpu"], used),
+        memory_bytes=_in_order(requests["memory"], used),
+        workloads=[owners.get(name, "") for name in used.names] if owners else (),
+    )
+
+
+def _workload(labels: Mapping[str, str]) -> str:
+    """What outlives a rollout and a run, as agents have it: "namespace/Kind/name", empty for a static pod."""
+    kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
+    if kind in ("", "Node"):
+        return ""
+    if kind in _OUTLIVED and "-" in name:
+        kind, name = _OUTLIVED[kind], name.rpartition("-")[0]
+    return f"{labels.get('namespace', '')}/{kind}/{name}"
 
 
 def _used(resource: str, step_seconds: float) -> str:

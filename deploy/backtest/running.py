@@ -13,9 +13,10 @@ from typing import NamedTuple
 from agent.backtest import study
 from agent.backtest.engine import RESOURCES
 from agent.backtest.study import Fleet, Played, Result, Trial
-from deploy.backtest import fleets, matrix, on_dask, prometheus, tables
+from deploy.backtest import agents, fleets, matrix, on_dask, prometheus, tables
 from deploy.backtest.options import Options
 from deploy.backtest.samples import Samples
+from deploy.backtest.server import Server
 from shared.errors import InvalidInput
 
 PROGRAM = "headroom backtest"
@@ -59,6 +60,9 @@ def _samples(options: Options) -> Iterator[Samples]:
             yield from _of_server(source, options)
             continue
         path = Path(source)
+        if path.is_dir():
+            yield from (agents.of_folder(path, resource) for resource in options.resources)
+            continue
         found = matrix.saved(path, options.unit) if path.suffix == ".json" else tables.samples(path, options.unit)
         if found.unit.resource in options.resources:
             yield found
@@ -68,6 +72,10 @@ def _samples(options: Options) -> Iterator[Samples]:
 
 def _of_server(url: str, options: Options) -> Iterator[Samples]:
     period = options.period
+    if url.startswith(agents.SCHEME):
+        with Server(url.removeprefix(agents.SCHEME), options.access) as server:
+            yield from (agents.of_api(server, resource, period) for resource in options.resources)
+        return
     with prometheus.Prometheus(url, options.access) as server:
         for resource in options.resources:
             with _progress(f"{server.name} {resource}", period.end - period.start) as came:

@@ -44,8 +44,8 @@ def unit_named(text: str) -> Unit | None:
 class Samples:
     """Usage of one resource in cores or bytes; sample k is of series `codes[k]` at `times[k]` (Unix seconds).
 
-    `names` are the series; `nodes` is where each ran, and `cores` and `memory_bytes` what it requested, NaN where it is
-    not known; they are empty where the source does not tell.
+    `names` are the series; `nodes` is where each ran, `cores` and `memory_bytes` what it requested, NaN where it is not
+    known, and `workloads` what makes its pods anew; they are empty where the source does not tell.
     """
 
     source: str
@@ -57,6 +57,7 @@ class Samples:
     nodes: Sequence[str] = ()
     cores: Floats = field(default_factory=lambda: np.zeros(0))
     memory_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+    workloads: Sequence[str] = ()
 
     def of(self, series: Rows) -> "Samples":
         """The names and nodes of some of the series, without their samples."""

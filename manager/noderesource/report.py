@@ -61,8 +61,8 @@ class Report(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
-    name. `peak` is of prod, `node_peak` of all that runs, and `confidence_percent` what their `model` has learned of
-    what it has to. `aggregated` are the node's aggregated usages as JSON, since they are seldom asked for. With a
+    name. `peak` is of prod, `node_peak` of all that runs, and `history_percent` how much of the cold start the history
+    behind them covers. `aggregated` are the node's aggregated usages as JSON, since they are seldom asked for. With a
     `problem`, nothing of the status holds, and the rest is as if never said. A `spec` that cannot be read is as if
     empty, and `unread_spec` what stands there.
     """
@@ -82,7 +82,7 @@ class Report(msgspec.Struct, frozen=True):
     reclaimable: Resources | None = None
     node_peak: Resources | None = None
     model: str = ""
-    confidence_percent: int = 0
+    history_percent: int = 0
     aggregated: bytes = b""
     problem: InvalidInput | None = None
     unread_spec: Mapping[str, object] | None = None
@@ -119,7 +119,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         reclaimable=_reclaimable(status.prod_reclaimable_metric, source),
         node_peak=_node_peak(status.prediction, source),
         model=status.prediction.model if status.prediction else "",
-        confidence_percent=status.prediction.confidence_percent if status.prediction else 0,
+        history_percent=status.prediction.known_percent if status.prediction else 0,
         aggregated=_aggregated(info),
         unread_spec=unread,
     )

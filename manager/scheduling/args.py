@@ -53,7 +53,8 @@ class LoadAwareArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     """Thresholds are percentages of a node's allocatable.
 
     The node's predicted peak counts in the score beside its usage, with `predicted_peak_weight` against the sum of
-    `resource_weights`; with less confidence than `predicted_peak_confidence_percent` it speaks neither for nor against.
+    `resource_weights`; where its history covers less of the cold start than `predicted_peak_history_percent`, it speaks
+    neither for nor against.
     """
 
     api_version: str = ""
@@ -74,7 +75,7 @@ class LoadAwareArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     allow_customize_estimation: bool = False
     supported_resources: SupportedResources = ("cpu", "memory")
     predicted_peak_weight: Percent = 1
-    predicted_peak_confidence_percent: Percent = 50
+    predicted_peak_history_percent: Percent = 50
 
 
 SHIPPED = LoadAwareArgs(

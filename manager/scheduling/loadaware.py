@@ -102,7 +102,7 @@ def load(node: Node, report: Report, pods: Collection[PodRecord], args: LoadAwar
     delta = _delta(report, pods, args)
     scored = args.aggregated.score_aggregation_type, arguments.seconds(args.aggregated.score_aggregated_duration)
     counts_prod = bool(limits.prod) or args.score_according_prod_usage
-    is_trusted = report.confidence_percent >= args.predicted_peak_confidence_percent
+    is_trusted = report.history_percent >= args.predicted_peak_history_percent
     return NodeLoad(
         allocatable,
         limits,

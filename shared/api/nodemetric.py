@@ -127,20 +127,52 @@ class ReclaimableMetric(Wire, frozen=True):
 
 
 class Promise(Wire, frozen=True):
-    """The prod peak for one horizon, and in how many percent of `outcomes` more was used in the last four weeks."""
+    """The prod peak for one horizon, and how such promises were kept in the last four weeks; decimals.
+
+    Violations are in percent of `outcomes`, severity is the mean excess in percent of the peak that came, lent is the
+    mean share of requests that was above the promise, and coverage that of hours of which all this is known.
+    """
 
     horizon_seconds: int = 0
     peak: Quantities | None = None
     target_violation_percent: str | None = None
     outcomes: int = 0
+    coverage_percent: str | None = None
     cpu_violation_percent: str | None = None
     memory_violation_percent: str | None = None
+    cpu_severity_percent: str | None = None
+    memory_severity_percent: str | None = None
+    cpu_lent_percent: str | None = None
+    memory_lent_percent: str | None = None
+
+
+class Withdrawal(Wire, frozen=True):
+    """How much of what was lent was taken back a day, on average over that window; decimals."""
+
+    window_seconds: int = 0
+    cpu_percent_per_day: str | None = None
+    memory_percent_per_day: str | None = None
+
+
+MOST_SHADOWS = 8
+
+
+class Shadow(Wire, frozen=True):
+    """A model that is not in force: what it would have lent for the first horizon, and how often it was wrong."""
+
+    model: str = ""
+    outcomes: int = 0
+    cpu_violation_percent: str | None = None
+    memory_violation_percent: str | None = None
+    cpu_lent_percent: str | None = None
+    memory_lent_percent: str | None = None
 
 
 class Prediction(Wire, frozen=True):
     """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
 
-    The N-sigma peaks are there whatever model decides; the target is of models that have one.
+    `history_percent` is how much of the cold start the node's history covers; see `known_percent` to read it from any
+    agent. The N-sigma peaks are there whatever model decides; the target is of models that have one.
     """
 
     model: str = ""
@@ -151,10 +183,18 @@ class Prediction(Wire, frozen=True):
     n_sigma_v1_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV1Peak")
     n_sigma_v2_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV2Peak")
     promises: tuple[Promise, ...] | None = None
+    withdrawals: tuple[Withdrawal, ...] | None = None
+    shadows: tuple[Shadow, ...] | None = None
     samples: int = 0
-    confidence_percent: int = 0
+    history_percent: int | None = None
+    confidence_percent: int = 0  # its name before, from agents that do not know the new one
     report_reason: str = ""
     conditions: tuple[Condition, ...] | None = None
+
+    @property
+    def known_percent(self) -> int:
+        """The history's, by whichever name it came."""
+        return self.confidence_percent if self.history_percent is None else self.history_percent
 
 
 class _Status(Wire, frozen=True):

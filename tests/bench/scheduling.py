@@ -163,7 +163,7 @@ def _metric(name: str, turn: int) -> dict[str, object]:
             "podsMetric": pods,
             "prodReclaimableMetric": {"resource": _resources(9000, 40 * GIB)},
             "prodPeakMetric": {"resource": _resources(6000, 20 * GIB)},
-            "prediction": {"nodePeak": {"cpu": "8", "memory": "35Gi"}, "confidencePercent": 90},
+            "prediction": {"nodePeak": {"cpu": "8", "memory": "35Gi"}, "historyPercent": 90},
         },
     }
 

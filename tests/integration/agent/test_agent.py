@@ -75,6 +75,27 @@ def test_unless_told_otherwise_peak_mix_lends_and_one_line_of_policy_takes_n_sig
     eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
+def test_a_report_says_what_is_known_of_promises_and_shadows_and_a_policy_changes_whose(node: Node) -> None:
+    node.add_pod("web")
+    node.add_node_metric()
+    node.agent(shadow_predictors=("percentile", "peak-mix"))
+
+    def shadows(of: str) -> list[str]:
+        prediction = node.status.prediction
+        assert prediction is not None
+        return [one.model for one in prediction.shadows or ()] if prediction.model == of else []
+
+    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
+    assert shadows("n-sigma-v2") == ["percentile", "peak-mix"]
+    prediction = node.status.prediction
+    assert prediction is not None
+    assert [(one.outcomes, one.coverage_percent) for one in prediction.promises or ()] == [(0, "0.00"), (0, "0.00")]
+    assert [one.window_seconds for one in prediction.withdrawals or ()] == [86400, 28 * 86400]
+    assert prediction.history_percent == prediction.known_percent == 100
+    node.set_policy(predictor="peak-mix")
+    eventually(lambda: shadows("peak-mix") == ["percentile"])
+
+
 def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.agent(reporting_interval_seconds=1.0)
     eventually(lambda: "NodeMetric does not exist yet" in caplog.text)

@@ -12,6 +12,8 @@ from pydantic import TypeAdapter
 from agent.http import examples, schemas
 from agent.main import Agent
 from agent.predict_server import plugins
+from deploy.backtest import from_agent
+from deploy.backtest.server import Access
 from shared import durations
 from shared.kube.resources import CONFIGMAPS
 from tests.integration.agent.node import GIB, Node, get
@@ -107,7 +109,7 @@ def test_an_aggregate_is_of_one_series_or_all_and_says_what_answered(node: Node)
 
 
 def test_the_prediction_names_every_models_peak(node: Node) -> None:
-    _, fetch, uid = measured(node)
+    agent, fetch, uid = measured(node)
 
     def predicted() -> Any:
         answer = fetch("prediction")
@@ -118,6 +120,10 @@ def test_the_prediction_names_every_models_peak(node: Node) -> None:
     assert [one["horizon_seconds"] for one in found["promises"]] == [86400, 3600]
     assert found["models"]["n-sigma-v1"]["cpu_milli"] == 750
     assert found["models"]["borg-default"]["cpu_milli"] == 1819
+    assert [found["models"][name]["outcomes"] for name in ("n-sigma-v2", "percentile", "borg-default")] == [0, 0, None]
+    judged = from_agent.judged("http://{}:{}".format(*agent.address), 1.0, Access())
+    assert [model.model for model in judged.models] == ["n-sigma-v2", "percentile"]
+    assert judged.recommended._asdict() == found["recommended"]
     histogram = fetch(f"histograms/{uid}")["cpu"]
     (bucket,) = histogram["bucket_weights"]
     assert histogram["bucket_starts"][bucket] < 0.5 < histogram["bucket_starts"][bucket] * 1.06
@@ -254,7 +260,13 @@ def test_prometheus_is_shown_usage_prediction_and_the_agents_own_cost(node: Node
     assert found[sample("headroom_agent_prod_reclaimable", **CPU)] == 1.25
     assert found[sample("headroom_agent_predictor_info", model="n-sigma-v2")] == 1
     assert found[sample("headroom_agent_n_sigma_v2_peak", **CPU)] == 0.75
-    assert found[sample("headroom_agent_prediction_outcomes", resource="cpu", horizon_seconds="86400")] == 0
+    of_a_day = {"resource": "cpu", "horizon_seconds": "86400"}
+    assert found[sample("headroom_agent_prediction_outcomes_total", **of_a_day)] == 0
+    assert found[sample("headroom_agent_prediction_violations_total", **of_a_day)] == 0
+    assert found[sample("headroom_agent_prediction_coverage_ratio", **of_a_day)] == 0
+    assert found[sample("headroom_agent_shadow_outcomes", model="percentile", **of_a_day)] == 0
+    withdrawn = sample("headroom_agent_prediction_withdrawn_ratio", resource="cpu", window_seconds="86400")
+    assert withdrawn in found
     assert found[sample("headroom_loop_overruns_total", loop="sampling")] >= 0
     assert uid not in get(agent, "metrics").text
     assert not any(name.startswith("koordlet_") for name, _ in found)

@@ -90,7 +90,7 @@ def test_node_metrics_have_their_columns_and_explain_themselves(kubectl: Kubectl
     assert unique in kubectl("get headroom -o name")
     explained = kubectl("explain nodemetric.status.prediction")
     assert "How the prediction came about." in explained
-    assert "confidencePercent" in explained
+    assert "historyPercent" in explained
     assert "strict decoding error: unknown field" in kubectl("apply -f -", metric | {"spec": {"typo": 1}}, fails=True)
 
 

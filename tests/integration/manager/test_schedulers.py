@@ -165,7 +165,7 @@ def report(cluster: Cluster, name: str, *, used: str = "1", peak_percent: int = 
         "updateTime": durations.timestamp(time.time()),
         "nodeMetric": {"nodeUsage": {"resources": {"cpu": used, "memory": "1Gi"}}},
         "prodReclaimableMetric": {"resource": {"resources": {"cpu": "1500m", "memory": str(memory_bytes)}}},
-        "prediction": {"nodePeak": peak, "confidencePercent": 100},
+        "prediction": {"nodePeak": peak, "historyPercent": 100},
     }
     cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
 

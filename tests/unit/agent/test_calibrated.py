@@ -17,11 +17,12 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.calibrated import PeakMix
 from agent.predict_server.decay import Floats
-from agent.predict_server.ledger import Ledger
 from agent.predict_server.models import Outcome, Parameters
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.server import Prediction, PredictServer
+from agent.predict_server.prediction import Prediction
+from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
+from agent.predict_server.truth import Truth
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
@@ -146,7 +147,7 @@ def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown
     assert other.n_sigma["n-sigma-v2"] == pytest.approx(one.n_sigma["n-sigma-v2"], rel=1e-3)
     assert other.requests == one.requests
     assert other.requests.cold == Resources(), "the cold start of a day took 24 minutes"
-    assert other.confidence_percent == 100
+    assert other.history_percent == 100
     assert quick.clock.now() - started == 40 * 60
     assert other.time == quick.clock.now()
     assert other.prod is not None
@@ -209,7 +210,8 @@ def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     again = Life(tmp_path / "halved", halved.clock)
     again.live(10, office)
     one, other = whole.predict(), again.predict()
-    assert one.promises == other.promises
+    assert [promise[:2] for promise in one.promises] == [promise[:2] for promise in other.promises]
+    assert (one.shadows, one.withdrawn, one.recommended) == (other.shadows, other.withdrawn, other.recommended)
     assert one.reclaimable == other.reclaimable
 
 
@@ -375,7 +377,7 @@ def test_a_state_that_means_nothing_is_refused_whole(state: bytes) -> None:
     train(table, entities(a=Usage(1.0, GIB)), NOW)
     assert model.peak(situation(table, ["a"], [Usage(2.0, GIB)]))["peak-mix"].shape == (2, 1, 2)
     with pytest.raises(ValueError, match=r".*"):
-        Ledger(["n"], [HOUR]).restore(b"?")
+        Truth("n", [HOUR]).restore(b"?")
 
 
 def test_a_state_stays_small(tmp_path: Path) -> None:

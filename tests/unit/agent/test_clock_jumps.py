@@ -106,7 +106,7 @@ def test_a_pod_nobody_watched_for_a_week_is_cold_and_n_sigma_lends_nothing_of_it
     after = server.predict([web], node)
     assert after.reclaimable is not None
     assert after.reclaimable.result.cpu_milli == 0
-    assert after.confidence_percent < 10
+    assert after.history_percent < 10
 
 
 @pytest.mark.parametrize("leap", [3 * 3600.0, 400 * DAY])
@@ -131,7 +131,7 @@ def test_a_clock_that_leaps_forward_makes_no_history(tmp_path: Path, leap: float
     assert server.cold(web)
     young = server.predict([web], node)
     assert young.requests.cold == web.request
-    assert young.confidence_percent < 5
+    assert young.history_percent < 5
     server.save()
     restarted = predict_server(tmp_path, MetricCache(clock=clock), clock, cold_start_seconds=3600)
     assert restarted.history("web") == server.history("web")
@@ -166,7 +166,7 @@ def test_without_a_cold_start_a_clock_set_back_leaves_an_answer(tmp_path: Path) 
     restarted = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
     node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
     for one in (server, restarted):
-        assert one.predict([], node).confidence_percent == 100
+        assert one.predict([], node).history_percent == 100
 
 
 def _p95() -> Floats:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.metric_cache import series
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server.lenders import Requests
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from agent.reporter.measurements import NumaUsage
 from agent.states_informer.pods import NodePod, describe
 from agent.telemetry.koordinator import Koordinator

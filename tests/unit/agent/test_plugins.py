@@ -21,7 +21,8 @@ from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
 from agent.predict_server.models import Outcome, Parameters, Situation
-from agent.predict_server.server import Prediction, PredictServer
+from agent.predict_server.prediction import Prediction
+from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from shared.clock import ManualClock

@@ -16,8 +16,9 @@ from agent.predict_server import lenders, percentile, reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
 from agent.predict_server.percentile import Lender, class_level, pod_level
+from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.server import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, PredictServer
+from agent.predict_server.server import PredictServer
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
 from shared import explanation

@@ -9,10 +9,10 @@ from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
 from agent.predict_server.histories import History
-from agent.predict_server.ledger import Kept
 from agent.predict_server.lenders import Requests
+from agent.predict_server.prediction import Prediction, Promise, Shadow
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.server import Prediction, Promise
+from agent.predict_server.records import Kept, Withdrawn
 from agent.reporter import conditions, patch, report
 from agent.reporter.conditions import Circumstances
 from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, NumaUsage
@@ -35,7 +35,7 @@ def trained() -> Prediction:
     peak = Resources(1500, 2**30)
     requests = Requests(Resources(3000, 2**32), Resources())
     answer = reclaimable.compute(Inputs(Resources(4000, 2**33), requests, history, {"n-sigma-v1": peak}, 100, NOW))
-    return Prediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, confidence_percent=50)
+    return Prediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, history_percent=50)
 
 
 def patched(prediction: Prediction, measured: Measured, *pods: NodePod, apps: tuple[HostApplication, ...] = ()) -> Any:
@@ -59,16 +59,32 @@ def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_wh
 
 def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_decides() -> None:
     peak = Resources(1500, 2**30)
-    promises = (Promise(peak, Kept(86400.0, 648, (0.617, 0.0))), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
+    kept = Kept(86400.0, 648, (0.617, 0.0), severity_percents=(0.031, 0.0), lent_percents=(61.2, 48.0))
+    promises = (Promise(peak, kept), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
     n_sigma = {"n-sigma-v1": Resources(1000, 2**29), "n-sigma-v2": peak}
-    known = replace(trained(), n_sigma=n_sigma, promises=promises, target_violation_percent=1.0)
+    known = replace(
+        trained(),
+        n_sigma=n_sigma,
+        promises=promises,
+        shadows=(Shadow("percentile", kept),),
+        withdrawn=(Withdrawn(86400, (2.1, 0.0)),),
+        target_violation_percent=1.0,
+    )
     prediction = patched(known, Measured({}))["prediction"]
     assert prediction["nSigmaV1Peak"] == {"cpu": "1", "memory": "512Mi"}
     assert prediction["nSigmaV2Peak"]["cpu"] == "1500m"
     day, hour = prediction["promises"]
     assert (day["horizonSeconds"], day["outcomes"], day["targetViolationPercent"]) == (86400, 648, "1")
     assert (day["cpuViolationPercent"], day["memoryViolationPercent"]) == ("0.62", "0.00")
-    assert hour["horizonSeconds"] == 3600
+    assert (day["cpuSeverityPercent"], day["cpuLentPercent"], day["coveragePercent"]) == ("0.03", "61.20", "96.43")
+    assert prediction["shadows"] == [
+        {"model": "percentile", "outcomes": 648, "cpuViolationPercent": "0.62", "memoryViolationPercent": "0.00"}
+        | {"cpuLentPercent": "61.20", "memoryLentPercent": "48.00"}
+    ]
+    assert prediction["withdrawals"] == [
+        {"windowSeconds": 86400, "cpuPercentPerDay": "2.10", "memoryPercentPerDay": "0.00"}
+    ]
+    assert (hour["horizonSeconds"], hour["coveragePercent"]) == (3600, "0.00")
     assert "cpuViolationPercent" not in hour
 
 
@@ -94,7 +110,7 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
     ]
     assert status["prodReclaimableMetric"]["resource"]["resources"]["cpu"] == "1500m"
     assert status["prediction"]["peak"]["cpu"] == "1500m"
-    assert status["prediction"]["confidencePercent"] == 50
+    assert status["prediction"]["historyPercent"] == 50
 
 
 def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() -> None:

@@ -14,7 +14,7 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import NSigmaV1, NSigmaV2, Parameters
-from agent.predict_server.server import Prediction
+from agent.predict_server.prediction import Prediction
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod, describe
 from shared.api.core import Container, Pod, PodSpec, ResourceRequirements

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from deploy.backtest import prometheus
-from deploy.backtest.prometheus import Access, Period, Prometheus
+from deploy.backtest.prometheus import Period, Prometheus
 from deploy.backtest.samples import on_grid
+from deploy.backtest.server import Access
 from shared.errors import HeadroomError, InvalidInput
 from tests.support.webhooks import certificate
 from tests.unit.backtest import traces
@@ -35,6 +36,11 @@ def add_pods(server: PrometheusServer) -> None:
     requests = [({"namespace": "web", "pod": f"p{pod}"}, lambda time: 2.0) for pod in range(4)]
     server.series['kube_pod_container_resource_requests{resource="cpu"'] = requests
     server.series['kube_pod_container_resource_requests{resource="memory"'] = requests
+    owners = {0: ("ReplicaSet", "front-5d9c7b"), 1: ("StatefulSet", "store"), 2: ("Node", "n0"), 3: ("Job", "run-28")}
+    server.series["kube_pod_owner"] = [
+        ({"namespace": "web", "pod": f"p{pod}", "owner_kind": kind, "owner_name": name}, lambda time: 1.0)
+        for pod, (kind, name) in owners.items()
+    ]
 
 
 @pytest.fixture
@@ -59,6 +65,7 @@ def test_pods_have_their_usage_their_node_and_what_they_requested(
     assert samples.names == ["web/p0", "web/p1", "web/p2", "web/p4", "web/p3"]
     assert samples.nodes == ["n0", "n1", "n0", "n0", "n1"]
     assert np.array_equal(samples.cores, [2, 2, 2, np.nan, 2], equal_nan=True)
+    assert samples.workloads == ["web/Deployment/front", "web/StatefulSet/store", "", "", "web/CronJob/run"]
     usage = on_grid(samples).usage
     assert usage.shape == (5, 3 * 288 + 1)
     assert np.isnan(usage[4]).sum() == 2 * 288

@@ -87,13 +87,13 @@ def test_a_node_nobody_has_looked_at_yet_is_left_alone() -> None:
     assert Side().lending.expected([node(created_at=OLD)]) == {}
 
 
-def predicted(side: Side, *, age_seconds: float = 0.0, confidence: int = 80, peak: bool = True) -> None:
+def predicted(side: Side, *, age_seconds: float = 0.0, history: int = 80, peak: bool = True) -> None:
     """An agent tells what it has learned of its node."""
     usage = {"koord-mid": Resources(300, GIB), "koord-prod": Resources(700, GIB)}
     side.known.reported = msgspec.structs.replace(
         report.read(metric(age_seconds=age_seconds)),
         peak=Resources(2000, 2 * GIB) if peak else None,
-        confidence_percent=confidence,
+        history_percent=history,
         pods={name: ReportedUsage(name, *each) for name, each in usage.items()},
     )
 
@@ -105,7 +105,7 @@ def test_peaks_are_told_of_nodes_whose_reports_are_fresh_and_have_learned_enough
     assert side.lending.peaks([there]) == {"n1": NodePeaks(Resources(2000, 2 * GIB), Resources(300, GIB), NOW)}
 
 
-@pytest.mark.parametrize("report_of", [{"age_seconds": 86_000.0}, {"confidence": TRUSTED_PERCENT - 1}, {"peak": False}])
+@pytest.mark.parametrize("report_of", [{"age_seconds": 86_000.0}, {"history": TRUSTED_PERCENT - 1}, {"peak": False}])
 def test_of_a_node_that_reports_nothing_to_be_trusted_no_peak_is_known(report_of: dict[str, Any]) -> None:
     side, there = Side(), node(created_at=OLD)
     predicted(side, **report_of)

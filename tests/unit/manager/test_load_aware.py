@@ -347,13 +347,13 @@ def test_the_score_may_go_by_prod_usage_or_by_an_aggregate() -> None:
 
 
 def test_of_nodes_in_equal_use_the_one_that_will_be_idle_for_long_is_better() -> None:
-    def peaking(cpu_milli: int, confidence: int = 90) -> Report:
-        return a_report(node_peak=Resources(cpu_milli, 20 * GIB), confidence_percent=confidence)
+    def peaking(cpu_milli: int, history: int = 90) -> Report:
+        return a_report(node_peak=Resources(cpu_milli, 20 * GIB), history_percent=history)
 
     low, high, unknown = (scored(each, args()) for each in (peaking(3000), peaking(9500), a_report()))
     assert low > unknown > high
-    assert scored(peaking(9500, confidence=49), args()) == unknown
-    assert scored(peaking(9500, confidence=50), args()) == high
+    assert scored(peaking(9500, history=49), args()) == unknown
+    assert scored(peaking(9500, history=50), args()) == high
     assert scored(peaking(3000), args(predictedPeakWeight=0)) == scored(peaking(9500), args(predictedPeakWeight=0))
 
 
@@ -367,7 +367,7 @@ def test_more_usage_never_scores_higher_and_is_never_let_in_where_less_is_not(
     used: Resources, more: Resources, peak: Resources | None, weighed: dict[str, int], dominant: int, peak_weight: int
 ) -> None:
     chosen = args(resourceWeights=weighed, dominantResourceWeight=dominant, predictedPeakWeight=peak_weight)
-    known: dict[str, Any] = {"node_peak": peak, "confidence_percent": 100}
+    known: dict[str, Any] = {"node_peak": peak, "history_percent": 100}
     less_used, more_used = a_report(used, **known), a_report(used.plus(more), **known)
     assert 0 <= scored(more_used, chosen) <= scored(less_used, chosen) <= loadaware.MAX_SCORE
     if refused(less_used, chosen) is not None:
@@ -378,7 +378,7 @@ def test_more_usage_never_scores_higher_and_is_never_let_in_where_less_is_not(
 
 
 def test_what_an_agent_reports_is_read_for_schedulers_too() -> None:
-    wire = {
+    wire: dict[str, Any] = {
         "metadata": {"name": "n1"},
         "status": {
             "updateTime": "2023-11-14T22:13:20Z",
@@ -388,11 +388,13 @@ def test_what_an_agent_reports_is_read_for_schedulers_too() -> None:
                     {"duration": "5m0s", "usage": {"p95": {"resources": {"cpu": "2500m", "memory": "3Gi"}}, "p50": {}}}
                 ],
             },
-            "prediction": {"nodePeak": {"cpu": "4", "memory": "5Gi"}, "confidencePercent": 66},
+            "prediction": {"nodePeak": {"cpu": "4", "memory": "5Gi"}, "historyPercent": 66},
         },
     }
     found = read(msgspec.json.decode(msgspec.json.encode(wire), type=NodeMetric))
-    assert (found.node_peak, found.confidence_percent) == (Resources(4000, 5 * GIB), 66)
+    assert (found.node_peak, found.history_percent) == (Resources(4000, 5 * GIB), 66)
+    older = {**wire, "status": {**wire["status"], "prediction": {"confidencePercent": 40}}}
+    assert read(msgspec.json.decode(msgspec.json.encode(older), type=NodeMetric)).history_percent == 40
     by_p95 = args(aggregated={"usageThresholds": {"cpu": 20}, "usageAggregationType": "p95"})
     assert refused(found, by_p95) == "node(s) cpu aggregated usage exceed threshold"
 

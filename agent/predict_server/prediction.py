@@ -1,0 +1,67 @@
+"""What a predict server answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.predict_server.histories import History
+from agent.predict_server.lenders import Requests
+from agent.predict_server.reclaimable import Reclaimable
+from agent.predict_server.records import NO_OUTCOMES, Kept, Totals, Withdrawn
+from shared.quantity import Resources
+from shared.recommendation import Recommendation
+
+
+class Unclaimed(NamedTuple):
+    """Why nothing is said to be reclaimable: a word in CamelCase, and a sentence."""
+
+    reason: str
+    message: str
+
+
+PODS_UNKNOWN = Unclaimed("PodsUnknown", "it is not known which pods run here")
+NODE_UNKNOWN = Unclaimed("NodeUnknown", "there is no Node object to say what is allocatable")
+UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
+
+
+class Promise(NamedTuple):
+    """The peak for one horizon, how the model's promises for it were kept in four weeks, and sums since the start."""
+
+    peak: Resources
+    kept: Kept
+    totals: Totals = NO_OUTCOMES
+
+
+class Shadow(NamedTuple):
+    """A model that runs beside the one in force, and how it would have kept the promise that is lent for."""
+
+    model: str
+    kept: Kept
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
+
+    `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
+    the model's own answer is not used, where it is not. `n_sigma` are the peaks of v1 and v2, whatever the model is.
+    `recommended` is None where there is nothing to choose from.
+    """
+
+    time: float
+    model: str
+    requests: Requests
+    prod: History | None = None
+    model_peak: Resources | None = None
+    node_peak: Resources | None = None
+    reclaimable: Reclaimable | None = None
+    n_sigma: Mapping[str, Resources] = field(default_factory=dict)
+    promises: tuple[Promise, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
+    withdrawn: tuple[Withdrawn, ...] = ()
+    target_violation_percent: float | None = None  # of models that have one
+    recommended: Recommendation | None = None
+    history_percent: int = 0
+    policy_problem: str = ""
+    predictor_problem: str = ""
+    unclaimed: Unclaimed = UNTRAINED

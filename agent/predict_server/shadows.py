@@ -1,0 +1,68 @@
+"""Models that run beside the one in force: they see and are told the same, promise once an hour, and lend nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from agent.predict_server import plugins
+from agent.predict_server.decay import Floats
+from agent.predict_server.models import Outcome, Situation
+from agent.predict_server.plugins import Model
+from agent.predict_server.policy import Policy
+from shared.api.nodemetric import MOST_SHADOWS
+from shared.errors import InvalidInput
+
+SOURCE = "settings"
+
+
+class Shadows:
+    """Under the policy's parameters, by the identity of their promises; the model in force is none of them."""
+
+    def __init__(self, names: Sequence[str], policy: Policy, on_failure: Callable[[str], None]) -> None:
+        """Raises InvalidInput for a name that is not known, for more than 8, and for a model that cannot be made."""
+
+        def refused(value: object, problem: str) -> InvalidInput:
+            return InvalidInput(source=SOURCE, field="shadow_predictors", value=value, problem=problem)
+
+        if len(names) > MOST_SHADOWS:
+            raise refused(",".join(names), f"more than {MOST_SHADOWS}")
+        if combined := [name for name in names if "(" in name]:
+            raise refused(combined[0], "expected the name of one predictor")
+        made = [Model(name, policy.parameters, source=SOURCE, on_failure=on_failure) for name in names]
+        in_force = plugins.members(policy.predictor, source=SOURCE)
+        self._models = {policy.identity(model.names): model for model in made if model.names != in_force}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of each by its identity."""
+        return {identity: model.name for identity, model in self._models.items()}
+
+    def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
+        for model in self._models.values():
+            model.update(keys, usages, time)
+
+    def observe(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+        """What came of the promises of each."""
+        for identity, model in self._models.items():
+            model.observe(outcomes.get(identity, ()))
+
+    def set_clock(self, seconds: float) -> None:
+        for model in self._models.values():
+            model.set_clock(seconds)
+
+    def peaks(self, situation: Situation) -> dict[str, Floats]:
+        """The peaks of the situation's one node, shape (horizons, 2), of the models that answer."""
+        answers = {identity: model.peak(situation) for identity, model in self._models.items()}
+        return {
+            identity: np.max(list(found.values()), axis=0)[:, 0]
+            for identity, found in answers.items()
+            if found is not None
+        }
+
+    def states(self) -> dict[str, bytes]:
+        """What each wants in the checkpoint, by name."""
+        return {name: state for model in self._models.values() for name, state in model.states().items()}
+
+    def restore(self, states: Mapping[str, bytes]) -> None:
+        for model in self._models.values():
+            model.restore(states)

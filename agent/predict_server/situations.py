@@ -1,0 +1,60 @@
+"""What is shown to predictors of this node. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from agent.metric_cache import series
+from agent.predict_server.decay import Floats
+from agent.predict_server.histories import Histories
+from agent.predict_server.lenders import Lender
+from agent.predict_server.models import Situation
+from agent.predict_server.table import ModelTable
+from agent.states_informer.pods import NodePod
+from shared.names import LENDING_CLASSES, PriorityClass
+from shared.quantity import MILLI_PER_CORE
+
+
+def prod(table: ModelTable, lending: Iterable[Lender], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
+    """Those that hold a request which may be lent, and the system."""
+    holding = [one for one in lending if one.pod.holds_request]
+    return _situation(table, series.PROD_PEAK, LENDING_CLASSES, holding, now, horizons_seconds)
+
+
+def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
+    """Everything that runs here, however short its history."""
+    running = [
+        Lender(pod, cold=False, observed=True, young=False) for pod in pods if pod.running and table.samples_of(pod.uid)
+    ]
+    return _situation(table, series.NODE, PriorityClass, running, now, horizons_seconds)
+
+
+def amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
+    """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
+    return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
+
+
+def _situation(
+    table: ModelTable,
+    whole: str,
+    classes: Iterable[PriorityClass],
+    lending: Sequence[Lender],
+    now: float,
+    horizons_seconds: tuple[float, ...],
+) -> Situation:
+    heirs = [(place, one.workload) for place, one in enumerate(lending) if one.workload is not None]
+    return Situation(
+        time=now,
+        whole=Histories(table, [whole]),
+        classes=Histories(table, [*map(series.of_class, classes), series.SYSTEM]),
+        system=Histories(table, [series.SYSTEM]),
+        pods=Histories(table, [one.pod.uid for one in lending]),
+        pod_nodes=np.zeros(len(lending), np.intp),
+        requests=amounts([one.pod.request for one in lending]),
+        limits=amounts([one.pod.limit for one in lending]),
+        ages_seconds=np.array([one.age_seconds for one in lending]),
+        cold=np.array([one.cold for one in lending], np.bool_),
+        workloads=Histories(table, [workload for _, workload in heirs]),
+        inherited=np.array([place for place, _ in heirs], np.intp),
+        horizons_seconds=horizons_seconds,
+    )

@@ -1,0 +1,147 @@
+"""What models promise for this node, the one in force and those in its shadow, and what comes of it.
+
+A record belongs to a model under its parameters: what one model has promised is never laid to another.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from agent.predict_server import states
+from agent.predict_server.calibration import LONGEST_GAP_SECONDS
+from agent.predict_server.daily import Arrays
+from agent.predict_server.decay import Floats
+from agent.predict_server.ledger import Ledger
+from agent.predict_server.models import Outcome
+from agent.predict_server.records import NO_OUTCOMES, Kept, Loans, Record, Totals, Withdrawn
+
+_LOANS = "loans"
+_IN_FORCE = "in force "  # in a checkpoint, followed by whose promise is lent for
+_RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and whose it is
+
+
+class Truth:
+    """Of the node series `node`. Not thread-safe. Times are Unix seconds.
+
+    A longer gap between samples leaves what was promised before it without a judgement.
+    """
+
+    def __init__(
+        self, node: str, horizons_seconds: Sequence[float], longest_gap_seconds: float = LONGEST_GAP_SECONDS
+    ) -> None:
+        self._longest_gap_seconds = longest_gap_seconds
+        self._ledger = Ledger([node], horizons_seconds, longest_gap_seconds)
+        self._horizons = tuple(horizons_seconds)
+        self._active = ""
+        self._records: dict[str, Record] = {}
+        self._loans = Loans()
+        self._totals: dict[float, Totals] = {}
+
+    def follow(
+        self, active: str, shadows: Iterable[str], horizons_seconds: Sequence[float], *, keep_others: bool = False
+    ) -> None:
+        """Says whose promises count from now on: the active one's for all horizons, the shadows' for the first.
+
+        What is known of others is dropped unless told otherwise.
+        """
+        if tuple(horizons_seconds) != self._horizons:
+            ledger = Ledger(self._ledger.nodes, horizons_seconds, self._longest_gap_seconds)
+            ledger.restore(self._ledger.parts())
+            self._ledger, self._horizons = ledger, tuple(horizons_seconds)
+        self._active = active
+        self._totals = {seconds: self._totals.get(seconds, NO_OUTCOMES) for seconds in self._horizons}
+        wanted = dict.fromkeys(shadows, self._horizons[:1]) | {active: self._horizons}
+        others = {name: record for name, record in self._records.items() if keep_others and name not in wanted}
+        self._records = others | {
+            name: self._records.get(name, Record(horizons)).of_horizons(horizons) for name, horizons in wanted.items()
+        }
+
+    def observe(self, usages: Floats, since: Floats, time: float) -> dict[str, list[Outcome]]:
+        """Takes in what each pod and the system use, shape (pods, 2); `since` is when each was first seen.
+
+        Answers by model what came of its promises.
+        """
+        found: dict[str, list[Outcome]] = {}
+        judged = self._ledger.observe(np.zeros(len(usages), np.intp), usages, since, time)
+        for name, record in self._records.items():
+            record.advance(time)
+            for outcome in judged:
+                if (promised := record.settle(outcome)) is not None:
+                    found.setdefault(name, []).append(replace(outcome, promised=promised[np.newaxis]))
+        for outcome in found.get(self._active, ()):
+            one = Totals.of(outcome.promised.astype(np.float32), outcome.realised.astype(np.float32))
+            self._totals[outcome.horizon_seconds] = self._totals[outcome.horizon_seconds].plus(one)
+        return found
+
+    def is_due(self, time: float) -> bool:
+        """Whether nothing has been promised in that hour."""
+        return not self._ledger.begun(time)
+
+    def promise(self, peaks: Mapping[str, Floats], requested: Floats, time: float) -> None:
+        """Notes what every model promises now, shape (horizons, 2), of what is requested, shape (2,)."""
+        self._ledger.begin(time)
+        for name, peak in peaks.items():
+            self._records[name].promise(peak, requested, time)
+
+    def lend(self, amounts: Floats, time: float) -> None:
+        """Takes in what is lent now, shape (2,)."""
+        self._loans.lend(amounts, time)
+
+    def kept(self, model: str) -> tuple[Kept, ...]:
+        """How that model kept its promises, by horizon."""
+        return self._records[model].kept()
+
+    @property
+    def totals(self) -> tuple[Totals, ...]:
+        """Of the outcomes of whatever model was in force, since the start, by horizon."""
+        return tuple(self._totals[seconds] for seconds in self._horizons)
+
+    def withdrawn(self) -> tuple[Withdrawn, ...]:
+        return self._loans.withdrawn()
+
+    def set_clock(self, seconds: float) -> None:
+        self._ledger.set_clock(seconds)
+        self._loans.set_clock(seconds)
+        for record in self._records.values():
+            record.set_clock(seconds)
+
+    def state(self) -> bytes:
+        """All of it, for a checkpoint."""
+        records = {
+            f"{_RECORD}{horizon} {name}": arrays
+            for name, record in self._records.items()
+            for horizon, arrays in record.parts().items()
+        }
+        return states.encode(
+            {**self._ledger.parts(), _LOANS: self._loans.arrays(), **records, f"{_IN_FORCE}{self._active}": {}}
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Takes up an earlier state, if any; `follow` comes next. Raises ValueError."""
+        parts = states.decode(state) if state else {}
+        records = restored_records(parts)
+        try:
+            self._loans.restore(parts.get(_LOANS, self._loans.arrays()))
+        except (KeyError, IndexError) as error:
+            raise ValueError(f"what was lent lacks {error}") from error
+        self._ledger.restore(parts)
+        self._records = records
+
+
+def in_force(parts: states.Parts) -> str | None:
+    """Whose promise was lent for, in a state."""
+    return next((part.removeprefix(_IN_FORCE) for part in parts if part.startswith(_IN_FORCE)), None)
+
+
+def restored_records(parts: states.Parts) -> dict[str, Record]:
+    """The records in a state, by whose they are. Raises ValueError."""
+    by_model: dict[str, dict[str, Arrays]] = {}
+    for part, arrays in parts.items():
+        if part.startswith(_RECORD):
+            horizon, _, name = part.removeprefix(_RECORD).partition(" ")
+            by_model.setdefault(name, {})[horizon] = arrays
+    try:
+        return {name: Record.restored(of_model) for name, of_model in by_model.items()}
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"a record lacks {error}") from error

@@ -1,0 +1,168 @@
+"""What pods of one node used in the last week, as its agent has it: by its API, or from its state folder.
+
+Both tell the means of five minutes. The folder tells neither what pods requested nor their names: its series have the
+uids of pods. It is left as it is, and may be in use.
+"""
+
+import math
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeVar
+
+import httpx
+import msgspec
+import numpy as np
+
+from agent.main import METRIC_CACHE_DIRECTORY
+from agent.metric_cache.cache import STEP_SECONDS, WEEK_SECONDS, MetricCache, Tier
+from agent.metric_cache.series import Kind, Metric
+from agent.metric_cache.storage import Disk
+from agent.predict_server import checkpoint
+from agent.predict_server.checkpoint import Content, UnusableCheckpoint
+from agent.predict_server.decay import Floats
+from deploy.backtest.prometheus import Period
+from deploy.backtest.samples import UNITS, Samples
+from deploy.backtest.server import Server
+from shared.errors import HeadroomError, InvalidInput, shown
+from shared.names import LENDING_CLASSES
+from shared.quantity import MILLI_PER_CORE
+
+SCHEME = "agent+"  # before http:// or https://, as a Prometheus is asked by such URLs
+_DAY_SECONDS = 86_400.0
+_METRICS = {"cpu": Metric.CPU, "memory": Metric.MEMORY}
+_AnswerT = TypeVar("_AnswerT")
+
+
+class _Node(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Amount(msgspec.Struct, frozen=True):
+    cpu_milli: int
+    memory_bytes: int
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    uid: str
+    namespace: str
+    name: str
+    priority: str
+    request: _Amount
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    pods: list[_Pod]
+
+
+class _Values(msgspec.Struct, frozen=True):
+    entity: str
+    values: list[float | None]
+
+
+class _Series(msgspec.Struct, frozen=True):
+    times: list[float]
+    series: list[_Values]
+
+
+class _Piece(NamedTuple):
+    """Some values of one pod, NaN where there is none."""
+
+    uid: str
+    times: Floats
+    values: Floats
+
+
+def of_api(server: Server, resource: str, period: Period) -> Samples:
+    """Those of pods that lend; what pods requested is known of those that still run. Raises HeadroomError."""
+    node = _asked(server, "/api/v1/node", {}, _Node).name
+    pods = {pod.uid: pod for pod in _asked(server, "/api/v1/pods", {}, _Pods).pods}
+    others = {uid for uid, pod in pods.items() if pod.priority not in LENDING_CLASSES}
+    pieces = (one for one in _pieces(server, resource, period) if one.uid not in others)
+    found = _samples(server.name, resource, node, pieces)
+    known = [pods.get(uid) for uid in found.names]
+    return replace(
+        found,
+        names=[f"{pod.namespace}/{pod.name}" if pod else uid for uid, pod in zip(found.names, known, strict=True)],
+        cores=np.array([pod.request.cpu_milli / MILLI_PER_CORE if pod else math.nan for pod in known]),
+        memory_bytes=np.array([float(pod.request.memory_bytes) if pod else math.nan for pod in known]),
+    )
+
+
+def of_folder(folder: Path, resource: str) -> Samples:
+    """The week of a state folder. Raises InvalidInput for one that has none."""
+    node = _newest(folder).node
+    with TemporaryDirectory() as copy:
+        rings = Path(copy) / METRIC_CACHE_DIRECTORY
+        try:
+            shutil.copytree(folder / METRIC_CACHE_DIRECTORY, rings)
+        except (OSError, shutil.Error) as error:
+            raise _no_state(folder, str(error)) from error
+        cache = MetricCache(disk=Disk(rings, node, 0.0))
+        began = float(cache.wall_time(0))
+        pieces = []
+        for key in cache.series_keys(Kind.POD, _METRICS[resource]):
+            seconds, values = cache.range(key, 0, cache.second(), Tier.MEANS)
+            pieces.append(_Piece(key.entity, began + seconds.astype(np.float64), values.astype(np.float64)))
+        cache.close()
+    return _samples(str(folder), resource, node, pieces)
+
+
+def _newest(folder: Path) -> Content:
+    for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
+        try:
+            return checkpoint.decode(path.read_bytes())
+        except (OSError, UnusableCheckpoint):
+            continue
+    raise _no_state(folder, "no checkpoint in it can be read")
+
+
+def _no_state(folder: Path, problem: str) -> InvalidInput:
+    return InvalidInput(source="command line", field="SOURCE", value=str(folder), problem=problem)
+
+
+def _pieces(server: Server, resource: str, period: Period) -> Iterator[_Piece]:
+    """A day at a time, less where a day of so many pods is more than is answered at once."""
+    window, start = _DAY_SECONDS, max(period.start, period.end - WEEK_SECONDS)
+    while start <= period.end:
+        end = min(start + window, period.end + 1) - 1
+        query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(Tier.MEANS)}
+        try:
+            found = _asked(server, "/api/v1/series", query | {"start": f"{start:.0f}", "end": f"{end:.0f}"}, _Series)
+        except _TooMuch:
+            if window <= STEP_SECONDS:
+                raise
+            window /= 2
+            continue
+        for one in found.series:
+            yield _Piece(one.entity, np.array(found.times), np.array(one.values, np.float64))
+        start += window
+
+
+class _TooMuch(HeadroomError):
+    """The agent refused the question."""
+
+
+def _asked(server: Server, path: str, query: dict[str, str], into: type[_AnswerT]) -> _AnswerT:
+    status, content = server.asked("GET", path, query)
+    if status != httpx.codes.OK:
+        problem = f"{server.name}{path}: {status} {shown(content[:200].decode(errors='replace'))}"
+        raise _TooMuch(problem) if status == httpx.codes.UNPROCESSABLE_ENTITY else HeadroomError(problem)
+    try:
+        return msgspec.json.decode(content, type=into)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HeadroomError(f"{server.name}{path}: no answer of an agent: {error}") from error
+
+
+def _samples(source: str, resource: str, node: str, pieces: Iterable[_Piece]) -> Samples:
+    """Of pods by uid, all on one node. Raises InvalidInput without any."""
+    codes: dict[str, int] = {}
+    found = [(np.full(len(one.times), codes.setdefault(one.uid, len(codes))), one.times, one.values) for one in pieces]
+    if not found:
+        raise InvalidInput(source=source, field="series", value=[], problem=f"no {resource} of pods is known there")
+    places, times, values = map(np.concatenate, zip(*found, strict=True))
+    known = ~np.isnan(values)
+    unit = UNITS["cpu_cores"] if resource == "cpu" else UNITS["memory_bytes"]
+    return Samples(source, unit, times[known], places[known], values[known], list(codes), [node] * len(codes))

@@ -1,0 +1,142 @@
+"""What came of the promises of an agent's models, as the agent has it: from its API, or from its state folder.
+
+Nothing is replayed, and nothing is written to the folder.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from agent.predict_server import checkpoint, states, truth
+from agent.predict_server.checkpoint import UnusableCheckpoint
+from deploy import rendering
+from deploy.backtest.server import Access, Server
+from shared.errors import HeadroomError, InvalidInput, shown
+from shared.recommendation import Recommendation, Row, recommend
+
+_OPTION = "--from-agent"
+
+
+class Model(msgspec.Struct, frozen=True):
+    """Of the last 28 days, for the horizon that is lent for; percentages are of outcomes and of requests."""
+
+    model: str
+    outcomes: int
+    cpu_violation_percent: float | None
+    memory_violation_percent: float | None
+    cpu_lent_percent: float | None
+    memory_lent_percent: float | None
+
+    def row(self) -> Row:
+        violations = (self.cpu_violation_percent or 0.0, self.memory_violation_percent or 0.0)
+        return Row(
+            self.model, self.outcomes, violations, (self.cpu_lent_percent or 0.0, self.memory_lent_percent or 0.0)
+        )
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What an agent knows of its models, the one in force first."""
+
+    source: str
+    target_percent: float
+    models: tuple[Model, ...]
+    recommended: Recommendation
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """Of a model that does not run there, nothing but its peak is told."""
+
+    outcomes: int | None = None
+    cpu_violation_percent: float | None = None
+    memory_violation_percent: float | None = None
+    cpu_lent_percent: float | None = None
+    memory_lent_percent: float | None = None
+
+
+class _Prediction(msgspec.Struct, frozen=True):
+    """What is read of /api/v1/prediction."""
+
+    model: str
+    models: Mapping[str, _Said]
+
+
+def judged(source: str, target_percent: float, access: Access) -> Judged:
+    """By the URL of an agent or its state folder. Raises InvalidInput and HeadroomError."""
+    models = _of_api(source, access) if "://" in source else _of_folder(Path(source))
+    return Judged(source, target_percent, models, recommend([model.row() for model in models], target_percent))
+
+
+def render(found: Judged, style: str) -> str:
+    """As "table", "json" or "csv"."""
+    if style == "json":
+        document = msgspec.structs.asdict(found) | {"recommended": found.recommended._asdict()}
+        return rendering.structured(document, style)
+    if style == "csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, Model.__struct_fields__, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(msgspec.structs.asdict(model) for model in found.models)
+        return out.getvalue().rstrip()
+    lines: list[tuple[str, ...]] = [
+        ("MODEL", "OUTCOMES", "CPU VIOLATIONS", "MEMORY VIOLATIONS", "CPU LENT", "MEMORY LENT")
+    ]
+    for model in found.models:
+        percents = (
+            model.cpu_violation_percent,
+            model.memory_violation_percent,
+            model.cpu_lent_percent,
+            model.memory_lent_percent,
+        )
+        cells = (rendering.UNKNOWN if percent is None else f"{percent:.2f} %" for percent in percents)
+        lines.append((model.model, str(model.outcomes), *cells))
+    return "\n".join([*rendering.aligned(lines, range(1, 6)), "", found.recommended.sentence])
+
+
+def _of_api(url: str, access: Access) -> tuple[Model, ...]:
+    with Server(url, access) as server:
+        status, content = server.asked("GET", "/api/v1/prediction")
+    if status != 200:
+        raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")
+    try:
+        found = msgspec.json.decode(content, type=_Prediction)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(source=server.name, field="prediction", value=content[:60], problem=str(error)) from error
+    known = {name: said for name, said in found.models.items() if said.outcomes is not None}
+    if found.model not in known:
+        problem = "nothing is predicted there yet, or the agent keeps no outcomes by model"
+        raise InvalidInput(source=server.name, field="models", value=sorted(found.models), problem=problem)
+    names = [found.model, *(name for name in known if name != found.model)]
+    return tuple(Model(name, **msgspec.structs.asdict(known[name])) for name in names)
+
+
+def _of_folder(folder: Path) -> tuple[Model, ...]:
+    """By the newest checkpoint that can be read."""
+    parts: states.Parts = {}
+    for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
+        try:
+            parts = states.decode(checkpoint.decode(path.read_bytes()).outcomes)
+            records = truth.restored_records(parts)
+        except (OSError, UnusableCheckpoint, ValueError):
+            continue
+        active = truth.in_force(parts)
+        if active in records:
+            break
+    else:
+        problem = "no checkpoint in it has outcomes of predictions"
+        raise InvalidInput(source="command line", field=_OPTION, value=str(folder), problem=problem)
+
+    def model(identity: str) -> Model:
+        kept = records[identity].kept()[0]
+        pairs = (*kept.violation_percents, *kept.lent_percents)
+        return Model(_name(identity), kept.outcomes, *(round(each, 3) if kept.outcomes else None for each in pairs))
+
+    return tuple(model(identity) for identity in sorted(records, key=lambda one: (one != active, one)))
+
+
+def _name(identity: str) -> str:
+    """The predictor, without what the policy sets for it."""
+    names = identity.partition(" ")[0]
+    return f"max({names})" if "," in names else names

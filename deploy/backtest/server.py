@@ -1,0 +1,85 @@
+"""A server that is asked over HTTP: a Prometheus, or an agent."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from shared.errors import HeadroomError, InvalidInput
+
+MOST_ANSWER_BYTES = 1 << 30
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach it: a bearer token is read for every request, as it may be replaced meanwhile."""
+
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+class Server:
+    """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InvalidInput(
+                source="command line", field="SOURCE", value=url, problem="expected http(s)://HOST[/PATH]"
+            )
+        if parts.username is not None or parts.password is not None:
+            shown = f"{parts.scheme}://...@{parts.hostname}"
+            problem = "no credentials in a URL; name a file with --token-file"
+            raise InvalidInput(source="command line", field="SOURCE", value=shown, problem=problem)
+        self.name = parts.netloc + parts.path.rstrip("/")
+        self._url, self._access = url.rstrip("/"), access
+        try:
+            context = ssl.create_default_context(cafile=access.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            path = str(access.ca_file)
+            raise InvalidInput(source="command line", field="--ca-file", value=path, problem=str(error)) from error
+        self._client = httpx.Client(verify=context, timeout=TIMEOUT_SECONDS, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+        """Status and content of the answer; a redirect is an answer like others, so that no token goes elsewhere.
+
+        `fields` are the query of a GET, and the form of a POST. Raises HeadroomError for no answer, or one too large.
+        """
+        content = bytearray()
+        query, form = (fields, None) if method == "GET" else (None, fields)
+        try:
+            with self._client.stream(
+                method, f"{self._url}{path}", params=query, data=form, headers=self._headers()
+            ) as answer:
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > MOST_ANSWER_BYTES:
+                        problem = f"an answer of more than {MOST_ANSWER_BYTES} bytes; make --step longer"
+                        raise HeadroomError(f"{self.name}: {problem}")
+        except httpx.HTTPError as error:
+            raise HeadroomError(f"{self.name}: {error}") from error
+        return answer.status_code, bytes(content)
+
+    def _headers(self) -> dict[str, str]:
+        if self._access.token_file is None:
+            return {}
+        try:
+            token = self._access.token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            path = str(self._access.token_file)
+            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
+        if not token.isprintable() or not token or " " in token:
+            problem = "expected a token on one line"
+            raise InvalidInput(source=str(self._access.token_file), field="token", value="...", problem=problem)
+        return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,64 @@
+"""Which model a node should lend by, from how each has kept its promises there. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LEAST_OUTCOMES = 168  # a week of hours: less holds no week-end
+WORTHWHILE_PERCENT = 1.0  # of requests: what a change has to bring
+
+
+class Row(NamedTuple):
+    """A model and what came of its promises: pairs are of cpu and memory, in percent of outcomes and of requests."""
+
+    model: str
+    outcomes: int
+    violation_percents: tuple[float, float]
+    lent_percents: tuple[float, float]
+
+    @property
+    def violation_percent(self) -> float:
+        """Of the resource for which it was wrong more often."""
+        return max(self.violation_percents)
+
+    @property
+    def lent_percent(self) -> float:
+        return sum(self.lent_percents) / 2
+
+
+class Recommendation(NamedTuple):
+    model: str
+    sentence: str
+
+
+def recommend(rows: Sequence[Row], target_percent: float) -> Recommendation:
+    """Of the rows, of which the first is the model in force and one at least: whose model to use, and why.
+
+    Of the models with a week of outcomes that were wrong no more often than the target says, the one that lent most.
+    The one in force stays if it is one of them and no other lent a point more. Where none kept the target, the one that
+    was wrong least often.
+    """
+    active = rows[0]
+    judged = [row for row in rows if row.outcomes >= LEAST_OUTCOMES]
+    if active not in judged:
+        needs = f"{active.model} has {active.outcomes} outcomes of the {LEAST_OUTCOMES} that it takes to judge it"
+        return Recommendation(active.model, f"Keep {active.model}: {needs}.")
+    kept = [row for row in judged if row.violation_percent <= target_percent]
+    if not kept:
+        best = min(judged, key=lambda row: row.violation_percent)
+        why = f"no model was wrong in at most {target_percent:g} % of outcomes, and {_said(best)}"
+    else:
+        best = max(kept, key=lambda row: row.lent_percent)
+        if active in kept and best.lent_percent < active.lent_percent + WORTHWHILE_PERCENT:
+            best = active
+        why = f"{_said(best)}, with a target of {target_percent:g} %"
+    if best.violation_percent == active.violation_percent and best.lent_percent <= active.lent_percent:
+        best = active
+    if best is active:
+        return Recommendation(active.model, f"Keep {active.model}: {why}.")
+    return Recommendation(best.model, f"Use {best.model}: {why}; {_said(active)}.")
+
+
+def _said(row: Row) -> str:
+    cpu, memory = row.lent_percents
+    wrong = f"was wrong in {row.violation_percent:.1f} % of {row.outcomes} outcomes"
+    return f"{row.model} {wrong} and lent {cpu:.0f} % of cpu and {memory:.0f} % of memory"
