@@ -30,6 +30,7 @@ from agent.predict_server.table import ModelTable
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
+from shared.api.predictionprior import Observed, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.names import LENDING_CLASSES, PriorityClass
@@ -62,6 +63,7 @@ class Promise(NamedTuple):
 
     peak: Resources
     kept: Kept
+    tails: tuple[Observed, Observed] | None = None  # of cpu and memory; None without outcomes
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Prediction:
     n_sigma: Mapping[str, Resources] = field(default_factory=dict)
     promises: tuple[Promise, ...] = ()
     target_violation_percent: float | None = None  # of models that have one
+    prior: Prior | None = None  # the fleet's; None is the built-in one
     confidence_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
@@ -152,15 +155,15 @@ class PredictServer:
         logger.info("models restored", extra={"models": self.model_count})
 
     def apply(self, spec: dict[str, object] | None) -> None:
-        """Puts a NodeMetric's policy in force (None: our own); a bad one is refused and the last good one stays."""
+        """Puts a NodeMetric's policy in force (None: our own); a bad part is refused and its last good one stays."""
+        new, problems = policy.followed(self._base, self._policy, spec or {})
         try:
-            new = policy.overridden(self._base, (spec or {}).get("predictPolicy"))
             model = self._model if new == self._policy else self._made(new, source=policy.SOURCE)
         except InvalidInput as error:
+            new, model, problems = self._policy, self._model, (*problems, error)
+        for problem in problems:
             self._refused.inc()
-            self._policy_problem = str(error)
-            logger.error("policy refused: %s", error)
-            return
+            logger.error("policy refused: %s", problem)
         with self._lock:
             if model is not self._model:
                 model.restore(self._model.states())  # whoever stays goes on with what it knows
@@ -168,7 +171,7 @@ class PredictServer:
                 ledger = Ledger(self._ledger.nodes, new.horizons_seconds)
                 ledger.restore(self._ledger.state())
                 self._ledger = ledger
-            self._policy, self._model, self._policy_problem = new, model, ""
+            self._policy, self._model, self._policy_problem = new, model, "; ".join(map(str, problems))
             self._follow_half_lives()
 
     def train(self, pods: Sequence[NodePod] | None) -> None:
@@ -311,8 +314,13 @@ class PredictServer:
             )
             answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
             n_sigma = _n_sigma(current, situation)
+            tails = model.tails(series.PROD_PEAK)
             promises = tuple(
-                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), kept)
+                Promise(
+                    largest(inputs.candidates if found is None else in_integers(found, place)),
+                    kept,
+                    tails.get(kept.horizon_seconds),
+                )
                 for place, kept in enumerate(self._ledger.kept())
             )
             node_situation = self._node(pods, now)
@@ -330,6 +338,7 @@ class PredictServer:
             n_sigma=n_sigma,
             promises=promises,
             target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
+            prior=current.prior,
             confidence_percent=_confidence(now - prod.first_observed, current.cold_start_seconds),
             policy_problem=problem,
             predictor_problem=predictor_problem,

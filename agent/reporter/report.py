@@ -15,6 +15,7 @@ from agent.reporter.measurements import Aggregated, Measured
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
 from shared import durations
+from shared.api import predictionprior
 from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
     AggregatedUsage,
@@ -23,6 +24,7 @@ from shared.api.nodemetric import (
     NodeMetricReport,
     NumaUsage,
     PodMetricInfoReport,
+    PriorInUse,
     ReclaimableMetric,
     ResourceMap,
 )
@@ -128,6 +130,7 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         n_sigma_v1_peak=_peak(prediction.n_sigma.get(NSigmaV1.name)),
         n_sigma_v2_peak=_peak(prediction.n_sigma.get(NSigmaV2.name)),
         promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
+        prior=_prior(prediction),
         samples=prod.samples if prod else 0,
         confidence_percent=prediction.confidence_percent,
         report_reason=reason,
@@ -145,7 +148,16 @@ def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
         outcomes=kept.outcomes,
         cpu_violation_percent=cpu,
         memory_violation_percent=memory,
+        cpu_tail=predictionprior.report(promise.tails[0]) if promise.tails else None,
+        memory_tail=predictionprior.report(promise.tails[1]) if promise.tails else None,
     )
+
+
+def _prior(prediction: Prediction) -> PriorInUse | None:
+    """None of a model that has no target: it has no margin to learn."""
+    if prediction.target_violation_percent is None:
+        return None
+    return PriorInUse("built-in") if prediction.prior is None else PriorInUse("fleet", prediction.prior.nodes)
 
 
 def _peak(peak: Resources | None) -> Quantities | None:

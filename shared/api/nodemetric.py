@@ -1,7 +1,7 @@
 """NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
 
 Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. What
-is added stands under `spec.predictPolicy`, `spec.midPolicy` and `status.prediction`.
+is added stands under `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy` and `status.prediction`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -85,9 +85,34 @@ class MidPolicy(Wire, frozen=True):
     mid_buffer: str | int | None = None
 
 
+class WireTail(Wire, frozen=True):
+    """The tail of residuals in decimal texts; `days` of outcomes are of what is measured. See `predictionprior`."""
+
+    quantile: str = ""
+    mean_excess: str = ""
+    days: str = ""
+
+
+class HorizonPrior(Wire, frozen=True):
+    """The tail to start from, for one horizon."""
+
+    horizon_seconds: int = 0
+    cpu: WireTail = WireTail()
+    memory: WireTail = WireTail()
+
+
+class PredictionPrior(Wire, frozen=True):
+    """What the fleet has learned, by horizon, from so many nodes at a time (RFC 3339)."""
+
+    nodes: int = 0
+    pooled_time: str = ""
+    horizons: tuple[HorizonPrior, ...] = ()
+
+
 class NodeMetricSpec(Wire, frozen=True):
     metric_collect_policy: MetricCollectPolicy | None = None
     predict_policy: PredictPolicy | None = None
+    prediction_prior: PredictionPrior | None = None
     mid_policy: MidPolicy | None = None
 
 
@@ -135,6 +160,15 @@ class Promise(Wire, frozen=True):
     outcomes: int = 0
     cpu_violation_percent: str | None = None
     memory_violation_percent: str | None = None
+    cpu_tail: WireTail | None = None
+    memory_tail: WireTail | None = None
+
+
+class PriorInUse(Wire, frozen=True):
+    """What margins start from: "built-in", or "fleet" and how many nodes that rests on."""
+
+    source: str = ""
+    nodes: int = 0
 
 
 class Prediction(Wire, frozen=True):
@@ -151,6 +185,7 @@ class Prediction(Wire, frozen=True):
     n_sigma_v1_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV1Peak")
     n_sigma_v2_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV2Peak")
     promises: tuple[Promise, ...] | None = None
+    prior: PriorInUse | None = None
     samples: int = 0
     confidence_percent: int = 0
     report_reason: str = ""

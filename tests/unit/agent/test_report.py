@@ -19,7 +19,9 @@ from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, Numa
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
+from shared.api import predictionprior
 from shared.api.nodeslo import HostApplication
+from shared.api.predictionprior import Tail
 from shared.quantity import Resources
 from tests.unit.agent.pods import NOW, pod
 
@@ -59,7 +61,8 @@ def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_wh
 
 def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_decides() -> None:
     peak = Resources(1500, 2**30)
-    promises = (Promise(peak, Kept(86400.0, 648, (0.617, 0.0))), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
+    tails = (predictionprior.Observed(Tail(-0.01, 0.05), 27.0), predictionprior.Observed(Tail(0.2, 0.0), 27.0))
+    promises = (Promise(peak, Kept(86400.0, 648, (0.617, 0.0)), tails), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
     n_sigma = {"n-sigma-v1": Resources(1000, 2**29), "n-sigma-v2": peak}
     known = replace(trained(), n_sigma=n_sigma, promises=promises, target_violation_percent=1.0)
     prediction = patched(known, Measured({}))["prediction"]
@@ -68,7 +71,11 @@ def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_
     day, hour = prediction["promises"]
     assert (day["horizonSeconds"], day["outcomes"], day["targetViolationPercent"]) == (86400, 648, "1")
     assert (day["cpuViolationPercent"], day["memoryViolationPercent"]) == ("0.62", "0.00")
+    assert day["cpuTail"] == {"quantile": "-0.0100", "meanExcess": "0.0500", "days": "27.00"}
+    assert day["memoryTail"]["meanExcess"] == "0.0000"
+    assert prediction["prior"] == {"source": "built-in"}
     assert hour["horizonSeconds"] == 3600
+    assert "cpuTail" not in hour
     assert "cpuViolationPercent" not in hour
 
 
