@@ -133,7 +133,10 @@ class Cluster(Protocol):
 
 
 class Fleet:
-    """What `turn`, once a minute, makes of the reports. Read from any thread."""
+    """What `turn`, once a minute, makes of the reports. Read from any thread.
+
+    `changed` hears whose NodeMetrics are to be written, `forgot` which node has forgotten what on request.
+    """
 
     def __init__(
         self,
@@ -143,6 +146,7 @@ class Fleet:
         is_leader: Callable[[], bool],
         standing: Standing,
         changed: Callable[[Iterable[str]], None],
+        forgot: Callable[[str, str], None] = lambda name, what: None,
     ) -> None:
         self.prior: Prior | None = None
         self.rates: tuple[Rate, ...] = ()
@@ -154,6 +158,8 @@ class Fleet:
         self._is_leader = is_leader
         self._standing = standing
         self._changed = changed
+        self._forgot = forgot
+        self._forgotten: dict[str, str] = {}  # by node, as far as it was looked at
         self._missed_since: dict[tuple[str, int], float] = {}
         self._alarmed: frozenset[tuple[str, int]] = frozenset()
 
@@ -171,6 +177,7 @@ class Fleet:
         self.rates = rates(fresh)
         self._publish(reports, fresh, now)
         self._judge(now)
+        self._tell_forgotten(reports)
 
     def _publish(self, reports: Sequence[Report], fresh: Sequence[Report], now: float) -> None:
         """Goes on with the newest prior there is, whoever sent it; who leads sends another when that is due."""
@@ -184,6 +191,14 @@ class Fleet:
             self._set(found)
             logger.info("a prior of the fleet is sent to all nodes", extra={"nodes": found.nodes})
             self._changed([one.name for one in reports])
+
+    def _tell_forgotten(self, reports: Sequence[Report]) -> None:
+        """Tells what nodes have forgotten since the last turn; what they had before the first one is no news."""
+        known, self._forgotten = self._forgotten, {one.name: one.forgotten for one in reports}
+        if self._is_leader():
+            for name, what in self._forgotten.items():
+                if what and known.get(name, what) != what:
+                    self._forgot(name, what)
 
     def _set(self, prior: Prior) -> None:
         self.prior, self._wire = prior, predictionprior.to_wire(prior)

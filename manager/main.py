@@ -39,7 +39,7 @@ from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
-from shared.kube.events import Recorder
+from shared.kube.events import NORMAL, Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.names import Tier
 from shared.telemetry import Loops
@@ -82,7 +82,20 @@ class Manager:
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
         tracker = Tracker(clock)
-        self._fleet = Fleet(self._caches, clock, is_leader=self.is_leader, standing=self._standing, changed=queue.add)
+
+        def forgot(name: str, what: str) -> None:
+            node = self._caches.node(name)
+            if node is not None:
+                reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
+
+        self._fleet = Fleet(
+            self._caches,
+            clock,
+            is_leader=self.is_leader,
+            standing=self._standing,
+            changed=queue.add,
+            forgot=forgot,
+        )
         self._controller = Controller(
             client,
             self._caches,

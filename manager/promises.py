@@ -4,13 +4,14 @@ import msgspec
 
 from shared import names, quantity
 from shared.api import predictionprior
-from shared.api.nodemetric import Prediction, PriorInUse, Promise
+from shared.api.nodemetric import LastForgotten, Prediction, PriorInUse, Promise
 from shared.api.predictionprior import WINDOW_DAYS, Observed
 from shared.errors import InvalidInput
 from shared.quantity import INT64_MAX
 
 MOST_PROMISES = predictionprior.MOST_HORIZONS
 MOST_OUTCOMES = int(24 * WINDOW_DAYS)  # one is judged for every hour
+MOST_TEXT = 1024  # characters of what an agent says, as an Event is to hold it
 RESOURCES = (names.CPU, names.MEMORY)
 
 
@@ -83,6 +84,11 @@ def prior(of: PriorInUse | None) -> str:
     if of is None or not of.source:
         return ""
     return f"fleet of {of.nodes} nodes" if of.source == "fleet" else "built-in"
+
+
+def forgotten(last: LastForgotten | None) -> str:
+    """What was forgotten last because the Node's annotations asked for it; empty where nothing was."""
+    return "" if last is None else f"{last.of[:MOST_TEXT]} until {last.until[:MOST_TEXT]}"
 
 
 def _refused(source: str, at: str, value: object, problem: str) -> InvalidInput:

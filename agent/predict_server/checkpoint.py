@@ -20,8 +20,9 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -113,8 +114,8 @@ class Models(msgspec.Struct, frozen=True):
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    `states` are the plug-ins' own and `outcomes` the ledger's, each complete. `anew` says that nothing of the
-    files before counts.
+    `states` are the plug-ins' own, `outcomes` the ledger's, `forgotten` what was dropped on request, each complete.
+    `anew` says that nothing of the files before counts.
     """
 
     node: str
@@ -126,6 +127,7 @@ class Content(msgspec.Struct, frozen=True):
     states: dict[str, bytes]
     anew: bool = False
     outcomes: bytes = b""
+    forgotten: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Restored:
     trained_until: int
     states: Mapping[str, bytes]
     outcomes: bytes = b""
+    forgotten: Mapping[str, float] = field(default_factory=dict)
 
 
 class CheckpointLog:
@@ -174,7 +177,13 @@ class CheckpointLog:
         self._events.append(ClockSet(seconds))
 
     def next(
-        self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes], outcomes: bytes = b""
+        self,
+        table: ModelTable,
+        *,
+        trained_until: int,
+        states: Mapping[str, bytes],
+        outcomes: bytes = b"",
+        forgotten: Mapping[str, float] = MappingProxyType({}),
     ) -> Content | None:
         """The next file's content, copied from the present state; None when nothing has happened."""
         if not self._events:
@@ -203,6 +212,7 @@ class CheckpointLog:
             states=dict(states),
             anew=self._anew,
             outcomes=outcomes,
+            forgotten=dict(forgotten),
         )
 
     def write(self, content: Content) -> None:
@@ -336,7 +346,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         else:
             table.forget([key for key in event.keys if key in table.rows])
     models.put(table)
-    return Restored(table, content.trained_until, content.states, content.outcomes)
+    return Restored(table, content.trained_until, content.states, content.outcomes, content.forgotten)
 
 
 def _usages(step: Trained) -> Floats:

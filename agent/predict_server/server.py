@@ -19,6 +19,7 @@ from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
+from agent.predict_server.forgetting import Forgetting
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.ledger import Kept, Ledger
 from agent.predict_server.lenders import Lender, Requests
@@ -30,6 +31,7 @@ from agent.predict_server.table import ModelTable
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
+from shared.api.forgetting import NODE
 from shared.api.predictionprior import Observed, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
@@ -85,6 +87,7 @@ class Prediction:
     promises: tuple[Promise, ...] = ()
     target_violation_percent: float | None = None  # of models that have one
     prior: Prior | None = None  # the fleet's; None is the built-in one
+    last_forgotten: tuple[str, float] | None = None  # a workload, or "" for all, and until when
     confidence_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
@@ -128,6 +131,7 @@ class PredictServer:
         )
         self._model = self._made(self._policy, source="settings")
         self._ledger = Ledger([series.PROD_PEAK], self._policy.horizons_seconds)
+        self._forgetting = Forgetting()
 
     @property
     def policy(self) -> Policy:
@@ -144,6 +148,7 @@ class PredictServer:
             return
         with self._lock:
             self._table = restored.table
+            self._forgetting = Forgetting(restored.forgotten)
             self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
             self._model.restore(restored.states)
             try:
@@ -174,6 +179,10 @@ class PredictServer:
             self._policy, self._model, self._policy_problem = new, model, "; ".join(map(str, problems))
             self._follow_half_lives()
 
+    def heed(self, annotations: Mapping[str, str]) -> None:
+        """What the Node's annotations ask to be forgotten goes with the next training step, once."""
+        self._forgetting.heed(annotations)
+
     def train(self, pods: Sequence[NodePod] | None) -> None:
         """Gives every model one aggregate of the samples it has not seen, each sample once; tidies, and saves when due.
 
@@ -198,6 +207,7 @@ class PredictServer:
                 self._trained_until = second
             if pods is not None:
                 self._forget({pod.uid for pod in pods}, now)
+                self._forget_asked(pods, now)
         self._steps.inc()
         monotonic = self._clock.monotonic()
         if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
@@ -246,6 +256,21 @@ class PredictServer:
             self._table.forget(gone)
             self._log.forgot(gone)
 
+    def _forget_asked(self, pods: Sequence[NodePod], now: float) -> None:
+        """Forgets all, or workloads and their pods, as annotations of the Node ask."""
+        for of, until in self._forgetting.due(now).items():
+            if of == NODE:
+                keys = list(self._table.rows)
+                self._model = self._made(self._policy, source="settings")
+                self._ledger = Ledger(self._ledger.nodes, self._policy.horizons_seconds)
+            else:
+                own = [series.of_workload(of), *(pod.uid for pod in pods if pod.workload == of)]
+                keys = [key for key in own if key in self._table.rows]
+            self._table.forget(keys)
+            self._log.forgot(keys)
+            self._forgetting.done(of, until, len(keys))
+            self._saved_at = None  # to be saved at once
+
     def _forgettable(self, present: Collection[str], now: float) -> Iterator[str]:
         """Models of pods that are gone and workloads that are not here, for too long or too many."""
         idle = []
@@ -266,7 +291,11 @@ class PredictServer:
         with self._lock:
             until = -1 if self._trained_until is None else self._trained_until
             content = self._log.next(
-                self._table, trained_until=until, states=self._model.states(), outcomes=self._ledger.state()
+                self._table,
+                trained_until=until,
+                states=self._model.states(),
+                outcomes=self._ledger.state(),
+                forgotten=self._forgetting.forgotten,
             )
         if content is None:
             return
@@ -285,7 +314,9 @@ class PredictServer:
         pods = list(pods or ())
         with self._lock:
             now = self._now()
-            current, model, problem = self._policy, self._model, self._policy_problem
+            current, model = self._policy, self._model
+            problem = "; ".join(filter(None, (self._policy_problem, self._forgetting.problem)))
+            forgotten = self._forgetting.last
             lending = self._lending(pods, now)
             requests = lenders.requests(lending)
             if node is None or unclaimed is PODS_UNKNOWN or not self._is_known(current.warm_up_samples):
@@ -296,6 +327,7 @@ class PredictServer:
                     policy_problem=problem,
                     predictor_problem=model.problem,
                     unclaimed=unclaimed,
+                    last_forgotten=forgotten,
                 )
             situation = self._prod(lending, now)
             prod = _history(situation.whole)
@@ -339,6 +371,7 @@ class PredictServer:
             promises=promises,
             target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
             prior=current.prior,
+            last_forgotten=forgotten,
             confidence_percent=_confidence(now - prod.first_observed, current.cold_start_seconds),
             policy_problem=problem,
             predictor_problem=predictor_problem,

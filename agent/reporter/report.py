@@ -20,6 +20,7 @@ from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
     AggregatedUsage,
     HostApplicationMetricInfo,
+    LastForgotten,
     NodeMetricInfoReport,
     NodeMetricReport,
     NumaUsage,
@@ -131,6 +132,7 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         n_sigma_v2_peak=_peak(prediction.n_sigma.get(NSigmaV2.name)),
         promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
         prior=_prior(prediction),
+        last_forgotten=_forgotten(prediction.last_forgotten),
         samples=prod.samples if prod else 0,
         confidence_percent=prediction.confidence_percent,
         report_reason=reason,
@@ -158,6 +160,10 @@ def _prior(prediction: Prediction) -> PriorInUse | None:
     if prediction.target_violation_percent is None:
         return None
     return PriorInUse("built-in") if prediction.prior is None else PriorInUse("fleet", prediction.prior.nodes)
+
+
+def _forgotten(last: tuple[str, float] | None) -> LastForgotten | None:
+    return None if last is None else LastForgotten(last[0] or "node", durations.timestamp(last[1]))
 
 
 def _peak(peak: Resources | None) -> Quantities | None:

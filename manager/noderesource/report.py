@@ -89,6 +89,7 @@ class Report(msgspec.Struct, frozen=True):
     promises: tuple[KeptPromise, ...] = ()
     promises_problem: InvalidInput | None = None
     prior: str = ""
+    forgotten: str = ""
     aggregated: bytes = b""
     problem: InvalidInput | None = None
     unread_spec: Mapping[str, object] | None = None
@@ -130,6 +131,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         promises=kept,
         promises_problem=promises_problem,
         prior=promises.prior(status.prediction.prior) if status.prediction else "",
+        forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
         aggregated=_aggregated(info),
         unread_spec=unread,
     )

@@ -171,6 +171,13 @@ class PriorInUse(Wire, frozen=True):
     nodes: int = 0
 
 
+class LastForgotten(Wire, frozen=True):
+    """What was last forgotten on request, "node" or a workload's "namespace/Kind/name", and until when (RFC 3339)."""
+
+    of: str = ""
+    until: str = ""
+
+
 class Prediction(Wire, frozen=True):
     """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
 
@@ -186,6 +193,7 @@ class Prediction(Wire, frozen=True):
     n_sigma_v2_peak: Quantities | None = msgspec.field(default=None, name="nSigmaV2Peak")
     promises: tuple[Promise, ...] | None = None
     prior: PriorInUse | None = None
+    last_forgotten: LastForgotten | None = None
     samples: int = 0
     confidence_percent: int = 0
     report_reason: str = ""

@@ -211,3 +211,22 @@ def test_metrics_tell_the_rate_the_target_and_the_prior() -> None:
     assert value("target_ratio", **cpu) == 0.01
     assert value("target_missed", **cpu | {"resource": "memory"}) == 0
     assert (value("prior_nodes"), value("refused_nodes")) == (30, 0)
+
+
+def test_what_a_node_forgets_is_told_once_and_what_it_had_forgotten_before_is_no_news() -> None:
+    told: list[tuple[str, str]] = []
+    one, other = report("n1"), report("n2")
+    reports = Reports(one, msgspec.structs.replace(other, forgotten="node until then"))
+    made = Fleet(
+        reports,
+        ManualClock(NOW),
+        is_leader=lambda: True,
+        standing=Heard(),
+        changed=lambda _: None,
+        forgot=lambda name, what: told.append((name, what)),
+    )
+    made.turn()
+    reports.found[0] = msgspec.structs.replace(one, forgotten="node until now")
+    made.turn()
+    made.turn()
+    assert told == [("n1", "node until now")]
