@@ -171,3 +171,9 @@ def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
 def test_the_api_page_needs_no_network(url: str) -> None:
     assert not re.search(r"https?://", httpx.get(f"{url}/docs").text)
     assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= httpx.get(f"{url}/openapi.json").json()["paths"].keys()
+
+
+def test_the_scripts_of_the_page_share_one_scope_and_no_name(url: str) -> None:
+    scripts = [httpx.get(f"{url}/page/{name}").text for name in ("page.js", "autoscaler.js")]
+    one, other = (set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)) for script in scripts)
+    assert not one & other
