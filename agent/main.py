@@ -83,6 +83,7 @@ class Agent:
             on_spec=self._apply,
             kubelet=kubelet.access(settings),
             on_host_applications=local.set_host_applications if local else None,
+            on_annotations=self._predict_server.heed,
         )
         self._advisor = MetricsAdvisor(source, self._states, self._cache, registry=registry)
         self._reporter = Reporter(

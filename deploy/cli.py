@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -26,6 +27,8 @@ app = typer.Typer(
 )
 explain_app = typer.Typer(help="Show every term of a decision.")
 app.add_typer(explain_app, name="explain")
+forget_app = typer.Typer(help="Ask agents to forget what they predict from.")
+app.add_typer(forget_app, name="forget")
 
 _PASSED_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -163,6 +166,39 @@ def cleanup(
 
     past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud)
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
+    return OK
+
+
+@forget_app.command("node")
+def forget_node(
+    nodes: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the Nodes.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
+) -> int:
+    """Let the agents of Nodes forget everything that was recorded until now: a node that became another one."""
+    from deploy.forget import Asking
+
+    asking = Asking(kubeconfig, now=time.time(), dry_run=dry_run, say=_print)
+    asking.nodes(nodes)
+    asking.close()
+    return OK
+
+
+@forget_app.command("workload")
+def forget_workload(
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="As default/Deployment/web.")],
+    nodes: Annotated[
+        list[str] | None, typer.Option("--nodes", metavar="NAME", help="Only on this Node (repeatable).")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
+) -> int:
+    """Let agents forget what a workload and its pods used until now, on all Nodes or on some."""
+    from deploy.forget import Asking
+
+    asking = Asking(kubeconfig, now=time.time(), dry_run=dry_run, say=_print)
+    asking.workload(workload, nodes or [])
+    asking.close()
     return OK
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from manager.configuration import Configuration
 from manager.decisions import LastWrite, NodeState, Pending
 from manager.eviction.tracker import Tracked
+from manager.fleet import Fleet
 from manager.noderesource import writing
 from manager.noderesource.explain import Decision, Offer
+from manager.promises import RESOURCES
 from shared import durations, names
 from shared.api import colocation
 from shared.explanation import ResourceExplanation
@@ -149,10 +151,36 @@ class PendingRow:
 
 
 @dataclass(frozen=True)
+class PromiseRow:
+    """One resource for one horizon: `peak` in milli-cores or bytes; null is what the agent does not say."""
+
+    resource: str
+    horizon_seconds: int
+    peak: int | None
+    target_violation_percent: float | None
+    outcomes: int
+    violation_percent: float | None
+
+
+@dataclass(frozen=True)
+class PredictionRow:
+    """What the node's agent promises, and how its promises of four weeks were kept.
+
+    `prior` is what its margins start from, empty for a model without; `problem` is why its promises are left out.
+    """
+
+    model: str
+    prior: str
+    promises: list[PromiseRow]
+    problem: str | None
+
+
+@dataclass(frozen=True)
 class Explained:
     """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
 
-    `cluster` is empty where no manager answers. `pending` is null while the Node says what is decided.
+    `cluster` is empty where no manager answers. `pending` is null while the Node says what is decided, `prediction`
+    without a report.
     """
 
     node: str
@@ -161,6 +189,53 @@ class Explained:
     last_write: LastWriteRow | None
     pending: PendingRow | None
     cluster: str
+    prediction: PredictionRow | None
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """How promises with a target were kept over all nodes; `missed` by at least a thousand outcomes."""
+
+    resource: str
+    horizon_seconds: int
+    nodes: int
+    outcomes: int
+    violation_percent: float
+    target_violation_percent: float
+    missed: bool
+
+
+@dataclass(frozen=True)
+class TailRow:
+    """The tail that nodes without outcomes start from, in scales of the forecast."""
+
+    horizon_seconds: int
+    resource: str
+    quantile: float
+    mean_excess: float
+
+
+@dataclass(frozen=True)
+class PriorRow:
+    """The prior in use: "built-in", or the "fleet"'s, pooled from so many nodes at that time (RFC 3339)."""
+
+    source: str
+    nodes: int
+    pooled: str | None
+    tails: list[TailRow]
+
+
+@dataclass(frozen=True)
+class FleetPrediction:
+    """Whether the fleet's promises are kept. `alarms` are targets missed by a factor of two for more than a day.
+
+    `refused_nodes` say of their promises what cannot be, and are left out.
+    """
+
+    rates: list[FleetRow]
+    prior: PriorRow
+    alarms: list[str]
+    refused_nodes: int
 
 
 @dataclass(frozen=True)
@@ -226,6 +301,36 @@ def explained(state: NodeState, cluster: str = "") -> Explained:
         last_write=None if state.last_write is None else _last_write(state.last_write),
         pending=None if state.pending is None else _pending(state.pending),
         cluster=cluster,
+        prediction=_prediction(decision),
+    )
+
+
+def fleet(of: Fleet) -> FleetPrediction:
+    """How promises are kept over all nodes."""
+    prior = of.prior
+    tails = [
+        TailRow(horizon, resource, tail.quantile, tail.excess)
+        for horizon, both in sorted(prior.by_horizon.items() if prior else ())
+        for resource, tail in zip(RESOURCES, both, strict=True)
+    ]
+    return FleetPrediction(
+        rates=[
+            FleetRow(
+                resource=rate.resource,
+                horizon_seconds=rate.horizon_seconds,
+                nodes=rate.nodes,
+                outcomes=rate.outcomes,
+                violation_percent=round(rate.violated_percent, 4),
+                target_violation_percent=round(rate.target_percent, 4),
+                missed=rate.is_missed,
+            )
+            for rate in of.rates
+        ],
+        prior=PriorRow("built-in", 0, None, [])
+        if prior is None
+        else PriorRow("fleet", prior.nodes, durations.timestamp(prior.time), tails),
+        alarms=list(of.alarms),
+        refused_nodes=of.refused_nodes,
     )
 
 
@@ -293,6 +398,18 @@ def _source(source: str, state: NodeState) -> str:
     if state.strategy is not None and key in colocation.KEYS:
         source = f"{source} ({state.strategy.source(key)})"
     return source.replace("{node}", state.node.metadata.name)
+
+
+def _prediction(decision: Decision | None) -> PredictionRow | None:
+    report = None if decision is None or decision.observed is None else decision.observed.report
+    if report is None:
+        return None
+    promises = [
+        PromiseRow(one.resource, one.horizon_seconds, one.peak, one.target_percent, one.outcomes, one.violated_percent)
+        for one in report.promises
+    ]
+    problem = None if report.promises_problem is None else str(report.promises_problem)
+    return PredictionRow(report.model, report.prior, promises, problem)
 
 
 def _last_write(last: LastWrite) -> LastWriteRow:

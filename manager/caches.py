@@ -87,6 +87,14 @@ class Caches:
         """What the node's NodeMetric says."""
         return self._metrics.get(name)
 
+    def reports(self) -> list[Report]:
+        """What all NodeMetrics say."""
+        return self._metrics.values()
+
+    def config_map(self) -> ConfigMap | None:
+        """Where the configuration stands."""
+        return self._config_maps.get(self._config_map_key)
+
     def has_unread_metric(self, name: str) -> bool:
         """Whether the node's NodeMetric is there, and cannot be read."""
         return bool(name) and name in self._metrics.unread()

@@ -28,6 +28,7 @@ from manager.topologies import Topologies
 from manager.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
 from shared.api.colocation import NodeStrategy
 from shared.api.core import Node
+from shared.api.nodemetric import PredictionPrior
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube import objects
@@ -97,6 +98,7 @@ class Controller:
         counters: Counters,
         is_leader: Callable[[], bool],
         tracker: Tracker,
+        prior: Callable[[], PredictionPrior | None] = lambda: None,
         topologies: Topologies | None = None,
     ) -> None:
         self._client = client.single_attempt(WRITE_TIMEOUT_SECONDS)  # the queue has its own idea of when to try again
@@ -108,6 +110,7 @@ class Controller:
         self._counters = counters
         self._is_leader = is_leader
         self._tracker = tracker
+        self._prior = prior
         self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
         self._decisions = Decisions(caches, settings, clock, reporter, topologies)
@@ -330,7 +333,7 @@ class Controller:
         if strategy is None or (report is None and self._caches.has_unread_metric(name)):
             return None
         old = None if report is None else report.spec
-        wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old)
+        wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old, prior=self._prior())
         version, unread = ("", None) if report is None else (report.resource_version, report.unread_spec)
         step = lifecycle.plan(name, old, wanted, version=version, unread=unread)
         return None if isinstance(step, lifecycle.Update) and step.asked == self._unkept.get(name) else step

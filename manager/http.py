@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from manager import answers
-from manager.answers import Explained, Nodes, Status
+from manager.answers import Explained, FleetPrediction, Nodes, Status
 from manager.decisions import NodeState
 from shared import errors, web
 
@@ -39,6 +39,7 @@ def application(
     reader: Reader,
     registry: CollectorRegistry,
     status: Callable[[], Status],
+    fleet: Callable[[], FleetPrediction],
     unhealthy: Callable[[], dict[str, float]],
     overdue: Callable[[], dict[str, float]],
     version: str,
@@ -88,6 +89,10 @@ def application(
         if state is None:
             raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
         return _json(answers.explained(state, status().cluster))
+
+    @app.get("/api/v1/prediction", summary="Whether promises are kept over all nodes", response_model=FleetPrediction)
+    def prediction() -> Response:
+        return _json(fleet())
 
     @app.get("/api/v1/status", summary="The manager itself", response_model=Status)
     def status_() -> Response:

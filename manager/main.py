@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from manager import answers, http
+from manager import answers, fleet, http
 from manager.answers import Status
 from manager.caches import Caches
 from manager.controller import Controller
@@ -23,8 +23,9 @@ from manager.eviction.evictor import Evictor
 from manager.eviction.metrics import Counters as EvictionCounters
 from manager.eviction.metrics import ShortfallCollector
 from manager.eviction.tracker import Tracker
+from manager.fleet import Fleet
 from manager.lending import Lending
-from manager.metrics import Counters, StateCollector
+from manager.metrics import Counters, FleetCollector, StateCollector
 from manager.reports import Reporter, Standing
 from manager.scheduling import args as scheduling_args
 from manager.scheduling import explained, extender
@@ -38,7 +39,7 @@ from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
-from shared.kube.events import Recorder
+from shared.kube.events import NORMAL, Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.names import Tier
 from shared.telemetry import Loops
@@ -81,6 +82,20 @@ class Manager:
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
         tracker = Tracker(clock)
+
+        def forgot(name: str, what: str) -> None:
+            node = self._caches.node(name)
+            if node is not None:
+                reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
+
+        self._fleet = Fleet(
+            self._caches,
+            clock,
+            is_leader=self.is_leader,
+            standing=self._standing,
+            changed=queue.add,
+            forgot=forgot,
+        )
         self._controller = Controller(
             client,
             self._caches,
@@ -91,10 +106,12 @@ class Manager:
             counters=Counters(registry),
             is_leader=self.is_leader,
             tracker=tracker,
+            prior=self._fleet.wire,
             topologies=self._topologies,
         )
         self._autoscaler = self._made_autoscaler(client, clock, registry)
         self._evictor = None if settings.dry_run else self._made_evictor(client, clock, tracker, reporter, registry)
+        registry.register(FleetCollector(self._fleet))
         registry.register(ShortfallCollector(tracker.all, clock.monotonic))
         registry.register(
             StateCollector(
@@ -110,6 +127,7 @@ class Manager:
             reader=self._controller,
             registry=registry,
             status=self._status,
+            fleet=lambda: answers.fleet(self._fleet),
             unhealthy=self._silent,
             overdue=self._overdue,
             version=importlib.metadata.version("headroom"),
@@ -161,6 +179,7 @@ class Manager:
         for number in range(WRITERS):
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
+        self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.turn)
         if self._evictor is not None:
             self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evictor.round)
         if self._elector is not None:

@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from manager.configuration import Configuration
+from manager.fleet import Fleet
 from manager.noderesource import writing
 from manager.noderesource.explain import Decision
 from shared.api.core import Node
@@ -127,6 +128,42 @@ class StateCollector(Collector):
         for families in offered.values():
             yield from families
         yield from (age, by_bound)
+
+
+class FleetCollector(Collector):
+    """How promises are kept over all nodes, and what new nodes start from."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def collect(self) -> Iterator[Metric]:
+        def family(name: str, about: str) -> GaugeMetricFamily:
+            return _family(f"prediction_{name}", about, "resource", "horizon_seconds")
+
+        outcomes = family("outcomes", "Promises with a target whose horizon has passed, of 28 days and all nodes")
+        violated = family("violated_ratio", "Share of them in which more was used than was promised")
+        target = family("target_ratio", "Share that policies allow, by outcomes")
+        missed = family("target_missed", "1 while more than that is used, by at least 1000 outcomes")
+        for rate in self._fleet.rates:
+            labels = [rate.resource, str(rate.horizon_seconds)]
+            outcomes.add_metric(labels, rate.outcomes)
+            violated.add_metric(labels, rate.violated_percent / 100)
+            target.add_metric(labels, rate.target_percent / 100)
+            missed.add_metric(labels, rate.is_missed)
+        yield from (outcomes, violated, target, missed)
+        prior = self._fleet.prior
+        yield _gauge(
+            "prediction_prior_nodes", "Nodes the fleet's prior rests on, 0: built in", prior.nodes if prior else 0
+        )
+        yield _gauge(
+            "prediction_refused_nodes",
+            "Nodes whose promises are left out, as they cannot be",
+            self._fleet.refused_nodes,
+        )
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, as above."""
+        return []
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

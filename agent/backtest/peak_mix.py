@@ -7,13 +7,14 @@ import numpy as np
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
 from agent.predict_server import calibration, peak_mix
-from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS, PRIOR, Tail
+from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS
 from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, Held, NodeFacts, PodFacts, Weights
+from shared.api.predictionprior import BUILT_IN, Tail
 
 DAY_HOURS = 24
 
@@ -28,7 +29,7 @@ class FleetPeakMix:
         horizon_hours: int,
         target_percents: Sequence[float],
         weights: Weights = WEIGHTS,
-        prior: Tail = PRIOR,
+        prior: Tail = BUILT_IN,
     ) -> None:
         self._weights, self._prior = weights, prior
         self._pods = Maxima(len(schedule.node), resources=1)

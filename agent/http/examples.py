@@ -127,6 +127,7 @@ ANSWERS: dict[str, Any] = {
             "61 % of memory, with a target of 1 %.",
         },
         "target_violation_percent": 1.0,
+        "prior": {"source": "fleet", "nodes": 4210},
         "reclaimable": {"cpu_milli": 910, "memory_bytes": 2631925760},
         "reason": "cpu bound by requested: requested 2000m, peak 1090m, allocatable 16000m; memory bound by requested: "
         "requested 4.00 GiB, peak 1.55 GiB, allocatable 64.00 GiB",

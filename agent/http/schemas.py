@@ -239,6 +239,14 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class Prior:
+    """What margins start from until the node has outcomes of its own: "built-in", or "fleet" and its nodes."""
+
+    source: str
+    nodes: int
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The prediction of this moment; what rests on history is null until a model is trained.
 
@@ -262,6 +270,7 @@ class Prediction:
     withdrawals: list[Withdrawal]
     recommended: Recommendation | None
     target_violation_percent: float | None
+    prior: Prior
     reclaimable: Amount | None
     reason: str
     resources: dict[str, Explained]

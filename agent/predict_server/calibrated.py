@@ -18,6 +18,8 @@ from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, Forecast, Held, NodeFacts, PodFacts
+from shared.api import predictionprior
+from shared.api.predictionprior import Observed, Prior
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class PeakMix(Predictor):
     def __init__(self, parameters: Parameters) -> None:
         self._factor = parameters.with_margin(0)
         self._target_percent = parameters.target_violation_percent
+        self._prior = parameters.prior
         self._fleets: dict[tuple[str, ...], _Fleet] = {}
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
@@ -48,7 +51,11 @@ class PeakMix(Predictor):
     def peak(self, situation: Situation) -> Candidates:
         nodes = situation.whole.keys
         fleet = self._fleets.setdefault(nodes, _Fleet(nodes))
-        return {NAME: fleet.peaks(situation, self._target_percent) * self._factor}
+        return {NAME: fleet.peaks(situation, self._target_percent, self._prior) * self._factor}
+
+    def tails(self, node: str) -> Mapping[float, tuple[Observed, Observed]]:
+        fleet = next((one for nodes, one in self._fleets.items() if node in nodes), None)
+        return {} if fleet is None else fleet.observed(fleet.nodes.index(node))
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -100,7 +107,7 @@ class _Fleet:
             one.settle(outcome.predicted_at, realised, outcome.predicted_at + outcome.horizon_seconds)
         self._tails.pop(hours, None)
 
-    def peaks(self, situation: Situation, target_percent: float) -> Floats:
+    def peaks(self, situation: Situation, target_percent: float, prior: Prior | None) -> Floats:
         """Shape (horizons, nodes, 2); a longer horizon is never below a shorter one."""
         time = situation.time
         forecasts, ceilings = self._forecasts(situation)
@@ -111,15 +118,33 @@ class _Fleet:
             horizon = hours[place]
             self._predict(horizon, forecasts, situation)
             held = self._held.setdefault(horizon, [Held(len(self.nodes)) for _ in _RESOURCES])
-            tails = self._tails.get(horizon) or [one.tails() for one in self._outcomes[horizon]]
-            self._tails[horizon] = tails
-            for resource, (forecast, (tail, days)) in enumerate(zip(forecasts, tails, strict=True)):
-                margin = calibration.margins(tail, days, target_percent)
+            priors = predictionprior.tails(prior, horizon * HOUR_SECONDS)
+            facts = zip(forecasts, self._learned(horizon), priors, strict=True)
+            for resource, (forecast, (tail, days), start) in enumerate(facts):
+                margin = calibration.margins(tail, days, target_percent, start)
                 most = ceilings[:, resource]
                 held[resource].raise_to(forecast.peaks(margin, self._usage[:, resource], most), time)
                 lowest[:, resource] = np.maximum(lowest[:, resource], held[resource].peaks(most))
             promised[place] = lowest
         return promised
+
+    def observed(self, node: int) -> dict[float, tuple[Observed, Observed]]:
+        """By horizon in seconds, what outcomes say of one node, where there are any; cpu and memory."""
+
+        def of(learned: tuple[calibration.Tail, Floats]) -> Observed:
+            tail, days = learned
+            return Observed(
+                predictionprior.Tail(float(tail.quantile[node]), float(tail.excess[node])), float(days[node])
+            )
+
+        found = {float(horizon * HOUR_SECONDS): self._learned(horizon) for horizon in self._outcomes}
+        return {seconds: (of(cpu), of(memory)) for seconds, (cpu, memory) in found.items() if cpu[1][node] > 0}
+
+    def _learned(self, horizon: int) -> list[tuple[calibration.Tail, Floats]]:
+        """The tails of cpu and memory for a horizon in hours, worked out anew when something was learned."""
+        if horizon not in self._tails:
+            self._tails[horizon] = [one.tails() for one in self._outcomes[horizon]]
+        return self._tails[horizon]
 
     def _predict(self, horizon: int, forecasts: Sequence[Forecast], situation: Situation) -> None:
         """Notes what is predicted in this hour, if it has not been; once a day looks whether a node has changed."""

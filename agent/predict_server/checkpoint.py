@@ -20,8 +20,9 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -81,8 +82,9 @@ Event: TypeAlias = Trained | HalfLives | Forgotten | ClockSet
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    `states` are the plug-ins' own and `outcomes` the ledger's, each complete. `anew` says that nothing of the
-    files before counts. `hour_seconds` is how long an hour of models takes; all times are theirs (see `model_time`).
+    `states` are the plug-ins' own, `outcomes` the ledger's, `forgotten` what was dropped on request, each complete.
+    `anew` says that nothing of the files before counts. `hour_seconds` is how long an hour of models takes; all times
+    are theirs (see `model_time`), but those of what was forgotten.
     """
 
     node: str
@@ -95,6 +97,7 @@ class Content(msgspec.Struct, frozen=True):
     anew: bool = False
     outcomes: bytes = b""
     hour_seconds: int = HOUR_SECONDS
+    forgotten: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Restored:
     trained_until: int
     states: Mapping[str, bytes]
     outcomes: bytes = b""
+    forgotten: Mapping[str, float] = field(default_factory=dict)
 
 
 class CheckpointLog:
@@ -144,7 +148,13 @@ class CheckpointLog:
         self._events.append(ClockSet(seconds))
 
     def next(
-        self, table: ModelTable, *, trained_until: int, states: Mapping[str, bytes], outcomes: bytes = b""
+        self,
+        table: ModelTable,
+        *,
+        trained_until: int,
+        states: Mapping[str, bytes],
+        outcomes: bytes = b"",
+        forgotten: Mapping[str, float] = MappingProxyType({}),
     ) -> Content | None:
         """The next file's content, copied from the present state; None when nothing has happened."""
         if not self._events:
@@ -174,6 +184,7 @@ class CheckpointLog:
             anew=self._anew,
             outcomes=outcomes,
             hour_seconds=self._hour_seconds,
+            forgotten=dict(forgotten),
         )
 
     def write(self, content: Content) -> None:
@@ -312,7 +323,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         else:
             table.forget([key for key in event.keys if key in table.rows])
     models.put(table)
-    return Restored(table, content.trained_until, content.states, content.outcomes)
+    return Restored(table, content.trained_until, content.states, content.outcomes, content.forgotten)
 
 
 def _usages(step: Trained) -> Floats:

@@ -69,6 +69,15 @@ class Histories:
         """The largest samples of today and the `days` days before; shape (rows, 2)."""
         return self._table.maxima.over(self._rows, days)
 
+    def first(self) -> History:
+        """That of the first entity."""
+        return History(
+            mean=Usage(*self.means[0].tolist()),
+            stdev=Usage(*self.stdevs[0].tolist()),
+            samples=int(self.samples[0]),
+            first_observed=float(self.first_observed[0]),
+        )
+
     @property
     def samples(self) -> Floats:
         """How many training steps each rests on; shape (rows,)."""

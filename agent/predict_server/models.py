@@ -7,7 +7,7 @@ point loads a callable that takes `Parameters` and returns a `Predictor`; derivi
 One predictor answers for any number of nodes at once: an agent asks about its own node, a backtest about a whole fleet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.reclaimable import Inputs, Reclaimable
+from shared.api.predictionprior import Observed, Prior
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
 HORIZONS_SECONDS = (DAY_SECONDS, HOUR_SECONDS)  # the first one is what is lent for
@@ -36,6 +37,7 @@ class Parameters:
     safety_margin_percent: float | None = None
     borg_ratio: float = 1.1
     target_violation_percent: float = 1.0
+    prior: Prior | None = None  # the fleet's; without one the built-in prior holds
 
     def __post_init__(self) -> None:
         for shared in (self.sigma, self.percentiles):
@@ -161,6 +163,10 @@ class Predictor(Protocol):
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """What came of earlier predictions, the oldest of each horizon first. One is judged for every hour."""
         return
+
+    def tails(self, node: str) -> Mapping[float, tuple[Observed, Observed]]:
+        """What outcomes say of a node series, by horizon in seconds, for the fleet's prior; cpu and memory."""
+        return {}
 
     def set_clock(self, seconds: float) -> None:
         """The wall clock was set forward by that much, or back if below 0; no time has passed."""

@@ -19,6 +19,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
 from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
 from agent.predict_server.reclaimable import Inputs, Reclaimable
+from shared.api.predictionprior import Observed, Tail
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,15 @@ class Model:
                 with self._kept_apart(name, "observe"):
                     member.observe(outcomes)
 
+    def tails(self, node: str) -> dict[float, tuple[Observed, Observed]]:
+        """What outcomes say of a node series, by horizon in seconds, to a model that learns from them."""
+        found: dict[float, tuple[Observed, Observed]] = {}
+        for name, member in self._members.items():
+            with self._kept_apart(name, "tails"):
+                for seconds, (cpu, memory) in member.tails(node).items():
+                    found.setdefault(float(seconds), (_observed(cpu), _observed(memory)))
+        return found
+
     def set_clock(self, seconds: float) -> None:
         for name, member in self._members.items():
             with self._kept_apart(name, "set_clock"):
@@ -180,6 +190,12 @@ def _let_interrupt(error: BaseException) -> None:
     """Raises what a person at the keyboard said; only the main thread hears that."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
+
+
+def _observed(answer: Observed) -> Observed:
+    """As plain numbers. Raises ValueError and TypeError for what is none."""
+    (quantile, excess), days = answer
+    return Observed(Tail(float(quantile), float(excess)), float(days))
 
 
 def _checked(answer: object, shape: tuple[int, int, int]) -> dict[str, Floats]:

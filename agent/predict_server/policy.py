@@ -1,5 +1,7 @@
 """The prediction policy in force: the agent's settings, overridden field by field by the NodeMetric's spec."""
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 
@@ -8,8 +10,9 @@ from agent.predict_server import plugins
 from agent.predict_server.models import HOUR_SECONDS, Parameters
 from agent.predict_server.percentile import DEFAULT_MARGIN_PERCENT
 from agent.settings import AgentSettings
-from shared.api import predictpolicy
+from shared.api import predictionprior, predictpolicy
 from shared.api.nodemetric import PredictPolicy, TrainingInput
+from shared.api.predictionprior import Prior
 from shared.errors import InvalidInput
 from shared.explanation import Term
 
@@ -42,6 +45,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_ratio_percent: int
     cpu_half_life_seconds: float
     memory_half_life_seconds: float
+    prior: Prior | None = None  # the fleet's, which no setting knows
 
     @property
     def parameters(self) -> Parameters:
@@ -51,6 +55,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             safety_margin_percent=self.safety_margin_percent,
             borg_ratio=self.borg_ratio,
             target_violation_percent=self.target_violation_percent,
+            prior=self.prior,
         )
 
     @property
@@ -63,8 +68,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return _TRAINING_INPUTS[self.training_input]
 
     def identity(self, names: tuple[str, ...]) -> str:
-        """Whose promises are whose: those models' names, and what the policy sets for them."""
-        terms = [f"{term.name}={term.value}{term.unit}" for resource in (0, 1) for term in self.terms(resource, names)]
+        """Whose promises are whose: those models' names, and what the policy sets for them.
+
+        The fleet's prior is no matter of policy: it moves on its own, and promises are the same model's.
+        """
+        own = msgspec.structs.replace(self, prior=None)
+        terms = [f"{term.name}={term.value}{term.unit}" for resource in (0, 1) for term in own.terms(resource, names)]
         return " ".join([",".join(names), *terms])
 
     def terms(self, resource: int, names: tuple[str, ...]) -> list[Term]:
@@ -80,6 +89,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             terms.append(term("sigma", 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
         if "peak-mix" in names:
             terms.append(term("targetViolation", self.target_violation_percent))
+            start = predictionprior.tails(self.prior, self.horizon_seconds)[resource]
+            source = "built-in prior" if self.prior is None else f"prior of {self.prior.nodes} nodes"
+            for name, scales in (("priorQuantile", start.quantile), ("priorExcess", start.excess)):
+                terms.append(msgspec.structs.replace(term(name, 100 * scales), source=source))
         if "percentile" in names or "resource-central" in names:
             terms.append(term("percentile", (self.cpu_percentile, self.memory_percentile)[resource]))
         if "borg-default" in names:
@@ -94,7 +107,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 def from_settings(settings: AgentSettings) -> Policy:
     """Raises InvalidInput for an unknown predictor."""
     plugins.members(settings.predictor, source="settings")
-    return Policy(**{field: getattr(settings, field) for field in Policy.__struct_fields__})
+    return Policy(**{field: getattr(settings, field) for field in Policy.__struct_fields__ if field != "prior"})
+
+
+def followed(base: Policy, before: Policy, spec: Mapping[str, object]) -> tuple[Policy, tuple[InvalidInput, ...]]:
+    """What a NodeMetric's spec puts in force, and what of it is refused: that part stays as it was `before`."""
+    found, prior, problems = before, before.prior, []
+    try:
+        found = overridden(base, spec.get("predictPolicy"))
+    except InvalidInput as problem:
+        problems.append(problem)
+    try:
+        prior = predictionprior.of_raw(spec.get("predictionPrior"))
+    except InvalidInput as problem:
+        problems.append(problem)
+    return msgspec.structs.replace(found, prior=prior), tuple(problems)
 
 
 def overridden(base: Policy, raw: object) -> Policy:

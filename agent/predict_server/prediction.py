@@ -1,6 +1,6 @@
 """What a predict server answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,8 +8,9 @@ from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
 from agent.predict_server.reclaimable import Reclaimable
 from agent.predict_server.records import NO_OUTCOMES, Kept, Totals, Withdrawn
+from shared.api.predictionprior import Observed, Prior
 from shared.quantity import Resources
-from shared.recommendation import Recommendation
+from shared.recommendation import Recommendation, Row, recommend
 
 
 class Unclaimed(NamedTuple):
@@ -30,6 +31,7 @@ class Promise(NamedTuple):
     peak: Resources
     kept: Kept
     totals: Totals = NO_OUTCOMES
+    tails: tuple[Observed, Observed] | None = None  # of cpu and memory; None without outcomes
 
 
 class Shadow(NamedTuple):
@@ -61,7 +63,20 @@ class Prediction:
     withdrawn: tuple[Withdrawn, ...] = ()
     target_violation_percent: float | None = None  # of models that have one
     recommended: Recommendation | None = None
+    prior: Prior | None = None  # the fleet's; None is the built-in one
+    last_forgotten: tuple[str, float] | None = None  # a workload, or "" for all, and until when
     history_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
     unclaimed: Unclaimed = UNTRAINED
+
+
+def recommended(
+    model: str, promises: Sequence[Promise], shadows: Sequence[Shadow], target_percent: float
+) -> Recommendation | None:
+    """By what came of promises for the horizon that is lent for."""
+    rows = [
+        Row(name, kept.outcomes, kept.violation_percents, kept.lent_percents)
+        for name, kept in ((model, promises[0].kept), *shadows)
+    ]
+    return recommend(rows, target_percent) if shadows else None

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +13,28 @@ from prometheus_client import CollectorRegistry, Counter
 
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Usage
-from agent.predict_server import compact, lenders, plugins, policy, reclaimable, situations
+from agent.predict_server import compact, expiry, lenders, n_sigma, plugins, policy, reclaimable, situations
 from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
 from agent.predict_server.decay import Floats
+from agent.predict_server.expiry import Lifetimes
+from agent.predict_server.forgetting import Forgetting
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.lenders import Lender, Requests
 from agent.predict_server.model_time import ModelTime
-from agent.predict_server.models import NSigmaV1, NSigmaV2, Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import Policy
-from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction, Promise, Shadow
+from agent.predict_server.prediction import (
+    NODE_UNKNOWN,
+    PODS_UNKNOWN,
+    UNTRAINED,
+    Prediction,
+    Promise,
+    Shadow,
+    recommended,
+)
 from agent.predict_server.reclaimable import Inputs, in_integers, largest
 from agent.predict_server.records import Kept
 from agent.predict_server.shadows import Shadows
@@ -35,15 +43,14 @@ from agent.predict_server.truth import Truth
 from agent.settings import AgentSettings
 from agent.states_informer.informer import NodeState
 from agent.states_informer.pods import NodePod
+from shared.api.forgetting import NODE
+from shared.api.predictionprior import Observed
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.quantity import Resources
-from shared.recommendation import Recommendation, Row, recommend
 
 logger = logging.getLogger(__name__)
 
-# Models beyond this are dropped early, the longest unused first, but never one of a present pod.
-MOST_IDLE_MODELS = 4096
 PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
 MISSED_STEPS = 5  # of training; so long a gap leaves promises to be judged, however slow the steps are
 
@@ -58,8 +65,8 @@ class PredictServer:
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._time = ModelTime(clock, settings.prediction_hour_seconds)
-        self._pod_seconds = self._time.of(settings.model_expiration_seconds)
-        self._workload_seconds = self._time.of(settings.workload_expiration_seconds)
+        lifetimes = settings.model_expiration_seconds, settings.workload_expiration_seconds
+        self._lifetimes = Lifetimes(*map(self._time.of, lifetimes))
         self._checkpoint_seconds = settings.checkpoint_interval_seconds
         self._reach_seconds = settings.metric_retention_seconds - 60  # seconds fall off its end while we ask
         self._interval_seconds = min(math.ceil(settings.histogram_update_interval_seconds), self._reach_seconds)
@@ -86,13 +93,18 @@ class PredictServer:
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
         self._shadow_names = settings.shadow_predictors
+        self._told = False  # by a NodeMetric, whether there is a policy
+        steps_seconds = MISSED_STEPS * self._time.of(settings.histogram_update_interval_seconds)
+        self._longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
+        self._forgetting = Forgetting()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Models that know nothing, and nothing promised. Raises InvalidInput for a predictor that cannot be made."""
         self._model = self._made(self._policy, source="settings")
         self._shadows = Shadows(self._shadow_names, self._policy, self._failed)
         self._restored: dict[str, bytes] = {}  # states of models that may be in force when the NodeMetric is read
-        self._told = False  # by a NodeMetric, whether there is a policy
-        steps_seconds = MISSED_STEPS * self._time.of(settings.histogram_update_interval_seconds)
-        longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
-        self._truth = Truth(series.PROD_PEAK, self._policy.horizons_seconds, longest_gap_seconds)
+        self._truth = Truth(series.PROD_PEAK, self._policy.horizons_seconds, self._longest_gap_seconds)
         self._follow_models()
 
     @property
@@ -110,6 +122,7 @@ class PredictServer:
             return
         with self._lock:
             self._table = restored.table
+            self._forgetting = Forgetting(restored.forgotten)
             self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
             self._restored = dict(restored.states)
             self._model.restore(restored.states)
@@ -124,23 +137,24 @@ class PredictServer:
         logger.info("models restored", extra={"models": self.model_count})
 
     def apply(self, spec: dict[str, object] | None) -> None:
-        """Puts a NodeMetric's policy in force (None: our own); a bad one is refused and the last good one stays."""
+        """Puts a NodeMetric's policy in force (None: our own); a bad part is refused and its last good one stays."""
+        new, problems = policy.followed(self._base, self._policy, spec or {})
         try:
-            new = policy.overridden(self._base, (spec or {}).get("predictPolicy"))
             changed = new != self._policy
             model = self._made(new, source=policy.SOURCE) if changed else self._model
             shadows = Shadows(self._shadow_names, new, self._failed) if changed else self._shadows
         except InvalidInput as error:
+            new, model, problems = self._policy, self._model, (*problems, error)
+        for problem in problems:
             self._refused.inc()
-            self._policy_problem = str(error)
-            logger.error("policy refused: %s", error)
-            return
+            logger.error("policy refused: %s", problem)
         with self._lock:
             if changed:
                 known = self._states()
                 model.restore(known)  # whoever stays, or was in the shadow, goes on with what it knows
                 shadows.restore(known)
-            self._policy, self._model, self._shadows, self._policy_problem = new, model, shadows, ""
+            self._policy, self._model, self._shadows = new, model, shadows
+            self._policy_problem = "; ".join(map(str, problems))
             self._told, self._restored = True, {}
             self._follow_models()
             self._follow_half_lives()
@@ -154,6 +168,10 @@ class PredictServer:
         current = self._policy
         self._active = current.identity(self._model.names)
         self._truth.follow(self._active, self._shadows.names, current.horizons_seconds, keep_others=not self._told)
+
+    def heed(self, annotations: Mapping[str, str]) -> None:
+        """What the Node's annotations ask to be forgotten goes with the next training step, once."""
+        self._forgetting.heed(annotations)
 
     def train(self, pods: Sequence[NodePod] | None) -> None:
         """Gives every model one aggregate of the samples it has not seen, each sample once; tidies, and saves when due.
@@ -179,7 +197,8 @@ class PredictServer:
             if second >= 0:
                 self._trained_until = second
             if pods is not None:
-                self._forget({pod.uid for pod in pods}, now)
+                self._drop(list(expiry.expired(self._table, {pod.uid for pod in pods}, self._lifetimes, now)))
+                self._forget_asked(pods, now)
         self._steps.inc()
         monotonic = self._clock.monotonic()
         if self._saved_at is None or monotonic - self._saved_at > self._checkpoint_seconds - PUNCTUAL_SECONDS:
@@ -221,33 +240,34 @@ class PredictServer:
             return self._interval_seconds
         return min(second - self._trained_until, self._reach_seconds)
 
-    def _forget(self, present: Collection[str], now: float) -> None:
-        gone = list(self._forgettable(present, now))
-        if gone:
-            self._table.forget(gone)
-            self._log.forgot(gone)
+    def _drop(self, keys: Sequence[str]) -> None:
+        if keys:
+            self._table.forget(keys)
+            self._log.forgot(keys)
 
-    def _forgettable(self, present: Collection[str], now: float) -> Iterator[str]:
-        """Models of pods that are gone and workloads that are not here, for too long or too many."""
-        idle = []
-        for key, row in self._table.rows.items():
-            if key in present or key in series.NODE_ENTITIES:
-                continue
-            updated = float(self._table.last_updated[row])
-            kind, _ = series.named(key)
-            kept = self._workload_seconds if kind is series.Kind.WORKLOAD else self._pod_seconds
-            if updated < now - kept:
-                yield key
-            elif updated < self._table.time:
-                idle.append((updated, key))
-        yield from (key for _, key in sorted(idle)[: max(0, len(idle) - MOST_IDLE_MODELS)])
+    def _forget_asked(self, pods: Sequence[NodePod], now: float) -> None:
+        """Forgets all, or workloads and their pods, as annotations of the Node ask."""
+        for of, until in self._forgetting.due(self._time.wall(now)).items():
+            if of == NODE:
+                keys = list(self._table.rows)
+                self._begin_anew()
+            else:
+                own = [series.of_workload(of), *(pod.uid for pod in pods if pod.workload == of)]
+                keys = [key for key in own if key in self._table.rows]
+            self._drop(keys)
+            self._forgetting.done(of, until, len(keys))
+            self._saved_at = None  # to be saved at once
 
     def save(self) -> None:
         """Writes a checkpoint; a failure is logged and counted, and does not keep anyone from predicting."""
         with self._lock:
             until = -1 if self._trained_until is None else self._trained_until
             content = self._log.next(
-                self._table, trained_until=until, states=self._states(), outcomes=self._truth.state()
+                self._table,
+                trained_until=until,
+                states=self._states(),
+                outcomes=self._truth.state(),
+                forgotten=self._forgetting.forgotten,
             )
         if content is None:
             return
@@ -266,7 +286,9 @@ class PredictServer:
         pods = list(pods or ())
         with self._lock:
             now = self._now()
-            current, model, problem = self._policy, self._model, self._policy_problem
+            current, model = self._policy, self._model
+            problem = "; ".join(filter(None, (self._policy_problem, self._forgetting.problem)))
+            forgotten = self._forgetting.last
             lending = self._lending(pods, now)
             requests = lenders.requests(lending)
             if node is None or unclaimed is PODS_UNKNOWN or not self._is_known(current.warm_up_samples):
@@ -277,6 +299,7 @@ class PredictServer:
                     policy_problem=problem,
                     predictor_problem=model.problem,
                     unclaimed=unclaimed,
+                    last_forgotten=forgotten,
                 )
             situation = situations.prod(self._table, lending, now, current.horizons_seconds)
             prod = self._history(situation.whole)
@@ -289,28 +312,25 @@ class PredictServer:
                 allocatable=node.allocatable,
                 requests=requests,
                 history=prod,
-                candidates=_safe(current, situation, requests) if found is None else in_integers(found),
+                candidates=n_sigma.safe(current, situation, requests) if found is None else in_integers(found),
                 ratio_percent=current.reclaim_ratio_percent,
                 now=self._time.wall(now),
                 lending=lending,
                 parameters=(current.terms(0, model.names), current.terms(1, model.names)),
             )
             answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
-            n_sigma = _n_sigma(current, situation)
+            n_sigma_peaks = n_sigma.peaks(current, situation)
             self._truth.lend(situations.amounts([answer.result])[0], now)
-            kept = self._kept(self._active)
+            learned = zip(self._kept(self._active), self._truth.totals, self._tails(model), strict=True)
             promises = tuple(
-                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), one, totals)
-                for place, (one, totals) in enumerate(zip(kept, self._truth.totals, strict=True))
+                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), *of_horizon)
+                for place, of_horizon in enumerate(learned)
             )
             shadows = tuple(Shadow(name, *self._kept(key)) for key, name in self._shadows.names.items())
-            withdrawn = tuple(
-                one._replace(window_seconds=round(self._time.wall(one.window_seconds)))
-                for one in self._truth.withdrawn()
-            )
-            node_situation = situations.node(self._table, pods, now, current.horizons_seconds)
-            whole = model.peak(node_situation)
-            node_peak = _safe(current, node_situation, NOTHING_REQUESTED) if whole is None else in_integers(whole)
+            withdrawn = self._truth.withdrawn()
+            everything = situations.node(self._table, pods, now, current.horizons_seconds)
+            whole = model.peak(everything)
+            node_peak = n_sigma.safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
             predictor_problem = model.problem
             learned_seconds = now - float(situation.whole.first_observed[0])
         return Prediction(
@@ -321,13 +341,15 @@ class PredictServer:
             model_peak=inputs.model_peak,
             node_peak=largest(node_peak),
             reclaimable=answer,
-            n_sigma=n_sigma,
+            n_sigma=n_sigma_peaks,
             promises=promises,
             shadows=shadows,
-            withdrawn=withdrawn,
-            recommended=_recommended(model.name, kept[0], shadows, current.target_violation_percent),
+            withdrawn=tuple(one._replace(window_seconds=self._shown(one.window_seconds)) for one in withdrawn),
+            recommended=recommended(model.name, promises, shadows, current.target_violation_percent),
             target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
             history_percent=_covered_percent(learned_seconds, current.cold_start_seconds),
+            prior=current.prior,
+            last_forgotten=forgotten,
             policy_problem=problem,
             predictor_problem=predictor_problem,
         )
@@ -398,18 +420,21 @@ class PredictServer:
         )
         return [dataclasses.replace(one, age_seconds=self._time.of(one.age_seconds)) for one in found]
 
+    def _tails(self, model: Model) -> list[tuple[Observed, Observed] | None]:
+        """What outcomes say of this node, by horizon."""
+        found = model.tails(series.PROD_PEAK)
+        return [found.get(seconds) for seconds in self._policy.horizons_seconds]
+
     def _kept(self, model: str) -> tuple[Kept, ...]:
-        return tuple(
-            one._replace(horizon_seconds=round(self._time.wall(one.horizon_seconds))) for one in self._truth.kept(model)
-        )
+        return tuple(one._replace(horizon_seconds=self._shown(one.horizon_seconds)) for one in self._truth.kept(model))
+
+    def _shown(self, seconds: float) -> int:
+        """A duration of models by the wall clock."""
+        return round(self._time.wall(seconds))
 
     def _history(self, one: Histories) -> History:
-        return History(
-            mean=Usage(*one.means[0].tolist()),
-            stdev=Usage(*one.stdevs[0].tolist()),
-            samples=int(one.samples[0]),
-            first_observed=self._time.wall(float(one.first_observed[0])),
-        )
+        found = one.first()
+        return found._replace(first_observed=self._time.wall(found.first_observed))
 
     def _follow_half_lives(self) -> None:
         wanted = (self._policy.cpu_half_life_seconds, self._policy.memory_half_life_seconds)
@@ -418,25 +443,6 @@ class PredictServer:
         now = self._now()
         self._table.change_half_lives(cpu_seconds=wanted[0], memory_seconds=wanted[1], time=now)
         self._log.changed_half_lives(self._table, now)
-
-
-def _n_sigma(current: Policy, situation: Situation) -> dict[str, Resources]:
-    """What v1 and v2 make of it: v1 is the first of v2's candidates."""
-    candidates = in_integers(NSigmaV2(current.parameters).peak(situation))
-    return {NSigmaV1.name: candidates[NSigmaV1.name], NSigmaV2.name: largest(candidates)}
-
-
-def _safe(current: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:
-    """In place of a model that did not answer: all that was requested, or n-sigma-v2's peak where usage is above it."""
-    return in_integers(NSigmaV2(current.parameters).peak(situation)) | reclaimable.standing_in(requests)
-
-
-def _recommended(model: str, kept: Kept, shadows: Sequence[Shadow], target_percent: float) -> Recommendation | None:
-    """By what came of promises for the horizon that is lent for."""
-    rows = [
-        Row(name, one.outcomes, one.violation_percents, one.lent_percents) for name, one in ((model, kept), *shadows)
-    ]
-    return recommend(rows, target_percent) if shadows else None
 
 
 def _covered_percent(history_seconds: float, cold_start_seconds: float) -> int:

@@ -16,14 +16,17 @@ from agent.reporter.measurements import Aggregated, Measured
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
 from shared import durations
+from shared.api import predictionprior
 from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
     AggregatedUsage,
     HostApplicationMetricInfo,
+    LastForgotten,
     NodeMetricInfoReport,
     NodeMetricReport,
     NumaUsage,
     PodMetricInfoReport,
+    PriorInUse,
     ReclaimableMetric,
     ResourceMap,
     Withdrawal,
@@ -133,6 +136,8 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
         withdrawals=tuple(map(_withdrawal, prediction.withdrawn)) or None,
         shadows=tuple(map(_shadow, prediction.shadows)) or None,
+        prior=_prior(prediction),
+        last_forgotten=_forgotten(prediction.last_forgotten),
         samples=prod.samples if prod else 0,
         history_percent=prediction.history_percent,
         report_reason=reason,
@@ -157,7 +162,20 @@ def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
         memory_severity_percent=memory_severity,
         cpu_lent_percent=cpu_lent,
         memory_lent_percent=memory_lent,
+        cpu_tail=predictionprior.report(promise.tails[0]) if promise.tails else None,
+        memory_tail=predictionprior.report(promise.tails[1]) if promise.tails else None,
     )
+
+
+def _prior(prediction: Prediction) -> PriorInUse | None:
+    """None of a model that has no target: it has no margin to learn."""
+    if prediction.target_violation_percent is None:
+        return None
+    return PriorInUse("built-in") if prediction.prior is None else PriorInUse("fleet", prediction.prior.nodes)
+
+
+def _forgotten(last: tuple[str, float] | None) -> LastForgotten | None:
+    return None if last is None else LastForgotten(last[0] or "node", durations.timestamp(last[1]))
 
 
 def _shadow(shadow: Shadow) -> WireShadow:

@@ -7,7 +7,7 @@ there is one, stays in force, and the refusal is logged and counted.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,7 +63,7 @@ class StatesInformer:
     """Answers are the last known state, from any thread. `on_spec` hears of every NodeMetric spec, None when gone.
 
     Pods are the `kubelet`'s where one is given, else the API server's. `on_host_applications` hears of those that a
-    NodeSLO lists; without it no NodeSLO is looked for.
+    NodeSLO lists; without it no NodeSLO is looked for. `on_annotations` hears of those of the Node.
     """
 
     def __init__(
@@ -76,8 +76,10 @@ class StatesInformer:
         kubelet: KubeletAccess | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         on_host_applications: Listener | None = None,
+        on_annotations: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         self._on_spec = on_spec
+        self._on_annotations = on_annotations
         self._lock = threading.Lock()
         self._node: NodeState | None = None
         self._has_node_metric = False
@@ -124,6 +126,7 @@ class StatesInformer:
         if change.kind is Kind.DELETED:
             self._set_node(None)
         elif change.new is not None:
+            self._on_annotations(change.new.metadata.annotations or {})
             state = self._refusals.accepted("Node", change.key, change.new, node_state)
             if state is not None:
                 self._set_node(state)

@@ -5,11 +5,22 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
-from shared.api.nodemetric import MetricCollectPolicy, MidPolicy, NodeAggregatePolicy, NodeMetricSpec, PredictPolicy
+from shared.api.nodemetric import (
+    MetricCollectPolicy,
+    MidPolicy,
+    NodeAggregatePolicy,
+    NodeMetricSpec,
+    PredictionPrior,
+    PredictPolicy,
+)
 
 
-def desired(strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None) -> NodeMetricSpec:
+def desired(
+    strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None, prior: PredictionPrior | None = None
+) -> NodeMetricSpec:
     """The spec for a node of that strategy; where colocation is off it asks for plain collection.
+
+    Without a `prior` of the fleet, as before one is known or known again, that of the old spec stands.
 
     While the configuration is not `settled` (there is none, or none that could be read), an `old` spec stands.
     """
@@ -20,6 +31,7 @@ def desired(strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None
     return NodeMetricSpec(
         metric_collect_policy=_collect(strategy.strategy),
         predict_policy=_predict(strategy.strategy),
+        prediction_prior=prior or (old.prediction_prior if old else None),
         mid_policy=_mid(strategy.strategy),
     )
 

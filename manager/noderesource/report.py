@@ -9,6 +9,8 @@ from functools import lru_cache
 
 import msgspec
 
+from manager import promises
+from manager.promises import KeptPromise
 from shared import durations, names, quantity
 from shared.api.core import Quantities
 from shared.api.nodemetric import (
@@ -62,9 +64,10 @@ class Report(msgspec.Struct, frozen=True):
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
     name. `peak` is of prod, `node_peak` of all that runs, and `history_percent` how much of the cold start the history
-    behind them covers. `aggregated` are the node's aggregated usages as JSON, since they are seldom asked for. With a
-    `problem`, nothing of the status holds, and the rest is as if never said. A `spec` that cannot be read is as if
-    empty, and `unread_spec` what stands there.
+    behind them covers. `promises` may be refused by themselves; `prior` is what their margins start from. `aggregated`
+    are the node's aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status
+    holds, and the rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands
+    there.
     """
 
     name: str
@@ -83,6 +86,10 @@ class Report(msgspec.Struct, frozen=True):
     node_peak: Resources | None = None
     model: str = ""
     history_percent: int = 0
+    promises: tuple[KeptPromise, ...] = ()
+    promises_problem: InvalidInput | None = None
+    prior: str = ""
+    forgotten: str = ""
     aggregated: bytes = b""
     problem: InvalidInput | None = None
     unread_spec: Mapping[str, object] | None = None
@@ -103,6 +110,7 @@ def read(metric: NodeMetric) -> Report:
 def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> Report:
     meta, status = metric.metadata, metric.status
     source, info = f"NodeMetric {meta.name}", metric.status.node_metric
+    kept, promises_problem = _promises(status.prediction, source)
     return Report(
         name=meta.name,
         uid=meta.uid,
@@ -120,9 +128,22 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         node_peak=_node_peak(status.prediction, source),
         model=status.prediction.model if status.prediction else "",
         history_percent=status.prediction.known_percent if status.prediction else 0,
+        promises=kept,
+        promises_problem=promises_problem,
+        prior=promises.prior(status.prediction.prior) if status.prediction else "",
+        forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
         aggregated=_aggregated(info),
         unread_spec=unread,
     )
+
+
+def _promises(prediction: Prediction | None, source: str) -> tuple[tuple[KeptPromise, ...], InvalidInput | None]:
+    """Nothing is lent by them, so what is wrong with them spoils nothing else."""
+    try:
+        return promises.read(prediction, source=source), None
+    except InvalidInput as problem:
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        return (), problem
 
 
 def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:

@@ -128,6 +128,7 @@ const drawDetail = async (name, row) => {
       return [resources, ...said];
     });
     cell.replaceChildren(...tiers, element("p", "written", written(answer.last_write)));
+    if (answer.prediction) cell.append(...promised(answer.prediction));
     if (answer.pending) cell.append(element("p", "written", waiting(answer.pending)));
     const left = await whyHere(name);
     if (left) cell.append(element("p", "written", left));
@@ -181,6 +182,54 @@ const written = last => {
   return `Last write ${new Date(last.time).toLocaleString()} (${last.why}): ${what.join("; ")}`;
 };
 
+const percentage = value => value === null ? "unknown" : `${trimmed(value, 2)} %`;
+
+const lined = (table, heads, lines) => {
+  const head = table.createTHead().insertRow();
+  for (const each of heads) head.append(element("th", each.startsWith(" ") ? "number" : "", each.trim()));
+  const body = table.createTBody();
+  for (const [kind, ...texts] of lines) {
+    const line = body.insertRow();
+    texts.forEach((text, place) => line.append(element("td",
+      [heads[place].startsWith(" ") ? "number" : "", place === 0 ? kind : ""].join(" ").trim(), text)));
+  }
+  return table;
+};
+
+const hours = seconds => `next ${trimmed(seconds / 3600, 1)} h`;
+
+const promised = ({ model, prior, promises, problem }) => {
+  const said = [element("h3", "", "Promises")];
+  if (problem) said.push(element("p", "notice bad", `Left out: ${problem}`));
+  if (prior) said.push(element("p", "quiet", `${model || "The model"}'s margin starts from the prior: ${prior}.`));
+  if (promises.length) {
+    said.push(lined(element("table", "kept"), ["Horizon", "Resource", " Peak", " Target", " Violated", " Outcomes in 28 days"],
+      promises.map(each => [tooMany(each), hours(each.horizon_seconds), each.resource,
+        each.peak === null ? "unknown" : each.resource === "cpu" ? cpu(each.peak) : memory(each.peak),
+        each.target_violation_percent === null ? "none" : percentage(each.target_violation_percent),
+        percentage(each.violation_percent), String(each.outcomes)])));
+  }
+  return problem || promises.length ? said : [];
+};
+
+const tooMany = ({ violation_percent, target_violation_percent }) =>
+  target_violation_percent !== null && violation_percent > target_violation_percent ? "warn-text" : "";
+
+const drawFleet = ({ rates, prior, refused_nodes }) => {
+  byId("promises").hidden = !rates.length && prior.source === "built-in" && !refused_nodes;
+  byId("prior").textContent = (prior.source === "fleet"
+    ? `Nodes without outcomes start from what ${prior.nodes} nodes had learned at ${new Date(prior.pooled).toLocaleString()}.`
+    : "Nodes without outcomes start from the built-in prior.")
+    + (refused_nodes ? ` ${refused_nodes} nodes say of their promises what cannot be, and are left out.` : "");
+  const table = element("table", "");
+  table.id = "kept";
+  table.setAttribute("aria-labelledby", "promises-title");
+  byId("kept").replaceWith(lined(table, ["Horizon", "Resource", " Target", " Violated", " Outcomes", " Nodes", "Kept"],
+    rates.map(rate => [rate.missed ? "warn-text" : "", hours(rate.horizon_seconds), rate.resource,
+      percentage(rate.target_violation_percent), percentage(rate.violation_percent), String(rate.outcomes), String(rate.nodes),
+      rate.missed ? "no" : rate.outcomes < 1000 ? "too few outcomes to say" : "yes"])));
+};
+
 const waiting = ({ reason, until }) =>
   `Not on the Node yet: ${reason}${until ? `, until ${new Date(until).toLocaleTimeString()}` : ""}`;
 
@@ -221,8 +270,8 @@ const drawNodes = (nodes, time) => {
   byId("count").textContent = visible.length < nodes.length ? `${visible.length} of ${nodes.length} nodes` : `${nodes.length} nodes`;
 };
 
-const drawNotices = (status, nodes) => {
-  const notices = [];
+const drawNotices = (status, nodes, fleet) => {
+  const notices = fleet.alarms.map(alarm => ["bad", `A target of predictions is missed: ${alarm}.`]);
   if (status.waiting_for.length) notices.push(["", `Still reading the cluster: ${status.waiting_for.join(", ")}.`]);
   for (const [loop, seconds] of Object.entries(status.overdue_loops)) {
     notices.push(["bad", `The ${loop}'s round has been going on for ${Math.round(seconds)} s: nothing new is decided meanwhile.`]);
@@ -246,9 +295,10 @@ const show = notices => byId("notices").replaceChildren(
 
 const refresh = async () => {
   try {
-    const [status, { nodes, time }] = await Promise.all([answered("api/v1/status"), answered("api/v1/nodes")]);
+    const [status, { nodes, time }, fleet] = await Promise.all(
+      [answered("api/v1/status"), answered("api/v1/nodes"), answered("api/v1/prediction")]);
     const first = lastGood === null;
-    lastGood = { status, nodes, time, at: clock() };
+    lastGood = { status, nodes, time, fleet, at: clock() };
     draw();
     if (first && rows.has(linked)) toggle(linked);
     const newest = nodes.map(node => node.reported).filter(Boolean).sort().at(-1);
@@ -261,7 +311,8 @@ const refresh = async () => {
 };
 
 const draw = () => {
-  drawNotices(lastGood.status, lastGood.nodes);
+  drawNotices(lastGood.status, lastGood.nodes, lastGood.fleet);
+  drawFleet(lastGood.fleet);
   drawTotals(lastGood.nodes);
   drawNodes(lastGood.nodes, lastGood.time);
 };

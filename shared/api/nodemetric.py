@@ -1,7 +1,7 @@
 """NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
 
 Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. What
-is added stands under `spec.predictPolicy`, `spec.midPolicy` and `status.prediction`.
+is added stands under `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy` and `status.prediction`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -85,9 +85,34 @@ class MidPolicy(Wire, frozen=True):
     mid_buffer: str | int | None = None
 
 
+class WireTail(Wire, frozen=True):
+    """The tail of residuals in decimal texts; `days` of outcomes are of what is measured. See `predictionprior`."""
+
+    quantile: str = ""
+    mean_excess: str = ""
+    days: str = ""
+
+
+class HorizonPrior(Wire, frozen=True):
+    """The tail to start from, for one horizon."""
+
+    horizon_seconds: int = 0
+    cpu: WireTail = WireTail()
+    memory: WireTail = WireTail()
+
+
+class PredictionPrior(Wire, frozen=True):
+    """What the fleet has learned, by horizon, from so many nodes at a time (RFC 3339)."""
+
+    nodes: int = 0
+    pooled_time: str = ""
+    horizons: tuple[HorizonPrior, ...] = ()
+
+
 class NodeMetricSpec(Wire, frozen=True):
     metric_collect_policy: MetricCollectPolicy | None = None
     predict_policy: PredictPolicy | None = None
+    prediction_prior: PredictionPrior | None = None
     mid_policy: MidPolicy | None = None
 
 
@@ -144,6 +169,8 @@ class Promise(Wire, frozen=True):
     memory_severity_percent: str | None = None
     cpu_lent_percent: str | None = None
     memory_lent_percent: str | None = None
+    cpu_tail: WireTail | None = None
+    memory_tail: WireTail | None = None
 
 
 class Withdrawal(Wire, frozen=True):
@@ -168,6 +195,20 @@ class Shadow(Wire, frozen=True):
     memory_lent_percent: str | None = None
 
 
+class PriorInUse(Wire, frozen=True):
+    """What margins start from: "built-in", or "fleet" and how many nodes that rests on."""
+
+    source: str = ""
+    nodes: int = 0
+
+
+class LastForgotten(Wire, frozen=True):
+    """What was last forgotten on request, "node" or a workload's "namespace/Kind/name", and until when (RFC 3339)."""
+
+    of: str = ""
+    until: str = ""
+
+
 class Prediction(Wire, frozen=True):
     """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
 
@@ -185,6 +226,8 @@ class Prediction(Wire, frozen=True):
     promises: tuple[Promise, ...] | None = None
     withdrawals: tuple[Withdrawal, ...] | None = None
     shadows: tuple[Shadow, ...] | None = None
+    prior: PriorInUse | None = None
+    last_forgotten: LastForgotten | None = None
     samples: int = 0
     history_percent: int | None = None
     confidence_percent: int = 0  # its name before, from agents that do not know the new one

@@ -404,3 +404,51 @@ def test_outcomes_keep_their_hours_when_the_clock_is_set() -> None:
     outcomes.observe(np.zeros(1, np.intp), np.ones(1), np.zeros(1), time)
     outcomes.judge(time)
     assert int(np.count_nonzero(~np.isnan(outcomes.residuals))) >= judged
+
+
+def sent_down(quantile: str) -> dict[str, object]:
+    tail = {"quantile": quantile, "meanExcess": "0.1"}
+    horizons = [{"horizonSeconds": seconds, "cpu": tail, "memory": tail} for seconds in (86400, 3600)]
+    return {"predictionPrior": {"nodes": 40, "pooledTime": "2026-01-31T00:00:00Z", "horizons": horizons}}
+
+
+def test_a_node_without_outcomes_starts_from_the_fleets_prior_and_says_so(tmp_path: Path) -> None:
+    plain, taught = Life(tmp_path / "plain"), Life(tmp_path / "taught")
+    taught.server.apply(sent_down("0.3"))
+    one, other = plain.live(2, lambda _: 2.0), taught.live(2, lambda _: 2.0)
+    assert peak_milli(one) < peak_milli(other)
+    assert one.prior is None
+    assert other.prior is not None
+    assert other.prior.nodes == 40
+    assert other.reclaimable is not None
+    terms = {term.name: term for term in other.reclaimable.explanation.cpu.terms}
+    assert (terms["priorQuantile"].value, terms["priorQuantile"].source) == (30, "prior of 40 nodes")
+
+
+def test_a_prior_out_of_bounds_is_refused_and_the_last_good_one_stays_with_the_policy_applied(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.server.apply(sent_down("0.3"))
+    life.server.apply(sent_down("3") | {"predictPolicy": {"targetViolationPercent": "5"}})
+    found = life.live(2, lambda _: 2.0)
+    assert found.prior is not None
+    assert found.prior.by_horizon[86400][0].quantile == 0.3
+    assert found.target_violation_percent == 5
+    assert (
+        "spec.predictionPrior: horizons[0].cpu.quantile: '3': expected a number from 0.0 to 0.3" in found.policy_problem
+    )
+    life.server.apply({})
+    assert life.predict().prior is None
+    assert not life.predict().policy_problem
+
+
+def test_a_new_prior_costs_no_outcome_and_what_outcomes_show_is_told(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    before = life.live(30, office)
+    life.server.apply(sent_down("0.3"))
+    after = life.predict()
+    assert [one.kept for one in after.promises] == [one.kept for one in before.promises]
+    assert [one.tails for one in after.promises] == [one.tails for one in before.promises]
+    day, hour = after.promises
+    assert day.tails is not None
+    assert hour.tails is not None
+    assert (24 * day.tails[0].days, 24 * hour.tails[0].days) == (day.kept.outcomes, hour.kept.outcomes)

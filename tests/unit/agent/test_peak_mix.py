@@ -11,12 +11,13 @@ from agent.backtest import packing, replay
 from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server import calibration, peak_mix
-from agent.predict_server.calibration import HOUR_SECONDS, LARGEST_PRIOR, LEAST_PRIOR, PRIOR, Tail
+from agent.predict_server.calibration import HOUR_SECONDS, Tail
 from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import Held, NodeFacts, PodFacts
+from shared.api.predictionprior import BUILT_IN
 
 amounts = st.floats(0.0, 64.0)
 POD = st.tuples(amounts, amounts, st.floats(0.0, 20.0))
@@ -98,24 +99,7 @@ class TestMargins:
 
     def test_without_outcomes_the_prior_decides(self) -> None:
         wild = Tail(np.array([1e9]), np.array([1e9]))
-        assert calibration.margins(wild, np.zeros(1), 10.0).tolist() == [PRIOR.quantile]
-
-    def test_a_fleet_moves_the_prior_and_neither_a_node_nor_a_liar_does(self) -> None:
-        days = np.full(200, 28.0)
-        fleet = Tail(np.full(200, 0.2), np.full(200, 0.1))
-        honest = calibration.pooled_prior(fleet, days)
-        assert [float(honest.quantile), float(honest.excess)] == [0.2, 0.1]
-        liars = Tail(np.where(np.arange(200) < 60, 1e9, 0.2), np.where(np.arange(200) < 60, np.nan, 0.1))
-        assert calibration.pooled_prior(liars, days) == honest
-        alone = calibration.pooled_prior(Tail(np.array([9.0]), np.array([9.0])), np.array([28.0]))
-        assert (alone.quantile, alone.excess) == (PRIOR.quantile, PRIOR.excess)
-        assert calibration.pooled_prior(Tail(np.zeros(0), np.zeros(0)), np.zeros(0)) == alone
-
-    def test_a_fleet_cannot_move_the_prior_out_of_its_bounds(self) -> None:
-        for value, bound in ((1e9, LARGEST_PRIOR), (-1e9, LEAST_PRIOR)):
-            fleet = Tail(np.full(500, value), np.full(500, value))
-            pooled = calibration.pooled_prior(fleet, np.full(500, 28.0))
-            assert (pooled.quantile, pooled.excess) == (bound.quantile, bound.excess)
+        assert calibration.margins(wild, np.zeros(1), 10.0).tolist() == [BUILT_IN.quantile]
 
 
 class TestMaxima:

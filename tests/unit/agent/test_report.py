@@ -19,7 +19,9 @@ from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, Numa
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
+from shared.api import predictionprior
 from shared.api.nodeslo import HostApplication
+from shared.api.predictionprior import Tail
 from shared.quantity import Resources
 from tests.unit.agent.pods import NOW, pod
 
@@ -60,7 +62,8 @@ def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_wh
 def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_decides() -> None:
     peak = Resources(1500, 2**30)
     kept = Kept(86400.0, 648, (0.617, 0.0), severity_percents=(0.031, 0.0), lent_percents=(61.2, 48.0))
-    promises = (Promise(peak, kept), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
+    tails = (predictionprior.Observed(Tail(-0.01, 0.05), 27.0), predictionprior.Observed(Tail(0.2, 0.0), 27.0))
+    promises = (Promise(peak, kept, tails=tails), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
     n_sigma = {"n-sigma-v1": Resources(1000, 2**29), "n-sigma-v2": peak}
     known = replace(
         trained(),
@@ -85,6 +88,10 @@ def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_
         {"windowSeconds": 86400, "cpuPercentPerDay": "2.10", "memoryPercentPerDay": "0.00"}
     ]
     assert (hour["horizonSeconds"], hour["coveragePercent"]) == (3600, "0.00")
+    assert day["cpuTail"] == {"quantile": "-0.0100", "meanExcess": "0.0500", "days": "27.00"}
+    assert day["memoryTail"]["meanExcess"] == "0.0000"
+    assert prediction["prior"] == {"source": "built-in"}
+    assert "cpuTail" not in hour
     assert "cpuViolationPercent" not in hour
 
 

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local import up
 from manager import http
-from manager.answers import Status
+from manager.answers import FleetPrediction, PriorRow, Status
 from manager.decisions import NodeState
 from shared import web
 
@@ -23,6 +23,7 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_under_the_ta
         reader=NoNodes(),
         registry=CollectorRegistry(),
         status=lambda: Status("local", True, False, [], True, "ns/cm", None, overdue),
+        fleet=lambda: FleetPrediction([], PriorRow("built-in", 0, None, []), [], 0),
         unhealthy=dict,
         overdue=lambda: overdue,
         version="1",

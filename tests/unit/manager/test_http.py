@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from manager import answers, http
-from manager.answers import Explained, Nodes
+from manager.answers import Explained, FleetPrediction, Nodes
 from manager.configuration import Configuration
 from manager.decisions import LastWrite, NodeState, Pending
 from manager.noderesource import explain, report
@@ -21,13 +21,17 @@ from manager.pods import Requested
 from shared import names, web
 from shared.names import Tier
 from shared.quantity import Resources
+from tests.unit.manager import fleets
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+FLEET = answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 REQUESTED = Requested(Resources(2000, GIB), Resources(1000, GIB))
-REPORTED = report.read(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
+REPORTED = report.read(
+    fleets.promising(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
+)
 SIMULATED = node("n1", labels={names.LABEL_SIMULATED: "true"}, mid={names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"})
 STATES = {
     "n1": NodeState(
@@ -63,6 +67,7 @@ def url() -> Iterator[str]:
             waiting_for=["pods"],
             overdue={},
         ),
+        fleet=lambda: FLEET,
         unhealthy=lambda: {"worker": 12.0},
         overdue=dict,
         version="1",
@@ -109,7 +114,20 @@ def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     assert set(answer.tiers) == {"mid", "batch"}
     assert (answer.tiers["mid"].cpu, answer.tiers["mid"].on_offer) == (answer.resources.cpu, mid)
     assert answer.tiers["batch"].on_offer is None
+    assert answer.prediction is not None
+    assert answer.prediction.prior == "fleet of 40 nodes"
+    assert answer.prediction.promises[0] == answers.PromiseRow("cpu", 86400, 1500, 1.0, 672, 3.0)
     assert all(term.source and term.time for tier in answer.tiers.values() for term in tier.memory.terms)
+
+
+def test_the_fleets_promises_are_told(url: str) -> None:
+    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/prediction").content, type=FleetPrediction)
+    assert answer == FLEET
+    assert [(rate.resource, rate.outcomes, rate.missed) for rate in answer.rates] == [
+        ("cpu", 1344, True),
+        ("memory", 1344, False),
+    ]
+    assert answer.prior.source == "built-in"
 
 
 def test_a_node_that_is_not_there_is_named(url: str) -> None:
@@ -126,7 +144,7 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
     assert about in answer.json().values()
 
 
-@pytest.mark.parametrize(("file", "kind"), [("nodes", Nodes), ("explain", Explained)])
+@pytest.mark.parametrize(("file", "kind"), [("nodes", Nodes), ("explain", Explained), ("prediction", FleetPrediction)])
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:
     assert json.loads((SCHEMAS / f"{file}.json").read_text()) == msgspec.json.schema(kind)
 
@@ -153,3 +171,9 @@ def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
 def test_the_api_page_needs_no_network(url: str) -> None:
     assert not re.search(r"https?://", httpx.get(f"{url}/docs").text)
     assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= httpx.get(f"{url}/openapi.json").json()["paths"].keys()
+
+
+def test_the_scripts_of_the_page_share_one_scope_and_no_name(url: str) -> None:
+    scripts = [httpx.get(f"{url}/page/{name}").text for name in ("page.js", "autoscaler.js")]
+    one, other = (set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)) for script in scripts)
+    assert not one & other

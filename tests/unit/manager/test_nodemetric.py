@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manager.nodemetric import lifecycle, spec
 from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
-from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec, PredictPolicy
+from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec, PredictionPrior, PredictPolicy
 from tests.unit.manager.objects import enabled
 
 OFF = NodeStrategy(DEFAULTS, enabled=False)
@@ -105,3 +105,12 @@ def merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def test_the_fleets_prior_is_delivered_and_without_one_the_old_one_stands() -> None:
+    old_prior, new_prior = (PredictionPrior(nodes, "2026-01-31T00:00:00Z") for nodes in (30, 40))
+    old = NodeMetricSpec(prediction_prior=old_prior)
+    for prior, wanted in ((new_prior, new_prior), (None, old_prior)):
+        assert spec.desired(enabled(), settled=True, old=old, prior=prior).prediction_prior == wanted
+    assert spec.desired(enabled(), settled=True, old=None).prediction_prior is None
+    assert spec.desired(OFF, settled=True, old=old, prior=new_prior).prediction_prior is None

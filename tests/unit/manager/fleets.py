@@ -1,0 +1,68 @@
+"""Nodes that say how their promises were kept, and a fleet of them."""
+
+import msgspec
+
+from manager.fleet import Fleet
+from manager.noderesource import report as reports
+from manager.noderesource.report import Report
+from manager.reports import Standing
+from shared.api.core import ConfigMap
+from shared.api.meta import ObjectMeta
+from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, WireTail
+from shared.clock import ManualClock
+from tests.unit.manager.objects import NOW, metric
+
+DAY = 86400
+
+
+def promising(of: NodeMetric, **changes: object) -> NodeMetric:
+    """With the promise for a day; `changes` are those of its fields."""
+    tail = WireTail("0.2", "0.1", "28")
+    promise = Promise(
+        horizon_seconds=DAY,
+        peak={"cpu": "1500m", "memory": "1Gi"},
+        target_violation_percent="1",
+        outcomes=672,
+        cpu_violation_percent="3.00",
+        memory_violation_percent="0.50",
+        cpu_tail=tail,
+        memory_tail=tail,
+    )
+    promise = msgspec.structs.replace(promise, **changes)
+    prediction = Prediction(model="peak-mix", promises=(promise,), prior=PriorInUse("fleet", 40))
+    return msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, prediction=prediction))
+
+
+def report(name: str, *, age_seconds: float = 0, spec: bytes = b"", **changes: object) -> Report:
+    found = promising(metric(name, age_seconds=age_seconds), **changes)
+    return reports.read(msgspec.structs.replace(found, spec=msgspec.Raw(spec)))
+
+
+class Reports:
+    """A cluster of which nothing but reports is known."""
+
+    def __init__(self, *found: Report) -> None:
+        self.found = list(found)
+        self.waiting_for: list[str] = []
+
+    def unsynced(self) -> list[str]:
+        return self.waiting_for
+
+    def reports(self) -> list[Report]:
+        return self.found
+
+    def config_map(self) -> ConfigMap | None:
+        return ConfigMap(metadata=ObjectMeta(name="slo-controller-config", namespace="headroom-system", uid="u"))
+
+
+def fleet(*found: Report, clock: ManualClock | None = None) -> Fleet:
+    """After one turn."""
+    made = Fleet(
+        Reports(*found),
+        clock or ManualClock(NOW),
+        is_leader=lambda: True,
+        standing=Standing(None, lambda: True),
+        changed=lambda _: None,
+    )
+    made.turn()
+    return made

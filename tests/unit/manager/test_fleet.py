@@ -1,0 +1,232 @@
+"""The fleet's prior, and whether its promises are kept: no node and no liar has more than one node's say."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from manager import fleet as fleets_module
+from manager.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, Fleet
+from manager.metrics import FleetCollector
+from manager.noderesource.report import Report
+from manager.reports import Problem, Standing
+from shared.api import predictionprior
+from shared.api.nodemetric import NodeMetricSpec, WireTail
+from shared.api.predictionprior import Prior, Tail
+from shared.clock import ManualClock
+from tests.unit.manager.fleets import DAY, Reports, fleet, report
+from tests.unit.manager.objects import NOW
+
+WIDE, LIMIT = Tail(0.2, 0.1), predictionprior.LARGEST
+
+
+def many(count: int, **changes: Any) -> list[Report]:
+    return [report(f"n{number}", **changes) for number in range(count)]
+
+
+class Heard(Standing):
+    """What is wrong at the moment."""
+
+    def __init__(self) -> None:
+        super().__init__(None, lambda: True)
+        self.said: list[list[str]] = []
+
+    def found(self, about: str, problems: Iterable[Problem]) -> None:
+        assert about == "predictions"
+        self.said.append([f"{one.regarding.kind} {one.reason}: {one.message}" for one in problems])
+
+
+class World:
+    """A fleet with a clock, and who is told of what."""
+
+    def __init__(self, *found: Report, leads: bool = True) -> None:
+        self.clock = ManualClock(NOW)
+        self.reports = Reports(*found)
+        self.heard = Heard()
+        self.changed: list[set[str]] = []
+        self.fleet = Fleet(
+            self.reports,
+            self.clock,
+            is_leader=lambda: leads,
+            standing=self.heard,
+            changed=lambda names: self.changed.append(set(names)),
+        )
+
+    def turn(self, later_seconds: float = 0, *found: Report) -> Prior | None:
+        self.clock.advance(later_seconds)
+        if found:
+            self.reports.found = list(found)
+        self.fleet.turn()
+        return self.fleet.prior
+
+
+def with_prior(prior: Prior) -> bytes:
+    return msgspec.json.encode(NodeMetricSpec(prediction_prior=predictionprior.to_wire(prior)))
+
+
+def test_what_many_nodes_have_learned_is_sent_to_all_and_no_more_than_hourly() -> None:
+    world = World(*many(30))
+    prior = world.turn()
+    assert prior is not None
+    assert (prior.nodes, prior.by_horizon) == (30, {DAY: (WIDE, WIDE)})
+    assert world.changed == [{f"n{number}" for number in range(30)}]
+    narrow = {"cpu_tail": WireTail("0.1", "0.05", "28"), "memory_tail": WireTail("0.1", "0.05", "28")}
+    assert world.turn(PRIOR_SECONDS - 1, *many(30, **narrow)) == prior
+    again = world.turn(1)
+    assert again is not None
+    assert again.by_horizon == {DAY: (Tail(0.1, 0.05), Tail(0.1, 0.05))}
+    assert len(world.changed) == 2
+
+
+def test_a_prior_that_hardly_moved_is_not_sent() -> None:
+    world = World(*many(30))
+    prior = world.turn()
+    little = WireTail("0.204", "0.1", "28")
+    assert world.turn(2 * PRIOR_SECONDS, *many(30, age_seconds=-2 * PRIOR_SECONDS, cpu_tail=little)) == prior
+    assert len(world.changed) == 1
+
+
+def test_a_small_fleet_keeps_the_built_in_prior_and_sends_nothing() -> None:
+    world = World(*many(19))
+    assert world.turn() is None
+    assert world.changed == []
+
+
+def test_nothing_is_pooled_before_all_reports_are_known() -> None:
+    world = World(*many(30))
+    world.reports.waiting_for = ["nodemetrics"]
+    assert world.turn() is None
+    world.reports.waiting_for = []
+    assert world.turn() is not None
+
+
+def test_after_a_restart_the_newest_prior_that_was_sent_goes_on_whoever_sent_it() -> None:
+    old, new = (Prior(30, NOW - age, {DAY: (WIDE, WIDE)}) for age in (7200, 600))
+    ahead = Prior(30, NOW + 7200, {DAY: (LIMIT, LIMIT)})
+    nodes = [report(f"n{place}", spec=with_prior(one)) for place, one in enumerate((old, old, new, ahead))]
+    for leads in (True, False):
+        world = World(*nodes, leads=leads)
+        assert world.turn() == new
+        assert world.changed == []
+
+
+def test_a_prior_stays_when_nobody_reports_outcomes_any_more() -> None:
+    world = World(*many(30))
+    prior = world.turn()
+    assert world.turn(2 * PRIOR_SECONDS, *many(30, cpu_tail=None, memory_tail=None)) == prior
+
+
+def test_who_does_not_lead_sends_nothing() -> None:
+    world = World(*many(30), leads=False)
+    assert world.turn() is None
+    assert [rate.outcomes for rate in world.fleet.rates] == [30 * 672, 30 * 672]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"cpu_tail": WireTail("1e300", "0.1", "28")},
+        {"cpu_tail": WireTail("NaN", "NaN", "28")},
+        {"memory_tail": WireTail("0.1", "-1", "28")},
+        {"cpu_violation_percent": "101"},
+        {"cpu_violation_percent": "-1"},
+        {"target_violation_percent": "nan"},
+        {"outcomes": -1},
+        {"peak": {"cpu": "-1"}},
+    ],
+)
+def test_who_says_what_cannot_be_is_left_out_and_the_rest_of_its_report_holds(lie: dict[str, Any]) -> None:
+    liar = report("liar", **lie)
+    assert liar.problem is None
+    assert liar.promises_problem is not None
+    assert "NodeMetric liar: status.prediction.promises[86400]" in str(liar.promises_problem)
+    honest = fleet(*many(30))
+    told = fleet(*many(30), liar)
+    assert (told.prior, told.rates, told.refused_nodes) == (honest.prior, honest.rates, 1)
+
+
+def test_outcomes_of_a_node_are_no_more_than_four_weeks_hold() -> None:
+    cpu = fleet(*many(10), report("liar", outcomes=10**12, cpu_violation_percent="100")).rates[0]
+    assert (cpu.resource, cpu.nodes, cpu.outcomes) == ("cpu", 11, 11 * 672)
+    assert cpu.violated_percent == pytest.approx((10 * 3 + 100) / 11)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 100), st.integers(1, 50)), max_size=20))
+def test_a_rate_and_a_target_lie_between_those_of_the_nodes(told: list[tuple[int, int, int]]) -> None:
+    nodes = [
+        report("n", outcomes=many, cpu_violation_percent=str(violated), target_violation_percent=str(target))
+        for many, violated, target in told
+    ]
+    counted = [each for each in told if each[0]]
+    for rate in fleets_module.rates(nodes):
+        if rate.resource == "cpu":
+            assert rate.nodes == len(counted)
+            assert min(v for _, v, _ in counted) - 1e-9 <= rate.violated_percent <= max(v for _, v, _ in counted) + 1e-9
+            assert min(t for _, _, t in counted) - 1e-9 <= rate.target_percent <= max(t for _, _, t in counted) + 1e-9
+
+
+def test_reports_of_yesterday_and_nodes_without_a_target_promise_nothing() -> None:
+    assert fleet(*many(30, age_seconds=DAY_SECONDS + 1)).rates == ()
+    assert fleet(*many(30, target_violation_percent=None)).rates == ()
+
+
+def test_a_target_missed_by_far_for_a_day_is_said_once_and_once_more_when_that_is_over() -> None:
+    world = World(*many(2, age_seconds=-2 * DAY_SECONDS))
+    world.turn()
+    world.turn(DAY_SECONDS - 1)
+    assert (world.fleet.alarms, world.heard.said) == ((), [])
+    world.turn(1)
+    world.turn(60)
+    (alarm,) = world.fleet.alarms
+    assert "promises of cpu for 24 h were broken in 3.00 % of 1344 outcomes of 2 nodes" in alarm
+    assert world.heard.said == [[f"ConfigMap PredictionTargetMissed: {alarm}"]]
+    world.turn(60, *many(2, age_seconds=-2 * DAY_SECONDS, cpu_violation_percent="1.9"))
+    assert world.heard.said[1:] == [[]]
+    assert [rate.is_missed for rate in world.fleet.rates] == [True, False]
+
+
+def test_few_outcomes_raise_no_alarm() -> None:
+    world = World(report("n1", outcomes=672, cpu_violation_percent="50", age_seconds=-2 * DAY_SECONDS))
+    assert LEAST_OUTCOMES > 672
+    world.turn()
+    world.turn(DAY_SECONDS + 1)
+    assert world.fleet.alarms == ()
+    assert not world.fleet.rates[0].is_missed
+
+
+def test_metrics_tell_the_rate_the_target_and_the_prior() -> None:
+    registry = CollectorRegistry()
+    registry.register(FleetCollector(fleet(*many(30))))
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"headroom_manager_prediction_{name}", labels)
+
+    cpu = {"resource": "cpu", "horizon_seconds": "86400"}
+    assert (value("outcomes", **cpu), value("target_missed", **cpu)) == (30 * 672, 1)
+    assert value("violated_ratio", **cpu) == pytest.approx(0.03)
+    assert value("target_ratio", **cpu) == 0.01
+    assert value("target_missed", **cpu | {"resource": "memory"}) == 0
+    assert (value("prior_nodes"), value("refused_nodes")) == (30, 0)
+
+
+def test_what_a_node_forgets_is_told_once_and_what_it_had_forgotten_before_is_no_news() -> None:
+    told: list[tuple[str, str]] = []
+    one, other = report("n1"), report("n2")
+    reports = Reports(one, msgspec.structs.replace(other, forgotten="node until then"))
+    made = Fleet(
+        reports,
+        ManualClock(NOW),
+        is_leader=lambda: True,
+        standing=Heard(),
+        changed=lambda _: None,
+        forgot=lambda name, what: told.append((name, what)),
+    )
+    made.turn()
+    reports.found[0] = msgspec.structs.replace(one, forgotten="node until now")
+    made.turn()
+    made.turn()
+    assert told == [("n1", "node until now")]
