@@ -139,12 +139,12 @@ class PredictServer:
     def apply(self, spec: dict[str, object] | None) -> None:
         """Puts a NodeMetric's policy in force (None: our own); a bad part is refused and its last good one stays."""
         new, problems = policy.followed(self._base, self._policy, spec or {})
+        changed, model, shadows = new != self._policy, self._model, self._shadows
         try:
-            changed = new != self._policy
-            model = self._made(new, source=policy.SOURCE) if changed else self._model
-            shadows = Shadows(self._shadow_names, new, self._failed) if changed else self._shadows
+            if changed:
+                model, shadows = self._made(new, source=policy.SOURCE), Shadows(self._shadow_names, new, self._failed)
         except InvalidInput as error:
-            new, model, problems = self._policy, self._model, (*problems, error)
+            new, changed, problems = self._policy, False, (*problems, error)
         for problem in problems:
             self._refused.inc()
             logger.error("policy refused: %s", problem)

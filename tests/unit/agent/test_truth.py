@@ -135,12 +135,18 @@ def test_the_least_of_an_hour_counts_and_what_is_not_known_is_no_withdrawal() ->
 
 
 class Node:
-    """A predict server with shadows, a quarter of an hour at a time."""
+    """A predict server that lends by n-sigma-v2, with shadows, a quarter of an hour at a time."""
 
     def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: Any) -> None:
         self.clock = clock or ManualClock(BEGIN)
         self.cache = MetricCache(clock=self.clock)
-        given = {"warm_up_samples": 1, "cold_start_seconds": 0, "checkpoint_interval_seconds": 1e9, **settings}
+        given = {
+            "predictor": "n-sigma-v2",
+            "warm_up_samples": 1,
+            "cold_start_seconds": 0,
+            "checkpoint_interval_seconds": 1e9,
+            **settings,
+        }
         self.server = predict_server(directory, self.cache, self.clock, **given)
 
     def live(self, hours: float, cores: Callable[[float], float]) -> Prediction:
