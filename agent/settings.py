@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from shared.api.nodemetric import TrainingInput
 from shared.api.predictpolicy import (
+    DEFAULT_TARGET_PERCENT,
     LARGEST,
     LARGEST_TARGET_PERCENT,
     LEAST_TARGET_PERCENT,
@@ -121,7 +122,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             le=LARGEST_TARGET_PERCENT,
             description="in at most so many percent of hours is more to be used than was promised, for peak-mix",
         ),
-    ] = 1.0
+    ] = DEFAULT_TARGET_PERCENT
     horizon_seconds: Annotated[
         int,
         Meta(

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from manager import node_prediction
 from manager.configuration import Configuration
 from manager.decisions import LastWrite, NodeState, Pending
 from manager.eviction.tracker import Tracked
 from manager.fleet import Fleet
+from manager.node_prediction import PredictionRow
 from manager.noderesource import writing
 from manager.noderesource.explain import Decision, Offer
 from manager.promises import RESOURCES
@@ -151,31 +153,6 @@ class PendingRow:
 
 
 @dataclass(frozen=True)
-class PromiseRow:
-    """One resource for one horizon: `peak` in milli-cores or bytes; null is what the agent does not say."""
-
-    resource: str
-    horizon_seconds: int
-    peak: int | None
-    target_violation_percent: float | None
-    outcomes: int
-    violation_percent: float | None
-
-
-@dataclass(frozen=True)
-class PredictionRow:
-    """What the node's agent promises, and how its promises of four weeks were kept.
-
-    `prior` is what its margins start from, empty for a model without; `problem` is why its promises are left out.
-    """
-
-    model: str
-    prior: str
-    promises: list[PromiseRow]
-    problem: str | None
-
-
-@dataclass(frozen=True)
 class Explained:
     """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
 
@@ -294,6 +271,7 @@ def explained(state: NodeState, cluster: str = "") -> Explained:
         else {tier.value: _tier(state, tier, offer, decision.time) for tier, offer in decision.offers.items()}
     )
     mid = tiers.get(Tier.MID)
+    report = None if decision is None or decision.observed is None else decision.observed.report
     return Explained(
         node=state.node.metadata.name,
         resources=BothResources(mid.cpu, mid.memory) if mid else BothResources(_UNDECIDED, _UNDECIDED),
@@ -301,7 +279,7 @@ def explained(state: NodeState, cluster: str = "") -> Explained:
         last_write=None if state.last_write is None else _last_write(state.last_write),
         pending=None if state.pending is None else _pending(state.pending),
         cluster=cluster,
-        prediction=_prediction(decision),
+        prediction=None if report is None else node_prediction.answer(report),
     )
 
 
@@ -398,18 +376,6 @@ def _source(source: str, state: NodeState) -> str:
     if state.strategy is not None and key in colocation.KEYS:
         source = f"{source} ({state.strategy.source(key)})"
     return source.replace("{node}", state.node.metadata.name)
-
-
-def _prediction(decision: Decision | None) -> PredictionRow | None:
-    report = None if decision is None or decision.observed is None else decision.observed.report
-    if report is None:
-        return None
-    promises = [
-        PromiseRow(one.resource, one.horizon_seconds, one.peak, one.target_percent, one.outcomes, one.violated_percent)
-        for one in report.promises
-    ]
-    problem = None if report.promises_problem is None else str(report.promises_problem)
-    return PredictionRow(report.model, report.prior, promises, problem)
 
 
 def _last_write(last: LastWrite) -> LastWriteRow:

@@ -1,18 +1,39 @@
-"""What agents say of their promises, refused where it cannot be: how they were kept, and their residuals. Pure."""
+"""What agents say of their promises, refused where it cannot be: how they were kept, and their residuals. Pure.
+
+With them come what the models promised that lend nothing, what is taken back of what is lent, and which model is to be
+used by all that.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from shared import names, quantity
-from shared.api import predictionprior
-from shared.api.nodemetric import LastForgotten, Prediction, PriorInUse, Promise
+from shared.api import predictionprior, predictpolicy
+from shared.api.nodemetric import (
+    MOST_SHADOWS,
+    LastForgotten,
+    NodeMetricSpec,
+    Prediction,
+    PriorInUse,
+    Promise,
+    Shadow,
+    Withdrawal,
+)
 from shared.api.predictionprior import WINDOW_DAYS, Observed
 from shared.errors import InvalidInput
 from shared.quantity import INT64_MAX
+from shared.recommendation import Recommendation, Row, recommend
 
 MOST_PROMISES = predictionprior.MOST_HORIZONS
 MOST_OUTCOMES = int(24 * WINDOW_DAYS)  # one is judged for every hour
+MOST_WITHDRAWALS = 8
+MOST_PERCENT_PER_DAY = 24 * 100  # all of it in every hour
 MOST_TEXT = 1024  # characters of what an agent says, as an Event is to hold it
 RESOURCES = (names.CPU, names.MEMORY)
+Percents: TypeAlias = tuple[float | None, float | None]  # of cpu and memory; None is what the agent does not say
 
 
 class KeptPromise(msgspec.Struct, frozen=True, gc=False):
@@ -24,23 +45,94 @@ class KeptPromise(msgspec.Struct, frozen=True, gc=False):
     target_percent: float | None
     outcomes: int
     violated_percent: float | None
+    lent_percent: float | None
     tail: Observed | None
 
 
-def read(prediction: Prediction | None, *, source: str) -> tuple[KeptPromise, ...]:
-    """Each promise by resource, with no more outcomes than four weeks can hold. Raises InvalidInput."""
-    listed = (prediction.promises if prediction else None) or ()
-    if len(listed) > MOST_PROMISES:
-        raise _refused(source, "", len(listed), f"expected at most {MOST_PROMISES}")
-    if len({one.horizon_seconds for one in listed}) < len(listed):
-        raise _refused(source, "", [one.horizon_seconds for one in listed], "a horizon is there twice")
-    return tuple(_read(one, resource, source) for one in listed for resource in RESOURCES)
+class ShadowModel(msgspec.Struct, frozen=True, gc=False):
+    """A model that lends nothing, by what it would have promised for the horizon that is lent for."""
+
+    model: str
+    outcomes: int
+    violated_percents: Percents
+    lent_percents: Percents
+
+
+class Withdrawn(msgspec.Struct, frozen=True, gc=False):
+    """How much of what is lent is taken back a day, over the last so many seconds."""
+
+    window_seconds: int
+    percents_per_day: Percents
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """How a node's promises were kept: those of the model in force by horizon and resource, as the agent has them."""
+
+    promises: tuple[KeptPromise, ...] = ()
+    shadows: tuple[ShadowModel, ...] = ()
+    withdrawals: tuple[Withdrawn, ...] = ()
+
+
+NOTHING_KEPT = Kept()
+
+
+def read(prediction: Prediction | None, *, source: str) -> Kept:
+    """With no more outcomes than four weeks can hold. Raises InvalidInput."""
+    if prediction is None:
+        return NOTHING_KEPT
+    promises, shadows = prediction.promises or (), prediction.shadows or ()
+    withdrawals = prediction.withdrawals or ()
+    _require_distinct([one.horizon_seconds for one in promises], MOST_PROMISES, source, "promises")
+    _require_distinct([one.model for one in shadows], MOST_SHADOWS, source, "shadows")
+    _require_distinct([one.window_seconds for one in withdrawals], MOST_WITHDRAWALS, source, "withdrawals")
+    return Kept(
+        tuple(_read(one, resource, source) for one in promises for resource in RESOURCES),
+        tuple(_shadow(one, source) for one in shadows),
+        tuple(_withdrawn(one, source) for one in withdrawals),
+    )
+
+
+def recommended(model: str, kept: Kept, spec: NodeMetricSpec) -> Recommendation | None:
+    """As the node's agent says it; None where there is nothing to choose from.
+
+    The target is that of the model in force, or of the policy where that model has none.
+    """
+    if not kept.promises or not kept.shadows:
+        return None
+    cpu, memory = kept.promises[:2]  # for the first horizon, which is lent for
+    violated, lent = (cpu.violated_percent, memory.violated_percent), (cpu.lent_percent, memory.lent_percent)
+    rows = [_row(ShadowModel(model, cpu.outcomes, violated, lent)), *map(_row, kept.shadows)]
+    return recommend(rows, _policy_target(spec) if cpu.target_percent is None else cpu.target_percent)
+
+
+def _row(of: ShadowModel) -> Row:
+    """A model of which something is not said has no outcome to judge it by."""
+    (cpu, memory), (cpu_lent, memory_lent) = of.violated_percents, of.lent_percents
+    if cpu is None or memory is None or cpu_lent is None or memory_lent is None:
+        return Row(of.model, 0, (0.0, 0.0), (0.0, 0.0))
+    return Row(of.model, of.outcomes, (cpu, memory), (cpu_lent, memory_lent))
+
+
+def _policy_target(spec: NodeMetricSpec) -> float:
+    """The default where the policy says nothing, or what the agent refuses."""
+    said = None if spec.predict_policy is None else spec.predict_policy.target_violation_percent
+    target = math.nan if said is None else predictpolicy.number(said)
+    is_valid = predictpolicy.LEAST_TARGET_PERCENT <= target <= predictpolicy.LARGEST_TARGET_PERCENT
+    return target if is_valid else predictpolicy.DEFAULT_TARGET_PERCENT
+
+
+def _require_distinct(keys: Sequence[int | str], most: int, source: str, field: str) -> None:
+    if len(keys) > most:
+        raise _refused(source, field, len(keys), f"expected at most {most}")
+    if len(set(keys)) < len(keys):
+        raise _refused(source, field, [str(key)[:MOST_TEXT] for key in keys], "one of them is there twice")
 
 
 def _read(promise: Promise, resource: str, source: str) -> KeptPromise:
-    at = f"[{promise.horizon_seconds}]"
+    at = f"promises[{promise.horizon_seconds}]"
     wire = {"cpu": promise.cpu_tail, "memory": promise.memory_tail}[resource]
     violated = {"cpu": promise.cpu_violation_percent, "memory": promise.memory_violation_percent}[resource]
+    lent = {"cpu": promise.cpu_lent_percent, "memory": promise.memory_lent_percent}[resource]
     if promise.outcomes < 0 or promise.horizon_seconds < 1:
         raise _refused(source, at, promise.outcomes, "expected outcomes and a horizon, neither negative")
     try:
@@ -54,7 +146,40 @@ def _read(promise: Promise, resource: str, source: str) -> KeptPromise:
         _percent(promise.target_violation_percent, source, f"{at}.targetViolationPercent"),
         min(promise.outcomes, MOST_OUTCOMES),
         _percent(violated, source, f"{at}.{resource}ViolationPercent"),
+        _percent(lent, source, f"{at}.{resource}LentPercent"),
         tail,
+    )
+
+
+def _shadow(shadow: Shadow, source: str) -> ShadowModel:
+    model = shadow.model[:MOST_TEXT]
+    at = f"shadows[{model}]"
+    if shadow.outcomes < 0:
+        raise _refused(source, f"{at}.outcomes", shadow.outcomes, "expected a number that is not negative")
+    return ShadowModel(
+        model,
+        min(shadow.outcomes, MOST_OUTCOMES),
+        (
+            _percent(shadow.cpu_violation_percent, source, f"{at}.cpuViolationPercent"),
+            _percent(shadow.memory_violation_percent, source, f"{at}.memoryViolationPercent"),
+        ),
+        (
+            _percent(shadow.cpu_lent_percent, source, f"{at}.cpuLentPercent"),
+            _percent(shadow.memory_lent_percent, source, f"{at}.memoryLentPercent"),
+        ),
+    )
+
+
+def _withdrawn(withdrawal: Withdrawal, source: str) -> Withdrawn:
+    at, most = f"withdrawals[{withdrawal.window_seconds}]", MOST_PERCENT_PER_DAY
+    if withdrawal.window_seconds < 1:
+        raise _refused(source, at, withdrawal.window_seconds, "expected a window of a second at least")
+    return Withdrawn(
+        withdrawal.window_seconds,
+        (
+            _percent(withdrawal.cpu_percent_per_day, source, f"{at}.cpuPercentPerDay", most),
+            _percent(withdrawal.memory_percent_per_day, source, f"{at}.memoryPercentPerDay", most),
+        ),
     )
 
 
@@ -71,11 +196,11 @@ def _peak(promise: Promise, resource: str, source: str, field: str) -> int | Non
     return amount
 
 
-def _percent(text: str | None, source: str, field: str) -> float | None:
+def _percent(text: str | None, source: str, field: str, most: float = 100) -> float | None:
     if text is None:
         return None
-    if not 0 <= predictionprior.decimal(text) <= 100:
-        raise _refused(source, field, text, "expected a number from 0 to 100")
+    if not 0 <= predictionprior.decimal(text) <= most:
+        raise _refused(source, field, text, f"expected a number from 0 to {most:g}")
     return predictionprior.decimal(text)
 
 
@@ -92,4 +217,4 @@ def forgotten(last: LastForgotten | None) -> str:
 
 
 def _refused(source: str, at: str, value: object, problem: str) -> InvalidInput:
-    return InvalidInput(source=source, field=f"status.prediction.promises{at}", value=value, problem=problem)
+    return InvalidInput(source=source, field=f"status.prediction.{at}", value=value, problem=problem)

@@ -24,6 +24,13 @@ class Row(NamedTuple):
     def lent_percent(self) -> float:
         return sum(self.lent_percents) / 2
 
+    def rounded(self) -> "Row":
+        (cpu, memory), (cpu_lent, memory_lent) = self.violation_percents, self.lent_percents
+        return self._replace(
+            violation_percents=(round(cpu, 2), round(memory, 2)),
+            lent_percents=(round(cpu_lent, 2), round(memory_lent, 2)),
+        )
+
 
 class Recommendation(NamedTuple):
     model: str
@@ -33,10 +40,13 @@ class Recommendation(NamedTuple):
 def recommend(rows: Sequence[Row], target_percent: float) -> Recommendation:
     """Of the rows, of which the first is the model in force and one at least: whose model to use, and why.
 
+    Percentages count to two digits, as a NodeMetric has them, so that all who ask say the same.
+
     Of the models with a week of outcomes that were wrong no more often than the target says, the one that lent most.
     The one in force stays if it is one of them and no other lent a point more. Where none kept the target, the one that
     was wrong least often.
     """
+    rows = [row.rounded() for row in rows]
     active = rows[0]
     judged = [row for row in rows if row.outcomes >= LEAST_OUTCOMES]
     if active not in judged:

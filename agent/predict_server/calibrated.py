@@ -24,6 +24,7 @@ from shared.api.predictionprior import Observed, Prior
 logger = logging.getLogger(__name__)
 
 NAME = "peak-mix"
+MOST_FLEETS = 4  # an agent asks about two, the pods that lend and all; whoever asks for ever new ones is not to leak
 _Kept = TypeVar("_Kept")
 
 _RESOURCES = ("cpu", "memory")
@@ -49,9 +50,16 @@ class PeakMix(Predictor):
             fleet.update(keys, usages, time)
 
     def peak(self, situation: Situation) -> Candidates:
-        nodes = situation.whole.keys
-        fleet = self._fleets.setdefault(nodes, _Fleet(nodes))
+        fleet = self._fleet(situation.whole.keys)
         return {NAME: fleet.peaks(situation, self._target_percent, self._prior) * self._factor}
+
+    def _fleet(self, nodes: tuple[str, ...]) -> "_Fleet":
+        """Those nodes, which become the last ones asked about; the least recently asked about are forgotten."""
+        fleet = self._fleets.pop(nodes) if nodes in self._fleets else _Fleet(nodes)
+        self._fleets[nodes] = fleet
+        for oldest in list(self._fleets)[:-MOST_FLEETS]:
+            del self._fleets[oldest]
+        return fleet
 
     def tails(self, node: str) -> Mapping[float, tuple[Observed, Observed]]:
         fleet = next((one for nodes, one in self._fleets.items() if node in nodes), None)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from manager import promises
-from manager.promises import KeptPromise
+from manager.promises import Kept, KeptPromise
 from shared import durations, names, quantity
 from shared.api.core import Quantities
 from shared.api.nodemetric import (
@@ -64,7 +64,7 @@ class Report(msgspec.Struct, frozen=True):
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
     name. `peak` is of prod, `node_peak` of all that runs, and `history_percent` how much of the cold start the history
-    behind them covers. `promises` may be refused by themselves; `prior` is what their margins start from. `aggregated`
+    behind them covers. What was `kept` may be refused by itself; `prior` is what their margins start from. `aggregated`
     are the node's aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status
     holds, and the rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands
     there.
@@ -86,13 +86,17 @@ class Report(msgspec.Struct, frozen=True):
     node_peak: Resources | None = None
     model: str = ""
     history_percent: int = 0
-    promises: tuple[KeptPromise, ...] = ()
+    kept: Kept = promises.NOTHING_KEPT
     promises_problem: InvalidInput | None = None
     prior: str = ""
     forgotten: str = ""
     aggregated: bytes = b""
     problem: InvalidInput | None = None
     unread_spec: Mapping[str, object] | None = None
+
+    @property
+    def promises(self) -> tuple[KeptPromise, ...]:
+        return self.kept.promises
 
 
 def read(metric: NodeMetric) -> Report:
@@ -128,7 +132,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         node_peak=_node_peak(status.prediction, source),
         model=status.prediction.model if status.prediction else "",
         history_percent=status.prediction.known_percent if status.prediction else 0,
-        promises=kept,
+        kept=kept,
         promises_problem=promises_problem,
         prior=promises.prior(status.prediction.prior) if status.prediction else "",
         forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
@@ -137,13 +141,13 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     )
 
 
-def _promises(prediction: Prediction | None, source: str) -> tuple[tuple[KeptPromise, ...], InvalidInput | None]:
+def _promises(prediction: Prediction | None, source: str) -> tuple[Kept, InvalidInput | None]:
     """Nothing is lent by them, so what is wrong with them spoils nothing else."""
     try:
         return promises.read(prediction, source=source), None
     except InvalidInput as problem:
         problem.__traceback__ = problem.__cause__ = problem.__context__ = None
-        return (), problem
+        return promises.NOTHING_KEPT, problem
 
 
 def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:

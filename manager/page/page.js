@@ -196,20 +196,33 @@ const lined = (table, heads, lines) => {
   return table;
 };
 
-const hours = seconds => `next ${trimmed(seconds / 3600, 1)} h`;
+const lasting = seconds => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${trimmed(seconds / 60, 1)} min` :
+  seconds < 172800 ? `${trimmed(seconds / 3600, 1)} h` : `${trimmed(seconds / 86400, 1)} days`;
 
-const promised = ({ model, prior, promises, problem }) => {
+const promised = ({ model, prior, promises, shadows, withdrawals, recommended, problem }) => {
+  if (!problem && !promises.length) return [];
   const said = [element("h3", "", "Promises")];
   if (problem) said.push(element("p", "notice bad", `Left out: ${problem}`));
   if (prior) said.push(element("p", "quiet", `${model || "The model"}'s margin starts from the prior: ${prior}.`));
   if (promises.length) {
-    said.push(lined(element("table", "kept"), ["Horizon", "Resource", " Peak", " Target", " Violated", " Outcomes in 28 days"],
-      promises.map(each => [tooMany(each), hours(each.horizon_seconds), each.resource,
+    said.push(lined(element("table", "kept"), ["Horizon", "Resource", " Peak", " Target", " Violated", " Lent", " Outcomes in 28 days"],
+      promises.map(each => [tooMany(each), `next ${lasting(each.horizon_seconds)}`, each.resource,
         each.peak === null ? "unknown" : each.resource === "cpu" ? cpu(each.peak) : memory(each.peak),
         each.target_violation_percent === null ? "none" : percentage(each.target_violation_percent),
-        percentage(each.violation_percent), String(each.outcomes)])));
+        percentage(each.violation_percent), percentage(each.lent_percent), String(each.outcomes)])));
   }
-  return problem || promises.length ? said : [];
+  const takenBack = withdrawals.map(each => `cpu ${percentage(each.cpu_percent_per_day)}, memory ` +
+    `${percentage(each.memory_percent_per_day)} (over ${lasting(each.window_seconds)})`);
+  if (takenBack.length) said.push(element("p", "written", `Taken back a day, of what is lent: ${takenBack.join("; ")}.`));
+  if (shadows.length) {
+    said.push(element("h3", "", "Models beside it, which lend nothing"));
+    said.push(lined(element("table", "kept"),
+      ["Model", " cpu violated", " memory violated", " cpu lent", " memory lent", " Outcomes in 28 days"],
+      shadows.map(each => ["", each.model, percentage(each.cpu_violation_percent), percentage(each.memory_violation_percent),
+        percentage(each.cpu_lent_percent), percentage(each.memory_lent_percent), String(each.outcomes)])));
+  }
+  if (recommended) said.push(element("p", recommended.model === model ? "written" : "notice", recommended.sentence));
+  return said;
 };
 
 const tooMany = ({ violation_percent, target_violation_percent }) =>
@@ -225,7 +238,7 @@ const drawFleet = ({ rates, prior, refused_nodes }) => {
   table.id = "kept";
   table.setAttribute("aria-labelledby", "promises-title");
   byId("kept").replaceWith(lined(table, ["Horizon", "Resource", " Target", " Violated", " Outcomes", " Nodes", "Kept"],
-    rates.map(rate => [rate.missed ? "warn-text" : "", hours(rate.horizon_seconds), rate.resource,
+    rates.map(rate => [rate.missed ? "warn-text" : "", `next ${lasting(rate.horizon_seconds)}`, rate.resource,
       percentage(rate.target_violation_percent), percentage(rate.violation_percent), String(rate.outcomes), String(rate.nodes),
       rate.missed ? "no" : rate.outcomes < 1000 ? "too few outcomes to say" : "yes"])));
 };

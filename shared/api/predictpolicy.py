@@ -14,6 +14,7 @@ from shared.api.nodemetric import PredictPolicy
 
 PERCENTILE: Final = "percentile"  # Koordinator's model, which lends pod by pod
 LARGEST: Final = 2**31 - 1  # seconds (68 years), sigmas, percent: beyond it a product may be no finite number
+DEFAULT_TARGET_PERCENT: Final = 1.0
 LEAST_TARGET_PERCENT: Final = 0.01
 LARGEST_TARGET_PERCENT: Final = 50
 SHORTEST_HORIZON_SECONDS: Final = 3600

@@ -1,4 +1,4 @@
-"""What agents would predict of their nodes, by the agent's own n-sigma-v2, from what the pods of a replay use."""
+"""What agents would predict of their nodes, by the model they run by default, from what the pods of a replay use."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -6,16 +6,17 @@ from typing import NamedTuple
 import numpy as np
 
 from agent.metric_cache import series
+from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories
-from agent.predict_server.models import NSigmaV2, Parameters, Situation
+from agent.predict_server.models import Parameters, Predictor, Situation
 from agent.predict_server.table import ModelTable
+from agent.settings import AgentSettings
 from manager.node_peaks import NodePeaks
 from shared.quantity import MILLI_PER_CORE, Resources
 
-SIGMAS = 2.0
-HALF_LIFE_SECONDS = 3600.0
-WARM_SAMPLES = 3  # fewer say nothing
+SETTINGS = AgentSettings()
+WARM_SAMPLES = SETTINGS.warm_up_samples  # fewer say nothing
 
 
 class RunningPod(NamedTuple):
@@ -26,49 +27,51 @@ class RunningPod(NamedTuple):
 
 
 class NodeModels:
-    """The models of all nodes and of their pods, which one predictor answers for at once.
+    """The models of all nodes and of their pods, and a predictor for each node, as there is one agent on each.
 
-    `peaks` is what follows for every node that has been seen for long enough.
+    `peaks` is what follows for every node that has been seen for long enough. No outcome is told to the predictors: a
+    day that is replayed is over before the first promise for 24 hours can be judged.
     """
 
     def __init__(self) -> None:
         self.peaks: dict[str, NodePeaks] = {}
-        self._table = ModelTable(cpu_half_life_seconds=HALF_LIFE_SECONDS, memory_half_life_seconds=HALF_LIFE_SECONDS)
-        self._model = NSigmaV2(Parameters(sigma=np.array([SIGMAS, SIGMAS])))
+        self._table = ModelTable(
+            cpu_half_life_seconds=SETTINGS.cpu_half_life_seconds,
+            memory_half_life_seconds=SETTINGS.memory_half_life_seconds,
+        )
+        self._predictors: dict[str, Predictor] = {}
 
     def train(self, nodes: Collection[str], pods: Sequence[RunningPod], now: float) -> None:
         """One sample of each node and pod there is; the others are forgotten."""
-        keys = [*(_node_key(node) for node in nodes), *(pod.name for pod in pods)]
+        by_node: dict[str, list[RunningPod]] = {node: [] for node in nodes}
+        for pod in pods:
+            by_node[pod.node].append(pod)
+        keys = [key for node, there in by_node.items() for key in (_node_key(node), *(pod.name for pod in there))]
+        samples = np.concatenate([np.zeros((0, 2)), *map(_samples, by_node.values())])
         self._table.forget(self._table.rows.keys() - set(keys))
-        places = {node: place for place, node in enumerate(nodes)}
-        pod_nodes = np.array([places[pod.node] for pod in pods], np.intp)
-        usages = _amounts([pod.usage for pod in pods])
-        totals = np.stack([np.bincount(pod_nodes, column, len(places)) for column in usages.T], axis=1)
-        samples = np.concatenate([totals, usages])
         self._table.train(keys, samples, now)
-        self._model.update(keys, samples, now)
-        warm = [node for node in nodes if self._table.samples_of(_node_key(node)) >= WARM_SAMPLES]
+        make = plugins.load(SETTINGS.predictor)
+        self._predictors = {node: self._predictors.get(node) or make(Parameters()) for node in nodes}
         self.peaks = {}
-        if not warm:
-            return
-        found = self._model.peak(self._situation(warm, [pod for pod in pods if pod.node in set(warm)], now))
-        peaks = np.max([np.broadcast_to(peak, (len(warm), 2)) for peak in found.values()], axis=0)
-        for node, (cores, memory) in zip(warm, peaks.tolist(), strict=True):
-            self.peaks[node] = NodePeaks(Resources(round(cores * MILLI_PER_CORE), round(memory)), Resources(), now)
+        for node, there in by_node.items():
+            key, predictor = _node_key(node), self._predictors[node]
+            predictor.update([key, *(pod.name for pod in there)], _samples(there), now)
+            if self._table.samples_of(key) >= WARM_SAMPLES:
+                (peaks,) = predictor.peak(self._situation(node, there, now)).values()
+                cores, memory = peaks[0, 0].tolist()
+                self.peaks[node] = NodePeaks(Resources(round(cores * MILLI_PER_CORE), round(memory)), Resources(), now)
 
-    def _situation(self, nodes: Sequence[str], pods: Sequence[RunningPod], now: float) -> Situation:
-        places = {node: place for place, node in enumerate(nodes)}
-        keys = [pod.name for pod in pods]
-        histories = Histories(self._table, keys)
+    def _situation(self, node: str, pods: Sequence[RunningPod], now: float) -> Situation:
+        histories = Histories(self._table, [pod.name for pod in pods])
         nothing = Histories(self._table, [])
-        whole = Histories(self._table, [_node_key(node) for node in nodes])
+        whole = Histories(self._table, [_node_key(node)])
         return Situation(
             time=now,
             whole=whole,
             classes=whole,
-            system=Histories(self._table, [series.SYSTEM] * len(nodes)),  # never seen
+            system=Histories(self._table, [series.SYSTEM]),  # never seen
             pods=histories,
-            pod_nodes=np.array([places[pod.node] for pod in pods], np.intp),
+            pod_nodes=np.zeros(len(pods), np.intp),
             requests=_amounts([pod.request for pod in pods]),
             limits=np.full((len(pods), 2), np.inf),
             ages_seconds=now - histories.first_observed,
@@ -76,6 +79,12 @@ class NodeModels:
             workloads=nothing,
             inherited=np.zeros(0, np.intp),
         )
+
+
+def _samples(pods: Sequence[RunningPod]) -> Floats:
+    """What a node uses, then each of its pods; shape (1 + pods, 2)."""
+    usages = _amounts([pod.usage for pod in pods])
+    return np.concatenate([usages.sum(axis=0, keepdims=True), usages])
 
 
 def _node_key(node: str) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server import plugins
+from agent.predict_server import plugins, states
 from agent.predict_server.calibrated import PeakMix
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import Outcome, Parameters
@@ -292,6 +292,23 @@ def test_a_node_among_many_learns_as_it_does_alone_to_the_bit() -> None:
             found[places] = model.peak(fleet(table, [nodes[place] for place in places], requests))["peak-mix"]
     for place in range(3):
         assert found[(place,)][:, 0].tolist() == found[(0, 1, 2)][:, place].tolist()
+
+
+def test_whoever_asks_about_ever_new_nodes_is_remembered_by_the_last_few() -> None:
+    model, table, draw = PeakMix(Parameters()), model_table(), Usage(1.0, GIB)
+    train(table, {f"{node}/pod": draw for node in range(50)}, NOW)
+
+    def ask(node: int) -> list[str]:
+        model.peak(fleet(table, [[f"{node}/pod"]], {f"{node}/pod": draw}))
+        return [name for name in states.decode(model.state()) if " of " in name]
+
+    for node in range(50):
+        ask(0)
+        kept = ask(node)
+    assert kept == [f"{place} of {node}/{series.PROD_PEAK}" for place, node in enumerate((47, 48, 0, 49))]
+    again = PeakMix(Parameters())
+    again.restore(model.state())
+    assert again.state() == model.state()
 
 
 def asked(table: ModelTable, pods: list[str], requests: list[Usage], limits: list[Usage] | None = None) -> Floats:

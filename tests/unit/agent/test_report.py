@@ -4,13 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
-from agent.predict_server.prediction import Prediction, Promise, Shadow
+from agent.predict_server.prediction import Prediction, Promise, Shadow, recommended
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.records import Kept, Withdrawn
 from agent.reporter import conditions, patch, report
@@ -19,7 +21,9 @@ from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, Numa
 from agent.reporter.report import Observed
 from agent.reporter.schedule import Reason
 from agent.states_informer.pods import NodePod
-from shared.api import predictionprior
+from manager import promises as node_promises
+from shared.api import nodemetric, predictionprior
+from shared.api.nodemetric import NodeMetricSpec, PredictPolicy
 from shared.api.nodeslo import HostApplication
 from shared.api.predictionprior import Tail
 from shared.quantity import Resources
@@ -93,6 +97,29 @@ def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_
     assert prediction["prior"] == {"source": "built-in"}
     assert "cpuTail" not in hour
     assert "cpuViolationPercent" not in hour
+
+
+@given(st.lists(st.tuples(st.integers(0, 672), *[st.floats(0, 100)] * 4), min_size=2, max_size=4), st.floats(0.01, 50))
+def test_whoever_reads_the_status_recommends_the_same_model_in_the_same_words(
+    told: list[tuple[int, float, float, float, float]], target: float
+) -> None:
+    target = float(f"{target:g}")
+    of_active, *of_shadows = (
+        Kept(86400.0, outcomes, (cpu, memory), lent_percents=(cpu_lent, memory_lent))
+        for outcomes, cpu, memory, cpu_lent, memory_lent in told
+    )
+    promises = (Promise(Resources(1500, 2**30), of_active),)
+    shadows = tuple(Shadow(f"shadow-{place}", kept) for place, kept in enumerate(of_shadows))
+    known = replace(trained(), promises=promises, shadows=shadows, target_violation_percent=target)
+    prediction = msgspec.convert(patched(known, Measured({}))["prediction"], nodemetric.Prediction)
+    read = node_promises.read(prediction, source="NodeMetric n")
+    said = recommended(known.model, promises, shadows, target)
+    assert node_promises.recommended(prediction.model, read, NodeMetricSpec()) == said
+    without = replace(known, target_violation_percent=None)
+    prediction = msgspec.convert(patched(without, Measured({}))["prediction"], nodemetric.Prediction)
+    read = node_promises.read(prediction, source="NodeMetric n")
+    spec = NodeMetricSpec(predict_policy=PredictPolicy(target_violation_percent=f"{target:.9f}"))
+    assert node_promises.recommended(prediction.model, read, spec) == said
 
 
 def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:

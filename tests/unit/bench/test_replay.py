@@ -111,17 +111,20 @@ def test_owners_pods_are_spread_and_the_emptiest_node_is_taken() -> None:
 
 
 def test_a_nodes_peak_is_predicted_once_it_is_known_and_forgotten_with_it() -> None:
-    models = NodeModels()
-    pods = [RunningPod("a", "steady", CORE, CORE), RunningPod("b", "gone", CORE, CORE)]
+    models, alone = NodeModels(), NodeModels()
+    steady, gone = RunningPod("a", "steady", CORE, CORE), RunningPod("b", "gone", CORE, CORE)
     for sample in range(WARM_SAMPLES):
         assert models.peaks == {}
-        models.train(["steady", "gone"], pods, 300.0 * sample)
+        models.train(["steady", "gone"], [steady, gone], 300.0 * sample)
+        alone.train(["steady"], [steady], 300.0 * sample)
     assert models.peaks["steady"].prod == CORE
-    young = [pods[0], RunningPod("young", "steady", CORE, Resources(100, 0))]
-    models.train(["steady"], young, 300.0 * WARM_SAMPLES)
+    young = RunningPod("young", "steady", CORE, Resources(100, 0))
+    for each in (models, alone):
+        each.train(["steady"], [steady, young], 300.0 * WARM_SAMPLES)
+    assert models.peaks == alone.peaks  # no other node is in it
+    assert 1000 < models.peaks["steady"].prod.cpu_milli < 2000  # the young one is taken to use some of its request
+    models.train(["steady", "empty"], [steady._replace(usage=CORE.plus(CORE))], 300.0 * (WARM_SAMPLES + 1))
     assert models.peaks.keys() == {"steady"}
-    assert models.peaks["steady"].prod == CORE.plus(CORE)  # the young one counts with its request
-    models.train(["steady", "empty"], [pods[0]._replace(usage=CORE.plus(CORE))], 300.0 * (WARM_SAMPLES + 1))
     assert models.peaks["steady"].prod.cpu_milli >= 2000
 
 

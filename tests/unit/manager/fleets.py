@@ -8,7 +8,7 @@ from manager.noderesource.report import Report
 from manager.reports import Standing
 from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, WireTail
+from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, Shadow, WireTail, Withdrawal
 from shared.clock import ManualClock
 from tests.unit.manager.objects import NOW, metric
 
@@ -25,11 +25,19 @@ def promising(of: NodeMetric, **changes: object) -> NodeMetric:
         outcomes=672,
         cpu_violation_percent="3.00",
         memory_violation_percent="0.50",
+        cpu_lent_percent="61.20",
+        memory_lent_percent="48.00",
         cpu_tail=tail,
         memory_tail=tail,
     )
-    promise = msgspec.structs.replace(promise, **changes)
-    prediction = Prediction(model="peak-mix", promises=(promise,), prior=PriorInUse("fleet", 40))
+    shadow = Shadow("n-sigma-v2", 672, "0.40", "0.00", "36.40", "30.00")
+    prediction = Prediction(
+        model="peak-mix",
+        promises=(msgspec.structs.replace(promise, **changes),),
+        withdrawals=(Withdrawal(DAY, "2.10", "0.00"), Withdrawal(28 * DAY, "1.40", None)),
+        shadows=(shadow, Shadow("percentile")),
+        prior=PriorInUse("fleet", 40),
+    )
     return msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, prediction=prediction))
 
 

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from manager import fleet as fleets_module
+from manager import promises
 from manager.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, Fleet
 from manager.metrics import FleetCollector
 from manager.noderesource.report import Report
 from manager.reports import Problem, Standing
 from shared.api import predictionprior
-from shared.api.nodemetric import NodeMetricSpec, WireTail
+from shared.api.nodemetric import NodeMetricSpec, Prediction, Promise, Shadow, WireTail, Withdrawal
 from shared.api.predictionprior import Prior, Tail
 from shared.clock import ManualClock
+from shared.errors import InvalidInput
 from tests.unit.manager.fleets import DAY, Reports, fleet, report
 from tests.unit.manager.objects import NOW
 
@@ -134,6 +136,7 @@ def test_who_does_not_lead_sends_nothing() -> None:
         {"memory_tail": WireTail("0.1", "-1", "28")},
         {"cpu_violation_percent": "101"},
         {"cpu_violation_percent": "-1"},
+        {"cpu_lent_percent": "1e9"},
         {"target_violation_percent": "nan"},
         {"outcomes": -1},
         {"peak": {"cpu": "-1"}},
@@ -147,6 +150,31 @@ def test_who_says_what_cannot_be_is_left_out_and_the_rest_of_its_report_holds(li
     honest = fleet(*many(30))
     told = fleet(*many(30), liar)
     assert (told.prior, told.rates, told.refused_nodes) == (honest.prior, honest.rates, 1)
+
+
+@pytest.mark.parametrize(
+    ("lie", "field"),
+    [
+        ({"shadows": (Shadow("a"), Shadow("a"))}, "shadows"),
+        ({"shadows": tuple(Shadow(str(number)) for number in range(9))}, "shadows"),
+        ({"shadows": (Shadow("a", -1),)}, "shadows[a].outcomes"),
+        ({"shadows": (Shadow("a", 1, memory_lent_percent="101"),)}, "shadows[a].memoryLentPercent"),
+        ({"withdrawals": (Withdrawal(0),)}, "withdrawals[0]"),
+        ({"withdrawals": (Withdrawal(DAY, "NaN"),)}, "withdrawals[86400].cpuPercentPerDay"),
+    ],
+)
+def test_shadows_and_withdrawals_that_cannot_be_are_refused_by_name(lie: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        promises.read(Prediction(**lie), source="NodeMetric n")
+    assert f"NodeMetric n: status.prediction.{field}" in str(refused.value)
+
+
+def test_nothing_is_recommended_by_rates_that_are_not_said_or_without_shadows() -> None:
+    silent = Prediction(promises=(Promise(DAY, outcomes=672),), shadows=(Shadow("b", 672, "0", "0", "50", "50"),))
+    kept = promises.read(silent, source="NodeMetric n")
+    told = promises.recommended("a", kept, NodeMetricSpec())
+    assert told == ("a", "Keep a: a has 0 outcomes of the 168 that it takes to judge it.")
+    assert promises.recommended("a", promises.Kept(kept.promises), NodeMetricSpec()) is None
 
 
 def test_outcomes_of_a_node_are_no_more_than_four_weeks_hold() -> None:

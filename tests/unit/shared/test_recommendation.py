@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from shared.recommendation import LEAST_OUTCOMES, Row, recommend
 
-PERCENTS = st.tuples(st.floats(0, 100), st.floats(0, 100))
+PERCENT = st.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
+PERCENTS = st.tuples(PERCENT, PERCENT)
 ROWS = st.lists(st.builds(Row, st.text("abc", min_size=1), st.integers(0, 672), PERCENTS, PERCENTS), min_size=1)
 
 
