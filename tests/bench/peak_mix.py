@@ -1,7 +1,8 @@
 """How good `peak-mix` is on recorded usage, and how its constants were chosen.
 
 `python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/prediction.md. With `--choose` it chooses each
-constant anew on August of Bitbrains alone, see `peak_mix_choice`. The traces are not part of the repository.
+constant anew on August of Bitbrains alone, see `peak_mix_choice`; with `--reproduce` it holds the other predictors
+against independent measurements, see `independent`. The traces are not part of the repository.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import peak_mix_choice
+from tests.bench import independent, peak_mix_choice
 from tests.bench.recorded import COLUMNS, DAY_HOURS, TARGET_PERCENTS, WEEK_HOURS, replayed, scenario, scores
 
 
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--choose", dest="report", action="store_const", const=peak_mix_choice.report)
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument("--choose", dest="report", action="store_const", const=peak_mix_choice.report)
+    reports.add_argument("--reproduce", dest="report", action="store_const", const=independent.report)
     parser.set_defaults(report=_table)
     options = parser.parse_args(arguments)
     options.report(options.traces, options.seeds)
