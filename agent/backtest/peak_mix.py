@@ -13,7 +13,17 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, WEIGHTS, Forecast, Held, NodeFacts, PodFacts, Weights
+from agent.predict_server.peak_mix import (
+    HELD_HOURS,
+    NODE_DAYS,
+    POD_DAYS,
+    WEIGHTS,
+    Forecast,
+    Held,
+    NodeFacts,
+    PodFacts,
+    Weights,
+)
 from shared.api.predictionprior import BUILT_IN, Tail
 
 DAY_HOURS = 24
@@ -30,6 +40,7 @@ class FleetPeakMix:
         target_percents: Sequence[float],
         weights: Weights = WEIGHTS,
         prior: Tail = BUILT_IN,
+        held_hours: int = HELD_HOURS,
     ) -> None:
         self._weights, self._prior = weights, prior
         self._pods = Maxima(len(schedule.node), resources=1)
@@ -41,7 +52,7 @@ class FleetPeakMix:
         self._usage = np.zeros(schedule.nodes)
         self._hour = -1
         self.outcomes = Outcomes(horizon_hours, schedule.nodes)
-        self._promised = {target: Held(schedule.nodes) for target in target_percents}
+        self._promised = {target: Held(schedule.nodes, held_hours) for target in target_percents}
 
     def observe(self, tick: ReplayTick) -> None:
         """Takes in the samples of a tick."""

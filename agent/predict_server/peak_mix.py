@@ -16,7 +16,7 @@ peak together: then w is 0.7 and the scale 1.25 times as large.
 
 The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
 the margin, which is not negative: another pod and a stricter target never lower the peak.
-Constants: `tests/bench/peak_mix.py` measures them, docs/prediction.md has the table.
+Constants: `tests/bench/peak_mix_choice.py` chooses them, docs/prediction.md has the table.
 """
 
 from dataclasses import dataclass
@@ -117,14 +117,14 @@ class Held:
     much of what was lent, for less than one percent of requests that is not lent.
     """
 
-    def __init__(self, nodes: int = 1) -> None:
-        self.hourly: Floats = np.zeros((nodes, HELD_HOURS))  # this hour's first
+    def __init__(self, nodes: int = 1, hours: int = HELD_HOURS) -> None:
+        self.hourly: Floats = np.zeros((nodes, hours))  # this hour's first
         self.hour = -1
 
     def raise_to(self, peaks: Floats, time: float) -> None:
         """Takes in what is predicted now, by node."""
         hour = int(time // HOUR_SECONDS)
-        passed = min(max(hour - self.hour, 0), HELD_HOURS)
+        passed = min(max(hour - self.hour, 0), self.hourly.shape[1])
         if passed:
             self.hourly = np.roll(self.hourly, passed, axis=1)
             self.hourly[:, :passed] = 0.0
