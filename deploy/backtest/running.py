@@ -20,6 +20,7 @@ from deploy.backtest.server import Server
 from shared.errors import InvalidInput
 
 PROGRAM = "headroom backtest"
+_PREDICTORS = logging.getLogger("agent.predict_server")
 
 
 class Run(NamedTuple):
@@ -33,24 +34,24 @@ class Run(NamedTuple):
 
 def runs(options: Options) -> Iterator[Run]:
     """One source after the other. Raises InvalidInput and HeadroomError."""
-    _quiet_predictors()
-    requested = None if options.limits is None else tables.requested(options.limits)
-    replayed = 0
-    for samples in _samples(options):
-        fleet = fleets.fleet(samples, requested, options.placement, _note)
-        trial = Trial(
-            RESOURCES.index(samples.unit.resource),
-            options.models,
-            options.target_percents,
-            options.horizons_hours,
-            options.policy,
-        )
-        played = _played(fleet, trial, options, samples.source)
-        yield Run(samples.source, fleet, played, study.results(samples.source, trial, played))
-        replayed += 1
-    if not replayed:
-        asked = ",".join(options.resources)
-        raise InvalidInput(source="command line", field="--resource", value=asked, problem="no source is of that")
+    with _quiet_predictors():
+        requested = None if options.limits is None else tables.requested(options.limits)
+        replayed = 0
+        for samples in _samples(options):
+            fleet = fleets.fleet(samples, requested, options.placement, _note)
+            trial = Trial(
+                RESOURCES.index(samples.unit.resource),
+                options.models,
+                options.target_percents,
+                options.horizons_hours,
+                options.policy,
+            )
+            played = _played(fleet, trial, options, samples.source)
+            yield Run(samples.source, fleet, played, study.results(samples.source, trial, played))
+            replayed += 1
+        if not replayed:
+            asked = ",".join(options.resources)
+            raise InvalidInput(source="command line", field="--resource", value=asked, problem="no source is of that")
 
 
 def _samples(options: Options) -> Iterator[Samples]:
@@ -113,12 +114,18 @@ def _parts_played(fleet: Fleet, trial: Trial, options: Options) -> Iterator[tupl
 def _begin_worker() -> None:
     """The process that has started the others hears the keyboard, and ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _quiet_predictors()
+    _PREDICTORS.setLevel(logging.CRITICAL)
 
 
-def _quiet_predictors() -> None:
+@contextmanager
+def _quiet_predictors() -> Iterator[None]:
     """What an agent's log says of one node is noise about hundreds of them; what fails is raised."""
-    logging.getLogger("agent.predict_server").setLevel(logging.CRITICAL)
+    before = _PREDICTORS.level
+    _PREDICTORS.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        _PREDICTORS.setLevel(before)
 
 
 @contextmanager
