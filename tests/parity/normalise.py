@@ -24,9 +24,9 @@ _TIME = re.compile(
 )  # written by behaviours: 2020; by Go: 2006
 _GENERATED = re.compile(r"\bgen[-_][bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _CURRENT = re.compile(r"(?<=current: )\d+|(?<=resource version: \d \()\d+")
-_ANY_VERSION = re.compile(
-    r"(?<=resourceVersion=)[1-9]\d{1,12}|(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+"
-)
+# A list's version, which a call goes on from, is an object's only where nobody else has written in between.
+_ASKED_VERSION = re.compile(r"(?<=resourceVersion=)[1-9]\d{1,12}(?!\d)")
+_ANY_VERSION = re.compile(r"(?<=resourceVersion: \")\d+|(?<=Resource Version:  )\s*\d+")
 _AGE = re.compile(r"\b(?:\d+m?s|\d+y(?:\d+d)?)\b(?: ago)?")  # of what was made just now, or in 2020
 _PORT = re.compile(r"(?<=//127\.0\.0\.1:)\d{4,5}\b")  # of a server that a behaviour runs
 _OWN_NAME = re.compile(r"(?<![a-z0-9])(ns|me)-[0-9a-f]{8}\b")
@@ -191,6 +191,7 @@ class _Names:
         text = _PORT.sub("<port>", text)
         text = _CURRENT.sub("<version>", text)
         text = re.sub(r"continue=[\w-]+", "continue=<token>", text)
+        text = _ASKED_VERSION.sub("<version>", text)
         for version, name in self._versions.items():
             text = re.sub(rf"(?<![\w.-]){version}(?![\w.-])", name, text)
         text = _ANY_VERSION.sub("<version>", text)
