@@ -2,15 +2,16 @@
 
 import os
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
+
+import msgspec
 
 from shared.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from kubernetes.client import Configuration
+S = TypeVar("S", bound=msgspec.Struct)
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -106,17 +107,7 @@ def from_kubeconfig(path: str | None = None, context: str | None = None) -> Conn
     `path` defaults to $KUBECONFIG, which may name several files, then to ~/.kube/config. Raises InvalidInput.
     """
     user = _KubeconfigUser(path or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG, context)
-    found = user.configuration
-    return Connection(
-        server=_without_userinfo(found.host),
-        credentials=user,
-        ca_file=found.ssl_ca_cert,
-        client_cert_file=found.cert_file,
-        client_key_file=found.key_file,
-        verify=found.verify_ssl,
-        tls_server_name=found.tls_server_name,
-        cluster_name=_cluster_name(path, context),
-    )
+    return replace(user.kubeconfig.connection, credentials=user)
 
 
 def discover(kubeconfig: str | None = None, context: str | None = None) -> Connection:
@@ -134,45 +125,98 @@ def _without_userinfo(server: str) -> str:
 
 
 class _KubeconfigUser:
-    """The credentials of a kubeconfig; the official client runs exec plugins and replaces expired tokens."""
+    """The credentials of a kubeconfig, which is read again when they are refused."""
 
     def __init__(self, path: str, context: str | None) -> None:
         self._path = path
         self._context = context
         self._lock = threading.Lock()  # one exec plugin at a time: some of them open a browser
-        self.configuration = _load(path, context)
+        self.kubeconfig = _load(path, context)
 
     def authorization(self) -> str | None:
         with self._lock:
-            # The key was renamed in version 36 of the official client; the alias serves the ones before.
-            header: str | None = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return header
+            return self.kubeconfig.authorization()
 
     def renew(self) -> None:
         with self._lock:
-            self.configuration = _load(self._path, self._context)
+            self.kubeconfig = _load(self._path, self._context)
 
 
-def _cluster_name(path: str | None, context: str | None) -> str:
-    """What a kubeconfig that could be loaded calls the cluster of the (current) context."""
-    from kubernetes import config
+@dataclass(frozen=True)
+class _Kubeconfig:
+    """What the chosen context of a kubeconfig says; `authorization` may run a plugin or replace a token."""
 
-    contexts, current = config.list_kube_config_contexts(path or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG)
-    chosen = current if context is None else next(each for each in contexts if each["name"] == context)
-    return str(chosen["context"]["cluster"])
+    connection: Connection
+    authorization: Callable[[], str | None]
 
 
-def _load(path: str, context: str | None) -> "Configuration":
-    # Imported here: it takes a quarter of a second and 60 MB, and no process in a cluster needs it.
+def _load(path: str, context: str | None) -> _Kubeconfig:
+    return _with_a_token(path, context) or _by_the_official_client(path, context)
+
+
+class _Cluster(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    server: str
+    certificate_authority: str = ""
+
+
+class _User(msgspec.Struct, forbid_unknown_fields=True):
+    token: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Context(msgspec.Struct, forbid_unknown_fields=True):
+    cluster: str
+    user: str
+    namespace: str = ""
+
+
+def _with_a_token(path: str, context: str | None) -> _Kubeconfig | None:
+    """A single file with a server, perhaps a certificate authority's file, and a token; None for any other.
+
+    The official client takes half a second and 60 MB to import, and every process of a local cluster would pay that.
+    """
+    import yaml
+
+    file = Path(path).expanduser()
+    try:
+        document = yaml.safe_load(file.read_text("utf-8"))
+        chosen = _named(document, "context", context or document["current-context"], _Context)
+        cluster = _named(document, "cluster", chosen.cluster, _Cluster)
+        token = _named(document, "user", chosen.user, _User).token
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return None  # which the official client reads, or says what is wrong with it
+    ca_file = str(file.parent / cluster.certificate_authority) if cluster.certificate_authority else None
+    connection = Connection(_without_userinfo(cluster.server), ca_file=ca_file, cluster_name=chosen.cluster)
+    return _Kubeconfig(connection, StaticToken(token).authorization)
+
+
+def _named(document: Any, kind: str, name: str, into: type[S]) -> S:
+    (found,) = (each[kind] for each in document[f"{kind}s"] if each["name"] == name)
+    return msgspec.convert(found, into)
+
+
+def _by_the_official_client(path: str, context: str | None) -> _Kubeconfig:
+    # Imported here: no process in a cluster needs it.
     from kubernetes import client, config
     from yaml import YAMLError
 
-    configuration = client.Configuration()
+    found = client.Configuration()
     try:
-        config.load_kube_config(path, context, configuration, persist_config=False)
+        config.load_kube_config(path, context, found, persist_config=False)
+        contexts, current = config.list_kube_config_contexts(path)
     except (config.ConfigException, YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         # The last three are how the official loader meets a file of another shape.
         raise InvalidInput(
             source="kubeconfig", field=context or "current-context", value=path, problem=str(error)
         ) from error
-    return configuration
+    chosen = current if context is None else next(each for each in contexts if each["name"] == context)
+    connection = Connection(
+        server=_without_userinfo(found.host),
+        ca_file=found.ssl_ca_cert,
+        client_cert_file=found.cert_file,
+        client_key_file=found.key_file,
+        verify=found.verify_ssl,
+        tls_server_name=found.tls_server_name,
+        cluster_name=str(chosen["context"]["cluster"]),
+    )
+    # The key was renamed in version 36 of the official client; the alias serves the ones before.
+    return _Kubeconfig(connection, lambda: found.get_api_key_with_prefix("BearerToken", alias="authorization"))

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,29 @@ def test_a_kubeconfig_with_a_token(tmp_path: Path) -> None:
     connection = config.from_kubeconfig(str(path))
     assert connection.server == "http://127.0.0.1:1"
     assert connection.credentials.authorization() == "Bearer t0"
+
+
+def test_a_token_is_read_as_the_official_client_reads_it_and_without_it(tmp_path: Path) -> None:
+    cluster: dict[str, object] = {"server": "https://h:1/a", "certificate-authority": "ca.crt"}
+    (tmp_path / "ca.crt").write_text("-")
+    plain = write_kubeconfig(tmp_path / "plain", cluster, {"token": "t0"})
+    unusual = write_kubeconfig(tmp_path / "unusual", cluster | {"insecure-skip-tls-verify": False}, {"token": "t0"})
+    ours, official = config.from_kubeconfig(str(plain)), config.from_kubeconfig(str(unusual))
+    assert ours.credentials.authorization() == official.credentials.authorization() == "Bearer t0"
+    assert replace(ours, credentials=official.credentials) == official
+    code = (
+        f"import sys, shared.kube.config as c; c.from_kubeconfig({str(plain)!r}); sys.exit('kubernetes' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_token_that_was_refused_is_read_again(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "kc", {"server": "http://h"}, {"token": "old"})
+    credentials = config.from_kubeconfig(str(path)).credentials
+    write_kubeconfig(path, {"server": "http://h"}, {"token": "new"})
+    assert credentials.authorization() == "Bearer old"
+    credentials.renew()
+    assert credentials.authorization() == "Bearer new"
 
 
 def test_a_password_in_the_address_goes_no_further(tmp_path: Path) -> None:
