@@ -15,6 +15,11 @@ from tests.support.closing import Closing
 # Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
 WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1}
 
+IN_CI = bool(os.environ.get("CI"))
+
+# What `make test-apiserver` runs.
+ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
+
 # Files whose tests ask the one cluster that a fixture of theirs starts.
 ONE_CLUSTER = ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "tests/e2e/test_scheduling.py")
 
@@ -23,7 +28,7 @@ ONE_CLUSTER = ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "test
 settings.register_profile("search", deadline=None)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100)
-settings.load_profile("ci" if os.environ.get("CI") else "quick")
+settings.load_profile("ci" if IN_CI else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
 OTHER_TIER = {EMBEDDED: "real_only", REAL: "embedded_only"}
@@ -39,8 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--thorough",
         action="store_true",
-        default=bool(os.environ.get("CI")),
-        help="runs what is marked `thorough`, too, as CI does",
+        help="runs what is marked `thorough`, too",
     )
 
 
@@ -74,10 +78,19 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption("--cluster"))
 
 
+def _runs(item: pytest.Item, kind: str) -> bool:
+    """Whether this run has the test. What is thorough, CI runs once: on a real API server if the test can ask one."""
+    if item.get_closest_marker(OTHER_TIER[kind]):
+        return False
+    if kind == REAL or item.config.getoption("--thorough") or not item.get_closest_marker("thorough"):
+        return True
+    on_both = item.nodeid.startswith(ON_REAL) and not item.get_closest_marker("embedded_only")
+    return IN_CI and not on_both
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kind = str(config.getoption("--cluster"))
-    left_out = {OTHER_TIER[kind]} | (set() if config.getoption("--thorough") or kind == REAL else {"thorough"})
-    chosen = [item for item in items if not any(map(item.get_closest_marker, left_out))]
+    chosen = [item for item in items if _runs(item, kind)]
     config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
     items[:] = chosen
     if hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):

@@ -1,5 +1,7 @@
 """Helm as tests use it: the real program on the real chart."""
 
+import functools
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -48,14 +50,20 @@ class Helm:
 
     def objects(self, *arguments: str | Path) -> list[Manifest]:
         """The rendered objects."""
-        documents = yaml.load_all(self.template(*arguments), Loader=yaml.CSafeLoader)
-        return [document for document in documents if document]
+        documents = map(_parsed, self.template(*arguments).split("\n---\n"))
+        return [json.loads(document) for document in documents if document != "null"]
 
     def refusal(self, *arguments: str) -> str:
         """Why these values are not accepted."""
         done = self.run("template", RELEASE, CHART, *arguments)
         assert done.returncode != 0, f"accepted: {arguments}"
         return done.stderr
+
+
+@functools.cache
+def _parsed(document: str) -> str:
+    """A YAML document as JSON: most documents of a chart are the same with other values."""
+    return json.dumps(yaml.load(document, Loader=yaml.CSafeLoader))
 
 
 def one(objects: list[Manifest], kind: str, name: str) -> Manifest:

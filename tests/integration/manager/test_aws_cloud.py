@@ -1,6 +1,7 @@
 """Auto Scaling groups of AWS through boto3, against moto's services in a process of their own, over real HTTP."""
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.loaders
 import pytest
 
 from manager.autoscaler.cloudprovider import build
@@ -183,6 +185,8 @@ def aws_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
             environment.delenv(name, raising=False)
+        # The library reads megabytes for each session, and a process of the manager has one.
+        environment.setattr(botocore.loaders, "create_loader", functools.cache(botocore.loaders.create_loader))
         yield aws
 
 
