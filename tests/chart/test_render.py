@@ -42,6 +42,7 @@ def defaults(helm: Helm) -> list[Manifest]:
     return helm.objects()
 
 
+@pytest.mark.thorough
 @every_ci
 def test_every_set_of_values_passes_the_strict_linter(helm: Helm, values: Path) -> None:
     assert "0 chart(s) failed" in helm.must("lint", "--strict", CHART, "--values", values)

@@ -81,6 +81,7 @@ def test_a_follower_serves_what_the_leader_serves_and_writes_nothing(
     assert follower.counted("node_writes_total") == follower.counted("node_metric_writes_total") == 0
 
 
+@pytest.mark.thorough
 def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
     cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_leader_that_was_paused_finds_its_time_over_and_leaves_its_queued_writ
     eventually(follower.leads)
 
 
+@pytest.mark.thorough
 def test_a_write_that_was_on_its_way_when_the_leader_was_paused_is_refused(
     server: ApiServer, cluster: Cluster, ending_pair: tuple[ManagerProcess, ManagerProcess]
 ) -> None:

@@ -139,6 +139,7 @@ def interrupted(work: Callable[[], None], look: Callable[[], None]) -> int:
     return lines
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first_pods", [range(0), range(BLOCK_COLUMNS - 4)], ids=["no ring yet", "an almost full one"])
 def test_a_process_killed_between_any_two_lines_leaves_a_ring_that_is_right(tmp_path: Path, first_pods: range) -> None:
     life, after = tmp_path / "life", tmp_path / "after"
@@ -364,6 +365,7 @@ def test_a_limit_on_the_size_of_files_moves_samples_to_memory_too(tmp_path: Path
     assert first == second == "week.ring"
 
 
+@pytest.mark.thorough
 def test_a_thousand_pods_in_a_minute_leave_the_room_they_took_to_the_next(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     sizes, series_counts = [], set()
