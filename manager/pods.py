@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 NOTHING = Resources()
 MAX_FACTOR_PERCENT = 1000  # of what a pod asks for, as for all pods alike
 
-_TIER_OF = {PriorityClass.MID: Tier.MID, PriorityClass.BATCH: Tier.BATCH}
+_TIER_OF = {of: tier for tier, of in names.TIER_CLASSES.items()}
 
 # Whose pods run on one node, whatever becomes of it, and how those that the kubelet runs by itself are known.
 _BOUND_TO_NODE = frozenset({"DaemonSet", "Node"})
@@ -66,7 +66,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """One pod. `requests` are native; `held` is what it requests of `held_tier`, of which it has requested something.
 
     A pod of any class may request what belongs to a tier; one that requests of both counts with that of its class.
-    `limits` are of what its class asks for: of its tier's resources if it has one, else native.
+    `limits` are of its tier's resources where it has such limits, else native.
     Only an `active` pod holds what it requests: one that is neither finished nor failed. Instants are Unix seconds.
     `numa_nodes` are those it is bound to, none when it may run on all. `dispensability` is of pods with something held.
     """
@@ -113,7 +113,8 @@ def record(pod: Pod) -> PodRecord:
         priority_class, qos, asked = pods.priority_class(pod), pods.qos(pod), pods.requests(pod)
     except QuantityError as error:
         logger.error("requests that mean nothing count as none: %s", error, extra={"pod": meta.key})
-        priority_class, qos, asked = pods.raw_priority_class(pod), QoS.NONE, {}
+        priority_class = pods.raw_priority_class(pod) or pods.asked_class(pod)
+        qos, asked = QoS.NONE, {}
     tier = _TIER_OF.get(priority_class)
     cpu, memory = ("", "") if tier is None else names.TIER_RESOURCES[tier]
     (held_tier, held), limited = _held(asked, tier), _limited(pod)
@@ -130,7 +131,9 @@ def record(pod: Pod) -> PodRecord:
         held_tier=held_tier,
         scheduled_at=_true_since(pod, "PodScheduled"),
         numa_nodes=_numa_nodes(pod),
-        limits=_amount(limited.get(cpu or names.CPU, 0), limited.get(memory or names.MEMORY, 0)),
+        limits=_amount(
+            limited.get(cpu) or limited.get(names.CPU, 0), limited.get(memory) or limited.get(names.MEMORY, 0)
+        ),
         initialized_at=_true_since(pod, "Initialized"),
         estimation=_estimation(pod),
         dispensability=None if held == NOTHING else _dispensability(pod),

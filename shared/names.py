@@ -38,6 +38,9 @@ ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"  # the API's copy of a static pod
 ANNOTATION_PROFILES_DRAWN_BY = "headroom.io/profiles-drawn-by"  # the pod's identity before it has a name
 
+# JSON: by container, the native limits that the webhook set where there were none.
+ANNOTATION_DEFAULTED_LIMITS = "headroom.io/defaulted-limits"
+
 # Labels and annotations on nodes
 ANNOTATION_USAGE_THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
 ANNOTATION_COLOCATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
@@ -82,6 +85,9 @@ class Tier(enum.StrEnum):
 
 # By which names cpu and memory of a tier are offered and asked for.
 TIER_RESOURCES = {Tier.MID: (MID_CPU, MID_MEMORY), Tier.BATCH: (BATCH_CPU, BATCH_MEMORY)}
+
+# Which class holds what a tier offers.
+TIER_CLASSES = {Tier.MID: PriorityClass.MID, Tier.BATCH: PriorityClass.BATCH}
 
 # Whose unused requests may be lent to Mid.
 LENDING_CLASSES = frozenset({PriorityClass.PROD, PriorityClass.NONE})

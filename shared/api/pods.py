@@ -173,12 +173,34 @@ def band(priority: int | None) -> PriorityClass:
     return PriorityClass.NONE
 
 
+def asked_class(pod: Pod) -> PriorityClass:
+    """The class of the tier that the containers ask for by its resources, Mid's before Batch's; NONE if of neither.
+
+    A pod that came in with such requests, and with neither label nor priority, runs on what is lent all the same:
+    taken for prod, it would shrink Mid by its own usage.
+    """
+    asked: set[str] = set()
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        resources = container.resources
+        asked.update(resources.requests or (), resources.limits or ())
+    if asked <= _DECISIVE:
+        return PriorityClass.NONE  # as of nearly all pods
+    for tier, of in names.TIER_CLASSES.items():
+        if not asked.isdisjoint(names.TIER_RESOURCES[tier]):
+            return of
+    return PriorityClass.NONE
+
+
 def priority_class(pod: Pod) -> PriorityClass:
-    """The pod's class, NONE resolved by its quality of service: best-effort pods are batch, others prod."""
-    named = raw_priority_class(pod)
-    if named is not PriorityClass.NONE:
-        return named
-    return PriorityClass.BATCH if qos(pod) is QoS.BE else PriorityClass.PROD
+    """The pod's class: the one it names, else that of the tier it asks for, else by its quality of service: best-effort
+    pods are batch, others prod.
+    """
+    found = raw_priority_class(pod)
+    if found is PriorityClass.NONE:
+        found = asked_class(pod)
+    if found is PriorityClass.NONE:
+        return PriorityClass.BATCH if qos(pod) is QoS.BE else PriorityClass.PROD
+    return found
 
 
 def numa_nodes(pod: Pod) -> tuple[int, ...]:

@@ -34,11 +34,11 @@ def made(
     )
 
 
-def test_limits_are_of_what_the_class_asks_for() -> None:
+def test_limits_are_those_of_the_tier_else_native_ones() -> None:
     both = {"cpu": "2", "memory": "1Gi", names.MID_CPU: "500", names.BATCH_MEMORY: "7"}
     assert record(made("koord-prod", limits=both)).limits == Resources(2000, GIB)
-    assert record(made("koord-mid", limits=both)).limits == Resources(500, 0)
-    assert record(made("koord-batch", limits=both)).limits == Resources(0, 7)
+    assert record(made("koord-mid", limits=both)).limits == Resources(500, GIB)
+    assert record(made("koord-batch", limits=both)).limits == Resources(2000, 7)
     assert record(made()).limits == Resources()
 
 

@@ -206,6 +206,28 @@ def test_the_priority_class_comes_from_label_then_priority_then_quality(
     assert (pods.raw_priority_class(subject), pods.priority_class(subject)) == (raw, resolved)
 
 
+@pytest.mark.parametrize(
+    ("labels", "priority", "resources", "expected"),
+    [
+        ({}, None, {"requests": {"kubernetes.io/mid-cpu": "500"}}, PriorityClass.MID),
+        ({}, 0, {"limits": {"kubernetes.io/mid-memory": "1Gi", "cpu": "1"}}, PriorityClass.MID),
+        ({}, -5, {"requests": {"kubernetes.io/batch-cpu": "500"}, "limits": {"cpu": "1"}}, PriorityClass.BATCH),
+        ({}, None, {"requests": {"kubernetes.io/batch-cpu": "1", "kubernetes.io/mid-cpu": "1"}}, PriorityClass.MID),
+        ({}, 9000, {"requests": {"kubernetes.io/mid-cpu": "500"}}, PriorityClass.PROD),
+        ({"koordinator.sh/priority-class": "gold"}, 0, {"limits": {"kubernetes.io/mid-cpu": "5"}}, PriorityClass.MID),
+        ({}, None, {"requests": {"example.com/gpu": "1", "cpu": "1"}}, PriorityClass.PROD),
+    ],
+)
+def test_a_pod_that_names_no_class_has_that_of_the_tier_it_asks_for(
+    labels: dict[str, str], priority: int | None, resources: dict[str, object], expected: PriorityClass
+) -> None:
+    asking = {"name": "c", "resources": resources}
+    for spec in ({"containers": [asking]}, {"containers": [container("1")], "initContainers": [asking]}):
+        subject = pod({**spec, "priority": priority}, labels)
+        assert pods.priority_class(subject) is expected
+        assert pods.is_reclaimable(subject) is (expected is PriorityClass.PROD)
+
+
 def test_a_pod_without_requests_is_batch() -> None:
     assert pods.priority_class(pod({"containers": [container()]})) is PriorityClass.BATCH
     assert pods.qos(pod({"containers": [container()]})) is QoS.BE
