@@ -84,6 +84,32 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
         Meta(description="names and addresses of the ports, for self; empty: the Service headroom-webhook"),
     ] = ()
 
+    translation: Annotated[
+        Literal["kubelet", "koordinator"],
+        Meta(
+            description="what Mid and Batch pods become; kubelet: they keep native limits, which kubelets enforce; "
+            "koordinator: they have none but those that a koordlet enforces"
+        ),
+    ] = "kubelet"
+    mid_limit_factor: Annotated[
+        float, Meta(ge=1, le=100, description="limit of a Mid container that has none, in terms of its request")
+    ] = 1.0
+    batch_limit_factor: Annotated[
+        float, Meta(ge=1, le=100, description="limit of a Batch container that has none, in terms of its request")
+    ] = 1.0
+    limit_without_request_cpu_milli: Annotated[
+        int, Meta(ge=10, le=1_000_000, description="CPU limit where there is no request either, in milli-cores")
+    ] = 250
+    limit_without_request_memory_mib: Annotated[
+        int, Meta(ge=16, le=1 << 20, description="memory limit where there is no request either, in MiB")
+    ] = 200
+    mid_priority_class: Annotated[
+        str, Meta(description="PriorityClass for Mid pods that name none; empty: they keep priority 0, as prod pods")
+    ] = "headroom-mid"
+    batch_priority_class: Annotated[
+        str, Meta(description="PriorityClass for Batch pods that name none; empty: they keep priority 0, as prod pods")
+    ] = "headroom-batch"
+
     load_aware_args: Annotated[
         str, Meta(description="file with LoadAwareSchedulingArgs for the extender; empty: load refuses no node")
     ] = ""

@@ -21,6 +21,7 @@ _VALUES = (
     f"agent.nodeSelector.{names.LABEL_SIMULATED.replace('.', chr(92) + '.')}=no",
     "manager.webhook.register=false",
     "colocationConfig.create=false",
+    "priorityClasses.tiers=false",  # made beside Koordinator's bands, as on the embedded one
     "rbac.eviction=true",
     "manager.autoscaler.cloudProvider=simulated",
     "manager.settings.capacityQuotasEnabled=true",

@@ -11,8 +11,9 @@ NAME, SECRET = "headroom", "headroom-webhook"
 TIMEOUT_SECONDS = 3
 _FIELD_MANAGER = "headroom-up"
 
-# The values of the chart's own PriorityClasses.
+# The values of the chart's own PriorityClasses: Koordinator's bands, and those of pods that name none.
 _PRIORITIES = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
+_OF_TIERS = {"headroom-mid": -5, "headroom-batch": -10}
 
 
 def register(client: Client, url: str) -> None:
@@ -30,11 +31,12 @@ def register(client: Client, url: str) -> None:
 
 
 def create_priority_classes(client: Client) -> None:
-    """Koordinator's bands, for pods that name their class."""
-    for name, value in _PRIORITIES.items():
+    """Koordinator's bands, for pods that name their class, and those that the webhook gives to pods that do not."""
+    for name, value in (_PRIORITIES | _OF_TIERS).items():
         body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        policy = {"preemptionPolicy": "Never"} if name in _OF_TIERS else {}
         with contextlib.suppress(AlreadyExists):
-            client.create(PRIORITYCLASSES, {**body, "value": value})
+            client.create(PRIORITYCLASSES, {**body, **policy, "value": value})
 
 
 def _pods(url: str) -> dict[str, object]:

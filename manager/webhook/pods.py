@@ -1,12 +1,15 @@
 """What happens to a pod on its way in: profiles first, then its requests become those of its class."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from manager.webhook import jsonpatch, profiles, reviews, translation
+from manager.settings import ManagerSettings
+from manager.webhook import jsonpatch, limits, priorities, profiles, reviews, translation
 from manager.webhook.jsonpatch import JsonObject
+from manager.webhook.limits import LimitBelowRequest, LimitRules
 from manager.webhook.profiles import PriorityClassObject, Profile, UnknownPriorityClass
 from manager.webhook.reviews import Answer, Request
 from shared import names
@@ -14,7 +17,7 @@ from shared.api.core import Pod
 from shared.errors import HeadroomError
 from shared.kube.resources import PODS
 from shared.names import PriorityClass
-from shared.quantity import QuantityError
+from shared.quantity import QuantityError, Resources
 
 _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
@@ -38,15 +41,40 @@ class Sources(Protocol):
         ...
 
 
-class PodAdmission:
-    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is.
+@dataclass(frozen=True)
+class Translation:
+    """What pods of Mid and Batch become.
 
-    Pods of other classes than `classes` keep their requests: nobody offers what they would be translated to.
+    Pods of other classes than `classes` keep their requests: nobody offers what they would be translated to. Without
+    `limits` they take Koordinator's form. `priority_classes` are for pods that name none.
     """
 
-    def __init__(self, sources: Sources, classes: Collection[PriorityClass]) -> None:
+    classes: Collection[PriorityClass]
+    limits: LimitRules | None = None
+    priority_classes: Mapping[PriorityClass, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: ManagerSettings) -> "Translation":
+        classes = frozenset(names.TIER_CLASSES[tier] for tier in settings.tiers)
+        if settings.translation == "koordinator":
+            return cls(classes)
+        rules = LimitRules(
+            {PriorityClass.MID: settings.mid_limit_factor, PriorityClass.BATCH: settings.batch_limit_factor},
+            Resources(settings.limit_without_request_cpu_milli, settings.limit_without_request_memory_mib << 20),
+        )
+        wanted = {
+            PriorityClass.MID: settings.mid_priority_class,
+            PriorityClass.BATCH: settings.batch_priority_class,
+        }
+        return cls(classes, rules, {of: name for of, name in wanted.items() if name})
+
+
+class PodAdmission:
+    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is."""
+
+    def __init__(self, sources: Sources, becomes: Translation) -> None:
         self._sources = sources
-        self._classes = classes
+        self._becomes = becomes
 
     def review(self, request: Request) -> Answer:
         """A patch, if anything is to change; pods are never denied."""
@@ -74,12 +102,27 @@ class PodAdmission:
             )
         warnings += warned
         if all(each.translates for each in chosen):
-            try:
-                document = _translated(document, self._classes, by_profile=bool(taken), warnings=warnings)
-            except QuantityError as error:
-                warnings.append(f"requests stay as they are: {error}")
+            document, warned = self._translated(document, by_profile=bool(taken))
+            warnings += warned
         document = translation.with_extended_resource_spec(document)
         return Answer(jsonpatch.difference(original, document), tuple(warnings))
+
+    def _translated(self, document: JsonObject, *, by_profile: bool) -> tuple[JsonObject, list[str]]:
+        """With the requests of its class, if that is one of these, and what is to be said about it."""
+        pod, becomes = _read(document), self._becomes
+        of = translation.class_of(pod, by_profile=by_profile, priority_classes=becomes.priority_classes)
+        if of not in becomes.classes or pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
+            return document, []
+        if translation.asks_as_a_whole(document):
+            return document, [f"requests stay as they are: {of} cannot be asked for in spec.resources"]
+        try:
+            if becomes.limits is None:
+                return translation.translated(document, of), []
+            changed, warned = limits.bounded(document, of, becomes.limits)
+        except (QuantityError, LimitBelowRequest) as error:
+            return document, [f"requests stay as they are: {error}"]
+        changed, warning = priorities.prioritized(changed, of, becomes.priority_classes, self._sources.priority_class)
+        return translation.named(changed, of), [*warned, *filter(None, [warning])]
 
     def _selected(self, pod: Pod, namespace: str) -> list[Profile]:
         return profiles.selected(
@@ -102,22 +145,6 @@ class PodAdmission:
             else:
                 pod = changed
         return pod, warnings
-
-
-def _translated(
-    document: JsonObject, classes: Collection[PriorityClass], *, by_profile: bool, warnings: list[str]
-) -> JsonObject:
-    """With the requests of its class, if that is one of these. Raises QuantityError."""
-    pod = _read(document)
-    priority_class = translation.class_of(pod, by_profile=by_profile)
-    if priority_class not in classes:
-        return document
-    if pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
-        return document
-    if translation.asks_as_a_whole(document):
-        warnings.append(f"requests stay as they are: {priority_class} cannot be asked for in spec.resources")
-        return document
-    return translation.translated(document, priority_class)
 
 
 def _read(document: JsonObject) -> Pod:

@@ -30,6 +30,7 @@ class PriorityClassObject(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     value: int = 0
     preemption_policy: str = "PreemptLowerPriority"
+    global_default: bool = False
 
 
 @dataclass(frozen=True)

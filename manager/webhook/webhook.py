@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from manager.pods import NOTHING, PodRecord
 from manager.reports import Standing
 from manager.settings import ManagerSettings
-from manager.webhook import server, translation
+from manager.webhook import server
 from manager.webhook.configmap import ConfigAdmission
-from manager.webhook.pods import PodAdmission
+from manager.webhook.pods import PodAdmission, Translation
 from manager.webhook.server import Counters
 from manager.webhook.sources import Sources
 from shared import web
@@ -43,10 +43,10 @@ class Webhook:
     ) -> None:
         self._sources = Sources(client, standing, registry)
         namespace = settings.config_namespace or settings.namespace
-        classes = frozenset(translation.CLASSES[tier] for tier in settings.tiers)
+        becomes = Translation.of(settings)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application(
-            {MUTATE_PODS: PodAdmission(self._sources, classes).review, VALIDATE_CONFIG: config.review},
+            {MUTATE_PODS: PodAdmission(self._sources, becomes).review, VALIDATE_CONFIG: config.review},
             Counters(registry),
         )
         # An API server proves nothing of itself: reviews are answered to anybody, and say nothing of the cluster.
@@ -55,7 +55,7 @@ class Webhook:
             "headroom_manager_webhook_untranslated_pods",
             "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
             registry=registry,
-        ).set_function(lambda: sum(_is_untranslated(pod, classes) for pod in pods()))
+        ).set_function(lambda: sum(_is_untranslated(pod, becomes.classes) for pod in pods()))
 
     @property
     def address(self) -> tuple[str, int]:

@@ -546,8 +546,15 @@ def test_the_bands_are_an_option(helm: Helm, defaults: list[Manifest]) -> None:
         return {item["metadata"]["name"]: item["value"] for item in objects if item["kind"] == "PriorityClass"}
 
     expected = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
-    assert bands(defaults) == {}
-    assert bands(helm.objects("--set", "priorityClasses.create=true")) == expected
+    own = {"headroom-mid": -5, "headroom-batch": -10}
+    assert bands(defaults) == own
+    assert bands(helm.objects("--set", "priorityClasses.create=true")) == expected | own
+    for other in ("priorityClasses.tiers=false", "manager.settings.translation=koordinator"):
+        assert bands(helm.objects("--set", other)) == {}
+    mine = helm.objects("--set", "manager.settings.midPriorityClass=mine")
+    assert bands(mine) == {"headroom-batch": -10}
+    policies = {item["preemptionPolicy"] for item in defaults if item["kind"] == "PriorityClass"}
+    assert policies == {"Never"}
 
 
 def test_beside_koordinator_nothing_is_rendered_that_koordinator_owns(helm: Helm) -> None:

@@ -35,7 +35,10 @@ def test_a_pod_of_class_mid_is_admitted_as_one_and_placed_on_what_is_lent(cluste
         kubectl.apply(mid_pod("admitted"))
         stored = cluster.pod("admitted")
         assert stored is not None
-        if stored["spec"]["containers"][0]["resources"] == {"requests": {names.MID_MEMORY: "16Mi"}}:
+        if stored["spec"]["containers"][0]["resources"] == {
+            "requests": {names.MID_MEMORY: "16Mi", "cpu": "0", "memory": "0"},
+            "limits": {"cpu": "250m", "memory": "16Mi"},
+        }:
             return True
         cluster.client.delete(PODS, "admitted", "default", grace_period_seconds=0)
         return False

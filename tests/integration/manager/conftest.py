@@ -23,6 +23,7 @@ from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.main import Manager
 from manager.scheduling.explained import SchedulingExplained
 from manager.settings import ManagerSettings
+from manager.webhook.certificates import Rotation
 from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE
 from shared import durations, names, quantity
 from shared.clock import Clock, ManualClock, SystemClock
@@ -31,6 +32,7 @@ from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS, SECRETS
 from shared.quantity import Resources
+from tests.integration.manager.admission import Replica, Site
 from tests.integration.manager.guarded import SECRET, Guarded, ensure
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
@@ -38,6 +40,7 @@ from tests.support.local_http import LOCAL_HTTP
 
 StartManager = Callable[..., Manager]
 StartGuarded = Callable[..., Guarded]
+StartWebhook = Callable[..., Replica]
 
 CORE_SCHEMA = "__pydantic_core_schema__"
 # pydantic works the schema of an answer out anew for every route of every manager, a third of what a test costs, unless
@@ -270,3 +273,32 @@ def counted(manager: Manager, sample: str) -> float:
         if name == f"headroom_manager_{sample}":
             return float(value)
     return 0.0
+
+
+@pytest.fixture
+def site(server: ApiServer, install_namespace: str) -> Iterator[Site]:
+    site = Site(server)
+    yield site
+    site.unregister()
+
+
+@pytest.fixture
+def start_webhook(site: Site) -> Iterator[StartWebhook]:
+    started: list[Replica] = []
+
+    def start(rotation: Rotation | None = None, **settings: Any) -> Replica:
+        started.append(Replica(site.server, rotation or Rotation(turn_seconds=0.2), **settings))
+        return started[-1]
+
+    yield start
+    for replica in started:
+        replica.close()
+
+
+@pytest.fixture
+def replica(site: Site, start_webhook: StartWebhook) -> Replica:
+    """One that the API server calls."""
+    replica = start_webhook()
+    site.register(replica.webhook.address)
+    eventually(site.is_called)
+    return replica

@@ -2,184 +2,50 @@
 
 import base64
 import contextlib
-import itertools
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from deploy.local import webhook as registration
-from manager.reports import Standing
-from manager.settings import ManagerSettings
 from manager.webhook import certificates
 from manager.webhook.certificates import Rotation
-from manager.webhook.serving import ServingCertificate
-from manager.webhook.webhook import Webhook
 from shared import names
 from shared.certificates import Pair, issued
-from shared.kube.client import Client, Patch
 from shared.kube.errors import ApiError, Forbidden, NotFound
 from shared.kube.resources import (
     CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
-    MUTATINGWEBHOOKS,
     PODS,
     SECRETS,
-    VALIDATINGWEBHOOKS,
     Resource,
 )
-from shared.telemetry import Loops
-from tests.integration.manager.conftest import Cluster, StartManager, counted
+from tests.integration.manager.admission import (
+    LOOPBACK,
+    MID,
+    MID_LABELS,
+    NATIVE,
+    NOTHING,
+    Replica,
+    Site,
+    asked_by,
+)
+from tests.integration.manager.conftest import Cluster, StartManager, StartWebhook, counted
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
-LOOPBACK = "127.0.0.1"
 KUBECTL = shutil.which("kubectl")
-NATIVE = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
-MID = {
+UNBOUNDED_MID = {
     "requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "64Mi"},
     "limits": {"kubernetes.io/mid-cpu": "1k", "kubernetes.io/mid-memory": "64Mi"},
 }
-MID_LABELS = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
 
-_LIMIT_RANGES = Resource("", "v1", "limitranges", namespaced=True)
 _RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
-
-
-class Site:
-    """A cluster whose API server knows of the webhook, with a namespace for pods."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self.server = server
-        self.client = server.client()
-        self.namespace = server.add_namespace()
-        self._numbers = itertools.count()
-        registration.create_priority_classes(self.client)
-
-    def register(self, address: tuple[str, int] | None) -> None:
-        assert address is not None
-        registration.register(self.client, f"https://{LOOPBACK}:{address[1]}")
-        # On a machine that runs a test suite, one that answers late has not failed.
-        patient = [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30}]
-        for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS):
-            self.client.patch(resource, registration.NAME, patient, kind=Patch.JSON)
-
-    def unregister(self) -> None:
-        for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS):
-            with contextlib.suppress(NotFound):
-                self.client.delete(resource, registration.NAME)
-        with contextlib.suppress(NotFound):
-            self.client.delete(SECRETS, registration.SECRET, names.INSTALL_NAMESPACE)
-
-    def create(self, labels: dict[str, str] | None = None, resources: object = NATIVE, **spec: Any) -> dict[str, Any]:
-        """A new pod, as it was stored."""
-        name = f"p{next(self._numbers)}"
-        container = {"name": "c", "image": "example.com/image:1", "resources": resources}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": {"containers": [container], **spec},
-        }
-        self.client.create(PODS, body, self.namespace)
-        return self.client.get(PODS, name, self.namespace)
-
-    def is_called(self) -> bool:
-        """Whether a Mid pod comes in as one now."""
-        return bool(asked_by(self.create(MID_LABELS)) == MID)
-
-    def authorities(self) -> str:
-        """What the API server was told to trust."""
-        webhooks = self.client.get(MUTATINGWEBHOOKS, registration.NAME)["webhooks"]
-        return base64.b64decode(webhooks[0]["clientConfig"].get("caBundle", "")).decode()
-
-
-def asked_by(pod: dict[str, Any]) -> Any:
-    return pod["spec"]["containers"][0]["resources"]
-
-
-@pytest.fixture
-def site(server: ApiServer, install_namespace: str) -> Iterator[Site]:
-    site = Site(server)
-    yield site
-    site.unregister()
-
-
-StartWebhook = Callable[..., "Replica"]
-
-
-class Replica:
-    """One replica's webhook, without the rest of the manager."""
-
-    def __init__(self, server: ApiServer, rotation: Rotation, *, leads: bool = True, **settings: Any) -> None:
-        self.registry = CollectorRegistry()
-        self._loops = Loops()
-        self._client = Client(server.manager_connection(), "manager")
-        chosen = ManagerSettings(
-            webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), config_namespace="", **settings
-        )
-        certificate = ServingCertificate(
-            chosen, self._client, self.registry, is_leader=lambda: leads, rotation=rotation
-        )
-        self.webhook = Webhook(
-            chosen,
-            self._client,
-            self.registry,
-            standing=Standing(None, lambda: leads),
-            nodes=lambda: [],
-            pods=lambda: [],
-            tls=certificate.webhook.context,
-        )
-        certificate.start(self._loops)
-        self.webhook.start(self._loops)
-
-    def served(self, authorities: str) -> bytes:
-        """The certificate that a client gets who trusts these authorities. Raises ssl.SSLError."""
-        context = ssl.create_default_context(cadata=authorities)
-        with (
-            socket.create_connection(self.webhook.address, timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname=LOOPBACK) as secured,
-        ):
-            return secured.getpeercert(binary_form=True) or b""
-
-    def counted(self, outcome: str, webhook: str = "mutate-pods") -> float:
-        labels = {"webhook": webhook, "outcome": outcome}
-        return self.registry.get_sample_value("headroom_manager_webhook_reviews_total", labels) or 0.0
-
-    def close(self) -> None:
-        self._loops.close()
-        self.webhook.close()
-        self._client.close()
-
-
-@pytest.fixture
-def start_webhook(site: Site) -> Iterator[StartWebhook]:
-    started: list[Replica] = []
-
-    def start(rotation: Rotation | None = None, **settings: Any) -> Replica:
-        started.append(Replica(site.server, rotation or Rotation(turn_seconds=0.2), **settings))
-        return started[-1]
-
-    yield start
-    for replica in started:
-        replica.close()
-
-
-@pytest.fixture
-def replica(site: Site, start_webhook: StartWebhook) -> Replica:
-    """One that the API server calls."""
-    replica = start_webhook()
-    site.register(replica.webhook.address)
-    eventually(site.is_called)
-    return replica
 
 
 def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(site: Site, replica: Replica) -> None:
@@ -187,14 +53,44 @@ def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(sit
     assert asked_by(site.create(priorityClassName="koord-mid")) == MID
     batch = site.create(priorityClassName="koord-batch", resources={"limits": {"cpu": "1500m"}})
     assert asked_by(batch) == {
-        "requests": {"kubernetes.io/batch-cpu": "1500"},
-        "limits": {"kubernetes.io/batch-cpu": "1500"},
+        "requests": {"kubernetes.io/batch-cpu": "1500"} | NOTHING,
+        "limits": {"cpu": "1500m", "memory": "200Mi"},
     }
     assert batch["metadata"]["labels"] == {names.LABEL_QOS_CLASS: "BE"}
-    assert names.ANNOTATION_EXTENDED_RESOURCE_SPEC in batch["metadata"]["annotations"]
-    assert batch["status"]["qosClass"] == "BestEffort"
+    annotations = batch["metadata"]["annotations"]
+    assert json.loads(annotations[names.ANNOTATION_EXTENDED_RESOURCE_SPEC]) == {
+        "containers": {
+            "c": {
+                "requests": {"kubernetes.io/batch-cpu": "1500"},
+                "limits": {"kubernetes.io/batch-cpu": "1500"},
+            }
+        }
+    }
+    assert json.loads(annotations[names.ANNOTATION_DEFAULTED_LIMITS]) == {"c": {"memory": "200Mi"}}
+    assert batch["status"]["qosClass"] == "Burstable"
     for prod in (site.create(), site.create(priorityClassName="koord-prod")):
         assert asked_by(prod) == NATIVE
+
+
+def test_a_pod_that_names_no_priority_gets_one_below_prod_pods_that_name_none(site: Site, replica: Replica) -> None:
+    keys = ("priorityClassName", "priority", "preemptionPolicy")
+    by_label = site.create(MID_LABELS)
+    asking = site.create(resources={"requests": MID["requests"]})
+    naming = site.create(priorityClassName="headroom-mid")
+    for pod in (by_label, asking, naming):
+        assert [pod["spec"].get(key) for key in keys] == ["headroom-mid", -5, "Never"]
+        assert pod["metadata"]["labels"] == MID_LABELS
+        assert asked_by(pod)["requests"] == MID["requests"]
+    assert site.create(priorityClassName="koord-mid")["spec"]["priority"] == 7000
+
+
+def test_with_koordlets_pods_take_the_form_that_those_enforce(site: Site, start_webhook: StartWebhook) -> None:
+    site.register(start_webhook(translation="koordinator").webhook.address)
+    eventually(lambda: asked_by(site.create(MID_LABELS)) == UNBOUNDED_MID)
+    pod = site.create(MID_LABELS)
+    assert pod["status"]["qosClass"] == "BestEffort"
+    assert not pod["spec"].get("priority")
+    assert not pod["spec"].get("priorityClassName")
 
 
 def test_a_tier_that_is_not_offered_is_not_translated_to(site: Site, start_webhook: StartWebhook) -> None:
@@ -206,23 +102,17 @@ def test_a_tier_that_is_not_offered_is_not_translated_to(site: Site, start_webho
 def test_init_containers_are_translated_and_already_translated_pods_let_alone(site: Site, replica: Replica) -> None:
     init = {"name": "init", "image": "example.com/image:1", "resources": {"requests": {"cpu": "1"}}}
     pod = site.create(MID_LABELS, initContainers=[init])
-    assert pod["spec"]["initContainers"][0]["resources"] == {"requests": {"kubernetes.io/mid-cpu": "1k"}}
-    unchanged = replica.counted("unchanged")
-    assert asked_by(site.create(MID_LABELS, MID)) == MID
-    assert replica.counted("unchanged") == unchanged + 1
-
-
-@pytest.mark.real_only("the embedded one has no LimitRanges")
-def test_default_requests_of_a_namespace_do_not_come_back(site: Site, replica: Replica) -> None:
-    limits = [{"type": "Container", "defaultRequest": {"cpu": "50m"}, "default": {"cpu": "100m"}}]
-    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"}, "spec": {"limits": limits}}
-    site.client.create(_LIMIT_RANGES, body, site.namespace)
-    eventually(lambda: "cpu" in str(asked_by(site.create(resources={}))))
-    assert asked_by(site.create(MID_LABELS)) == MID
-    assert asked_by(site.create(MID_LABELS, {})) == {
-        "requests": {"kubernetes.io/mid-cpu": "50"},
-        "limits": {"kubernetes.io/mid-cpu": "100"},
+    assert pod["spec"]["initContainers"][0]["resources"] == {
+        "requests": {"kubernetes.io/mid-cpu": "1k"} | NOTHING,
+        "limits": {"cpu": "1", "memory": "200Mi"},
     }
+    del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
+    pod["metadata"]["name"] += "-again"
+    unchanged = replica.counted("unchanged")
+    stored = site.client.create(PODS, pod, site.namespace)
+    assert stored.name == pod["metadata"]["name"]
+    assert site.client.get(PODS, stored.name, site.namespace)["spec"] == pod["spec"]
+    assert replica.counted("unchanged") == unchanged + 1
 
 
 @pytest.mark.real_only("the embedded one has no RuntimeClasses")

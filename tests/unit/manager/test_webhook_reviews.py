@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry
 from deploy.local.apiserver import patching
 from manager.webhook import profiles, reviews, server
 from manager.webhook.configmap import ConfigAdmission
-from manager.webhook.pods import PodAdmission
+from manager.webhook.limits import LimitRules
+from manager.webhook.pods import PodAdmission, Translation
 from manager.webhook.profiles import PriorityClassObject, Profile
 from manager.webhook.reviews import Answer, Request
 from shared import names
@@ -26,9 +27,13 @@ from shared.names import PriorityClass
 from tests.unit.manager.objects import node
 
 CLASSES = frozenset({PriorityClass.MID, PriorityClass.BATCH})
+KOORDINATOR = Translation(CLASSES)
+OWN_CLASSES = {PriorityClass.MID: "headroom-mid", PriorityClass.BATCH: "headroom-batch"}
+KUBELET = Translation(CLASSES, LimitRules(), OWN_CLASSES)
 MID = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
 BATCH = {names.LABEL_PRIORITY_CLASS: "koord-batch"}
 NATIVE = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+LIMITED = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 TRANSLATED = {"requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "1Gi"}}
 
 
@@ -42,12 +47,18 @@ class Known:
         ]
         self._namespace = namespace
         self.missing: list[str] = []
+        self.classes = {
+            "koord-mid": PriorityClassObject(value=7000),
+            "headroom-mid": PriorityClassObject(value=-5, preemption_policy="Never"),
+            "of-the-cluster": PriorityClassObject(value=1000, global_default=True),
+            "chosen": PriorityClassObject(value=2000),
+        }
 
     def profiles(self) -> Sequence[Profile]:
         return self._profiles
 
     def priority_class(self, name: str) -> PriorityClassObject | None:
-        return PriorityClassObject(value=7000) if name == "koord-mid" else None
+        return self.classes.get(name)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         if self._namespace is None:
@@ -81,14 +92,14 @@ def review(request: object) -> dict[str, object]:
 
 
 def admitted(
-    obj: dict[str, Any], known: Known | None = None, classes: Collection[PriorityClass] = CLASSES
+    obj: dict[str, Any], known: Known | None = None, becomes: Translation = KOORDINATOR
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    answer = PodAdmission(known or Known(), classes).review(asked(obj))
+    answer = PodAdmission(known or Known(), becomes).review(asked(obj))
     assert answer.denied is None
     return patching.json_patch(obj, answer.operations), answer.warnings
 
 
-def resources_of(obj: dict[str, Any]) -> object:
+def resources_of(obj: dict[str, Any]) -> Any:
     return obj["spec"]["containers"][0]["resources"]
 
 
@@ -102,9 +113,9 @@ def test_a_mid_pod_is_translated_and_others_are_let_alone() -> None:
 
 def test_a_pod_of_a_class_that_nobody_offers_keeps_its_requests() -> None:
     assert resources_of(admitted(pod(labels=BATCH))[0]) != NATIVE
-    only_mid = frozenset({PriorityClass.MID})
-    assert admitted(pod(labels=BATCH), classes=only_mid) == (pod(labels=BATCH), ())
-    assert resources_of(admitted(pod(), classes=only_mid)[0]) == TRANSLATED
+    only_mid = Translation(frozenset({PriorityClass.MID}))
+    assert admitted(pod(labels=BATCH), becomes=only_mid) == (pod(labels=BATCH), ())
+    assert resources_of(admitted(pod(), becomes=only_mid)[0]) == TRANSLATED
 
 
 def test_a_profile_makes_a_pod_mid() -> None:
@@ -146,7 +157,7 @@ def test_a_pod_without_a_name_is_drawn_once_however_often_it_is_asked_about() ->
         del document["metadata"]["name"]
         taken = []
         for turn in ("first", "second"):
-            answer = PodAdmission(known, CLASSES).review(asked(document, uid=f"{turn}-{number}"))
+            answer = PodAdmission(known, KOORDINATOR).review(asked(document, uid=f"{turn}-{number}"))
             document = patching.json_patch(document, answer.operations)
             taken.append("taken" in document["metadata"]["labels"])
         return taken
@@ -158,7 +169,7 @@ def test_a_pod_without_a_name_is_drawn_once_however_often_it_is_asked_about() ->
 
 
 def test_a_namespace_that_cannot_be_read_costs_the_profiles_and_not_the_translation() -> None:
-    changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}), CLASSES)
+    changed, warnings = admitted(pod(), Known({"spec": {"namespaceSelector": {}, "labels": {"a": "b"}}}))
     assert resources_of(changed) == TRANSLATED
     assert warnings == ("no profile was applied: ns cannot be read",)
 
@@ -173,7 +184,7 @@ def test_what_has_not_been_read_yet_is_told() -> None:
     "bad", [pod({"requests": {"cpu": "lots"}}), pod("none"), pod(labels=5), {"metadata": {}}, [], None, "text"]
 )
 def test_a_pod_that_means_nothing_stays_as_it_is_with_a_warning(bad: Any) -> None:
-    answer = PodAdmission(Known(), CLASSES).review(asked(bad))
+    answer = PodAdmission(Known(), KOORDINATOR).review(asked(bad))
     assert answer.denied is None
     assert answer.operations == []
     assert len(answer.warnings) == 1
@@ -192,14 +203,14 @@ def test_requests_of_a_pod_as_a_whole_cannot_be_translated() -> None:
 def test_a_mirror_pod_shows_what_runs_and_is_let_alone() -> None:
     mirror = pod()
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
-    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}}), CLASSES).review(asked(mirror)) == Answer()
+    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}}), KOORDINATOR).review(asked(mirror)) == Answer()
 
 
 @pytest.mark.parametrize(
     "other", [{"resource": "nodes"}, {"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}]
 )
 def test_nothing_is_changed_of_what_is_not_a_new_pod(other: dict[str, Any]) -> None:
-    assert PodAdmission(Known(), CLASSES).review(asked(pod(), **other)) == Answer()
+    assert PodAdmission(Known(), KOORDINATOR).review(asked(pod(), **other)) == Answer()
 
 
 JSON = st.recursive(
@@ -218,7 +229,7 @@ def test_whatever_stands_in_a_pod_it_is_answered(junk: object) -> None:
         pod(junk),
         pod(labels=junk),
     ):
-        assert PodAdmission(Known(), CLASSES).review(asked(document)).denied is None
+        assert PodAdmission(Known(), KOORDINATOR).review(asked(document)).denied is None
 
 
 # The configuration
@@ -343,7 +354,7 @@ class Served:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        webhooks = {"pods": PodAdmission(Known(), CLASSES).review, "fails": self.fail}
+        webhooks = {"pods": PodAdmission(Known(), KOORDINATOR).review, "fails": self.fail}
         self.app = server.application(webhooks, server.Counters(self.registry))
 
     def fail(self, _: Request) -> Answer:
@@ -420,3 +431,45 @@ def test_a_denial_is_a_status_that_people_can_read() -> None:
     assert encoded["status"]["code"] == 403
     assert len(encoded["status"]["message"]) == reviews.MAX_TEXT
     assert encoded["warnings"] == ["a b"]
+
+
+def test_a_mid_pod_of_no_priority_gets_one_below_that_of_prod_pods_of_none() -> None:
+    for spec in ({}, {"priority": 0}, {"priority": 1000, "priorityClassName": "of-the-cluster"}):
+        changed, warnings = admitted(pod(LIMITED, **spec), becomes=KUBELET)
+        assert warnings == ()
+        chosen = {"priorityClassName": "headroom-mid", "priority": -5, "preemptionPolicy": "Never"}
+        assert {key: changed["spec"][key] for key in chosen} == chosen
+        assert admitted(changed, becomes=KUBELET) == (changed, ())
+    for spec in ({"priority": 7100}, {"priority": 2000, "priorityClassName": "chosen"}):
+        changed, _ = admitted(pod(LIMITED, **spec), becomes=KUBELET)
+        assert {key: value for key, value in changed["spec"].items() if key != "containers"} == spec
+
+
+def test_a_priority_class_that_is_not_there_is_told_and_costs_the_pod_nothing_else() -> None:
+    changed, warnings = admitted(pod(LIMITED, BATCH), becomes=KUBELET)
+    assert warnings == ("there is no PriorityClass headroom-batch, so the pod keeps its priority",)
+    assert "priorityClassName" not in changed["spec"]
+    assert names.BATCH_CPU in str(resources_of(changed))
+
+
+def test_who_asks_for_mid_or_names_its_priority_class_is_labelled_for_others_to_see() -> None:
+    asking = pod({"requests": {names.MID_CPU: "500"}, "limits": {"cpu": "1", "memory": "1Gi"}}, labels={})
+    naming = pod(LIMITED, {}, priorityClassName="headroom-mid", priority=-5)
+    for document in (asking, naming):
+        changed, _ = admitted(document, becomes=KUBELET)
+        assert changed["metadata"]["labels"] == MID
+        assert names.MID_CPU in resources_of(changed)["requests"]
+        assert resources_of(changed)["requests"]["cpu"] == "0"
+        assert admitted(changed, becomes=KUBELET) == (changed, ())
+    own = {names.LABEL_PRIORITY_CLASS: "gold"}
+    assert (
+        admitted(pod(asking["spec"]["containers"][0]["resources"], own), becomes=KUBELET)[0]["metadata"]["labels"]
+        == own
+    )
+
+
+def test_a_pod_whose_request_is_above_its_limit_is_left_for_the_api_server_to_refuse() -> None:
+    bad = pod({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}})
+    changed, warnings = admitted(bad, becomes=KUBELET)
+    assert changed == bad
+    assert warnings == ("requests stay as they are: container c asks for 2 of cpu, its limit is 1",)

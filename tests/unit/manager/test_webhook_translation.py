@@ -123,16 +123,18 @@ def test_batch_is_labelled_best_effort_unless_the_pod_says_otherwise() -> None:
     assert translation.translated(bare, PriorityClass.MID) == bare
 
 
-def test_the_annotation_for_runtime_hooks_tells_batch_alone_by_container() -> None:
-    batch = translation.translated(pod({"limits": {"cpu": "1"}}, {}), PriorityClass.BATCH)
-    annotations = translation.with_extended_resource_spec(batch)["metadata"]["annotations"]
-    assert json.loads(annotations[names.ANNOTATION_EXTENDED_RESOURCE_SPEC]) == {
-        "containers": {
-            "c0": {"limits": {"kubernetes.io/batch-cpu": "1k"}, "requests": {"kubernetes.io/batch-cpu": "1k"}}
-        }
-    }
-    mid = translation.translated(pod({"limits": {"cpu": "1"}}), PriorityClass.MID)
-    assert translation.with_extended_resource_spec(mid) is mid
+@pytest.mark.parametrize(("of", "cpu"), [(PriorityClass.BATCH, names.BATCH_CPU), (PriorityClass.MID, names.MID_CPU)])
+def test_the_annotation_for_runtime_hooks_tells_what_is_asked_of_a_tier_by_container(
+    of: PriorityClass, cpu: str
+) -> None:
+    known = {"containers": {"c0": {"limits": {cpu: "1k"}, "requests": {cpu: "1k"}}}}
+    pods_ = [translation.translated(pod({"limits": {"cpu": "1"}}, {}), of)]
+    pods_.append(pod({"requests": {cpu: "1k", "cpu": "0"}, "limits": {"cpu": "1"}}, {}))
+    for each in pods_:
+        annotations = translation.with_extended_resource_spec(each)["metadata"]["annotations"]
+        assert json.loads(annotations[names.ANNOTATION_EXTENDED_RESOURCE_SPEC]) == known
+    native = pod({"limits": {"cpu": "1"}})
+    assert translation.with_extended_resource_spec(native) is native
 
 
 @pytest.mark.parametrize(
@@ -147,10 +149,15 @@ def test_the_annotation_for_runtime_hooks_tells_batch_alone_by_container() -> No
         ({names.LABEL_QOS_CLASS: "BE"}, {}, False, PriorityClass.NONE),
         ({names.LABEL_QOS_CLASS: "BE"}, {}, True, PriorityClass.BATCH),
         ({}, {}, True, PriorityClass.NONE),
+        ({}, {"containers": [{"resources": {"requests": {names.MID_CPU: "1"}}}]}, False, PriorityClass.MID),
+        ({}, {"initContainers": [{"resources": {"limits": {names.BATCH_CPU: "1"}}}]}, True, PriorityClass.BATCH),
+        ({}, {"priority": -5, "priorityClassName": "own-mid"}, False, PriorityClass.MID),
+        ({names.LABEL_PRIORITY_CLASS: "koord-prod"}, {"priorityClassName": "own-mid"}, False, PriorityClass.PROD),
     ],
 )
-def test_the_class_comes_from_the_label_else_the_priority_else_the_priority_class(
+def test_the_class_comes_from_the_label_else_the_priority_else_its_class_else_what_is_asked(
     labels: dict[str, str], spec: dict[str, Any], by_profile: bool, expected: PriorityClass
 ) -> None:
     found = msgspec.convert({"metadata": {"labels": labels}, "spec": spec}, Pod)
-    assert translation.class_of(found, by_profile=by_profile) is expected
+    own = {PriorityClass.MID: "own-mid"}
+    assert translation.class_of(found, by_profile=by_profile, priority_classes=own) is expected

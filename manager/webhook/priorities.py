@@ -1,0 +1,39 @@
+"""The priority of Mid and Batch pods that name none.
+
+API servers give such a pod priority 0, or that of a PriorityClass which is the cluster's default, before webhooks are
+asked. Prod pods that name none have the same, so that preemption and eviction would know no order between the two.
+"""
+
+from collections.abc import Callable, Mapping
+
+from manager.webhook.jsonpatch import JsonObject
+from manager.webhook.profiles import PriorityClassObject
+from shared.names import PriorityClass
+
+
+def prioritized(
+    pod: JsonObject,
+    of: PriorityClass,
+    wanted: Mapping[PriorityClass, str],
+    known: Callable[[str], PriorityClassObject | None],
+) -> tuple[JsonObject, str]:
+    """The pod with the PriorityClass that is `wanted` for its class, unless it names one; and a warning, or "".
+
+    All that the API server takes from the PriorityClass has to be there: it refuses a pod that says otherwise.
+    """
+    spec, name = pod["spec"], wanted.get(of, "")
+    if not name or not _is_default(spec, known):
+        return pod, ""
+    found = known(name)
+    if found is None:
+        return pod, f"there is no PriorityClass {name}, so the pod keeps its priority"
+    chosen = {"priorityClassName": name, "priority": found.value, "preemptionPolicy": found.preemption_policy}
+    return {**pod, "spec": {**spec, **chosen}}, ""
+
+
+def _is_default(spec: JsonObject, known: Callable[[str], PriorityClassObject | None]) -> bool:
+    """Whether nobody chose the pod's priority."""
+    if name := spec.get("priorityClassName"):
+        found = known(name)
+        return found is not None and found.global_default
+    return not spec.get("priority")
