@@ -3,7 +3,8 @@
 Those are the resources of the tiers it offered in every Node's status (a kubelet keeps what it does not know), its
 annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that it created, its Lease, and
 what its autoscaler has noted; if that is asked for, the Nodes of a simulated cloud, too. No pod that runs on a machine
-needs any of it. Removing what is not there is no error, so that the command can be repeated at will.
+needs any of it, but those that hold Mid or Batch: their Nodes keep what they hold, or they are evicted first. Removing
+what is not there is no error, so that the command can be repeated at will.
 """
 
 import contextlib
@@ -15,12 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from deploy import cleanup_pods
+from deploy.cleanup_pods import Pods
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
-from manager.noderesource import topology
+from manager.noderesource import topology, writing
+from manager.noderesource.explain import NOBODY_HOLDS
 from shared import names
-from shared.api.core import Node
+from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetric
 from shared.api.topology import NodeResourceTopology
 from shared.errors import HeadroomError
@@ -30,6 +34,7 @@ from shared.kube.errors import ApiError, Conflict, NotFound
 from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
 from shared.kube.retry import Retry
 from shared.names import Tier
+from shared.quantity import Resources
 
 # More than a leader needs to see a Node without its Mid, and to write it again.
 SETTLE_SECONDS = 2.0
@@ -37,6 +42,7 @@ ROUNDS = 3
 RETRY = Retry(deadline_seconds=60.0)
 
 ALL_TIERS = tuple(Tier)
+NOTHING = Resources()
 STATUS = AutoscalerSettings().status_config_map_name
 
 # What stands on a Node beside a tier's resources, in another one's domain.
@@ -65,12 +71,13 @@ class Removal:
 @dataclass(frozen=True)
 class Past:
     """What kind of manager there was: the tiers that it offered, what its autoscaler called its status, and whether its
-    cloud was the simulated one, whose Nodes stand for nothing.
+    cloud was the simulated one, whose Nodes stand for nothing; and what becomes of its pods.
     """
 
     tiers: Collection[Tier] = ALL_TIERS
     status: str = STATUS
     simulated_cloud: bool = False
+    pods: Pods = Pods.KEEP
 
 
 @dataclass(frozen=True)
@@ -81,26 +88,38 @@ class Step:
     act: Callable[[], object]
 
 
-def removal(node: Node, tiers: Collection[Tier] = ALL_TIERS) -> Removal | None:
+def removal(
+    node: Node, tiers: Collection[Tier] = ALL_TIERS, holding: Mapping[Tier, Resources] = NOBODY_HOLDS
+) -> Removal | None:
     """What the product left on the Node when it offered these tiers; None when there is nothing.
+
+    What its pods are `holding` stays, and no more.
 
     Metadata goes with the status in one patch, which the status subresource of Nodes allows. The mark of a simulated
     Node stays: it says what the Node is, and was set by whoever made the Node.
     """
     meta, status = node.metadata, node.status
     parts = {
-        "metadata": {"labels": _own(meta.labels), "annotations": _own(meta.annotations, tiers)},
+        "metadata": {
+            "labels": dict.fromkeys(_own(meta.labels)),
+            "annotations": dict.fromkeys(_own(meta.annotations, tiers)),
+        },
         "status": {
-            "capacity": _offered(status.capacity, tiers),
-            "allocatable": _offered(status.allocatable, tiers),
+            "capacity": _offered(status.capacity, tiers, holding),
+            "allocatable": _offered(status.allocatable, tiers, holding),
         },
     }
     patch = {
-        part: {field: dict.fromkeys(keys) for field, keys in fields.items() if keys}
+        part: {field: keys for field, keys in fields.items() if keys}
         for part, fields in parts.items()
         if any(fields.values())
     }
-    removed = dict.fromkeys(key for fields in parts.values() for keys in fields.values() for key in keys)
+    removed = dict.fromkeys(
+        key if amount is None else f"{key} beyond the {amount} that pods hold"
+        for fields in parts.values()
+        for keys in fields.values()
+        for key, amount in keys.items()
+    )
     return Removal(patch, tuple(removed)) if patch else None
 
 
@@ -135,6 +154,12 @@ def clean(
 
     Raises Unfinished, and what the API server answers.
     """
+    if past.pods is Pods.DRAIN:
+        if dry_run:
+            for pod in cleanup_pods.holding(client, past.tiers):
+                say(f"would evict pod {pod.key} from node {pod.node}")
+        else:
+            cleanup_pods.drain(client, past.tiers, say)
     steps = list(due(client, namespace, past))
     if dry_run:
         for step in steps:
@@ -143,17 +168,21 @@ def clean(
         _remove(client, namespace, past, steps, say)
     if not steps:
         say("nothing to remove")
+    if past.pods is Pods.KEEP and (kept := cleanup_pods.holding(client, past.tiers)):
+        nodes = len({pod.node for pod in kept})
+        say(f"kept on {nodes} nodes: what {len(kept)} running pods hold; once they are gone, clean up again")
 
 
 def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
     """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
     tiers = past.tiers
+    held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is Pods.KEEP else {}
     for node in _readable(client.list(NODES, into=Node)):
         if past.simulated_cloud and fake_nodes.belongs_to(node) is not None:
             name, uid = node.metadata.name, node.metadata.uid
             yield Step(f"node {name} of the simulated cloud", partial(client.delete, NODES, name, uid=uid))
             continue
-        if found := removal(node, tiers):
+        if found := removal(node, tiers, held.get(node.metadata.name, NOBODY_HOLDS)):
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield Step(f"from node {name}: {', '.join(found.removed)}", patch)
@@ -229,8 +258,21 @@ def _readable(listing: Listing[T]) -> list[T]:
     return listing.items
 
 
-def _offered(listed: Mapping[str, object] | None, tiers: Collection[Tier]) -> list[str]:
-    return [name for tier in tiers for name in names.TIER_RESOURCES[tier] if name in (listed or {})]
+def _offered(
+    listed: Quantities | None, tiers: Collection[Tier], holding: Mapping[Tier, Resources]
+) -> dict[str, str | None]:
+    """What goes (None), or goes down to what is held."""
+    found: dict[str, str | None] = {}
+    for tier in tiers:
+        of_tier = holding.get(tier, NOTHING)
+        for name, amount in zip(names.TIER_RESOURCES[tier], of_tier, strict=True):
+            if name not in (listed or {}):
+                continue
+            if of_tier == NOTHING:
+                found[name] = None
+            elif writing.milli((listed or {})[name]) != 1000 * amount:
+                found[name] = str(amount)
+    return found
 
 
 def _own(keys: Mapping[str, str] | None, tiers: Collection[Tier] = ()) -> list[str]:

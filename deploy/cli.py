@@ -159,12 +159,22 @@ def cleanup(
     simulated_cloud: Annotated[
         bool, typer.Option("--simulated-cloud", help="Delete the Nodes that a simulated cloud made, too.")
     ] = False,
+    pods: Annotated[
+        str,
+        typer.Option(
+            help="Pods that hold Mid or Batch. keep: they run on, and their Nodes keep what they hold; drain: they are "
+            "evicted first.",
+        ),
+    ] = "keep",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> int:
     """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, Lease and notes."""
     from deploy import cleanup as command
+    from deploy.cleanup_pods import Pods
 
-    past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud)
+    if pods not in tuple(Pods):
+        raise InvalidInput(source="command line", field="--pods", value=pods, problem="must be keep or drain")
+    past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, Pods(pods))
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 

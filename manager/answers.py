@@ -336,7 +336,7 @@ def _reason(decision: Decision | None) -> str:
 
 
 def _tier(state: NodeState, tier: Tier, offer: Offer, time: float) -> TierRow:
-    decided, explanation = durations.timestamp(time), offer.explanation
+    decided, explanation = durations.timestamp(time), offer.told
     cpu, memory = (_resource(each, state, decided) for each in (explanation.cpu, explanation.memory))
     short = state.shortfalls.get(tier)
     return TierRow(

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from manager import pods
 from manager.configuration import Configuration
 from manager.eviction.tracker import Tracked
 from manager.noderesource import damping, explain, situation, topology, writing
@@ -27,6 +28,7 @@ from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.names import Tier
+from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +108,6 @@ class Memory:
     """What is remembered of one node."""
 
     __slots__ = (
-        "above_batch",
         "damping",
         "failures",
         "last_write",
@@ -115,6 +116,7 @@ class Memory:
         "learner",
         "look",
         "look_again_at",
+        "of_pods",
         "past",
         "standing",
         "was_ahead",
@@ -123,7 +125,7 @@ class Memory:
     def __init__(self) -> None:
         self.look: Look | None = None
         self.standing: Standing | None = None
-        self.above_batch: tuple[Collection[PodRecord], Above] | None = None
+        self.of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
         self.last_write: LastWrite | None = None
         self.last_zone_write: LastZoneWrite | None = None
         self.look_again_at: float | None = None  # wall time
@@ -214,7 +216,8 @@ class Decisions:
                 memory.was_ahead = report.update_time
             requested = self._caches.requested(name)
             memory.past = memory.past.looked(report.updated if report else None, requested.prod)
-            known = Known(requested, self._above_batch(name, memory), memory.was_ahead, memory.past.most_requested)
+            _, above_batch, held = self._of_pods(name, memory)
+            known = Known(requested, above_batch, memory.was_ahead, memory.past.most_requested, held)
             learned, facts = memory.learner.learned, standing.facts
             decision = explain.decide(
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
@@ -222,6 +225,7 @@ class Decisions:
             decision = _confirmed(memory, decision)
         except Exception as error:  # whatever in the data did it, what is not understood must not stay on offer
             decision = explain.failed(error, self._tiers, now)
+            decision = explain.with_floors(decision, pods.held(self._caches.pods(name)))
         failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
         if failures and failures != memory.failures:
             logger.error("tiers withheld, because deciding failed: %s", "; ".join(failures), extra={"node": name})
@@ -242,12 +246,12 @@ class Decisions:
         memory.standing = Standing(node, configuration, strategy, facts)
         return memory.standing
 
-    def _above_batch(self, name: str, memory: Memory) -> Above:
-        """It is worked out once for as long as the node's pods are the same."""
-        pods = self._caches.pods(name)
-        if memory.above_batch is None or memory.above_batch[0] is not pods:
-            memory.above_batch = pods, Above.of(pods)
-        return memory.above_batch[1]
+    def _of_pods(self, name: str, memory: Memory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:
+        """What pods use or request above Batch, and hold: worked out once for as long as the node's are the same."""
+        there = self._caches.pods(name)
+        if memory.of_pods is None or memory.of_pods[0] is not there:
+            memory.of_pods = there, Above.of(there), pods.held(there)
+        return memory.of_pods
 
     def _zones(
         self, node: Node, memory: Memory, decision: Decision, strategy: ColocationStrategy, monotonic: float
@@ -257,9 +261,9 @@ class Decisions:
         if known is None or (last is not None and last.replaced == known.resource_version):
             return None  # in the latter case the answer to the last write has not been seen yet
         overdue = last is None or monotonic - last.monotonic > strategy.update_time_threshold_seconds
-        pods = self._caches.pods(node.metadata.name)
+        there = self._caches.pods(node.metadata.name)
         try:
-            return topology.due(known, node, pods, decision, strategy, overdue=overdue)
+            return topology.due(known, node, there, decision, strategy, overdue=overdue)
         except Exception:  # whatever in the data did it, it must not keep the Node itself from being written
             logger.exception("nothing could be decided about zones", extra={"node": node.metadata.name})
             return None
@@ -291,8 +295,8 @@ def _inherits(memory: Memory, node: Node, decision: Decision) -> bool:
     if memory.learned_from is not None or memory.last_write is not None:
         return False
     mid, shown = decision.offers.get(Tier.MID), writing.on_offer(node, Tier.MID)
-    if mid is None or mid.resources is None or shown is None:
-        return False
+    if mid is None or mid.resources is None or shown is None or shown == mid.floor:
+        return False  # what pods hold was shown for another reason
     memory.learner.inherit(mid.resources.plus(mid.held_back), shown)
     return memory.learner.learned != NOTHING_LEARNED
 

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from manager.configuration import Configuration
 from manager.fleet import Fleet
 from manager.noderesource import writing
-from manager.noderesource.explain import Decision
+from manager.noderesource.explain import HELD, Decision
 from shared.api.core import Node
 from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
@@ -36,7 +36,8 @@ class Counters:
     def decided(self, decision: Decision) -> None:
         """Counts one decision."""
         for tier, offer in decision.offers.items():
-            key = (tier, offer.explanation.cpu.bound)
+            bound = HELD if offer.is_held_up else offer.explanation.cpu.bound
+            key = (tier, bound)
             counted = self._decided.get(key)
             if counted is None:
                 counted = self._decided[key] = self._decisions.labels(*key)
@@ -111,8 +112,9 @@ class StateCollector(Collector):
             if decision is None:
                 continue
             for tier, decided in decision.offers.items():
-                bounds[tier, "cpu", decided.explanation.cpu.bound] += 1
-                bounds[tier, "memory", decided.explanation.memory.bound] += 1
+                told = decided.told
+                bounds[tier, "cpu", told.cpu.bound] += 1
+                bounds[tier, "memory", told.memory.bound] += 1
             contradictions += bool(decision.contradiction)
             report = None if decision.observed is None else decision.observed.report
             if report is not None and report.update_time is not None:

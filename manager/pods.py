@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, NamedTuple
@@ -65,7 +65,8 @@ class Dispensability(NamedTuple):
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """One pod. `requests` are native; `held` is what it requests of `held_tier`, of which it has requested something.
 
-    A pod of any class may request what belongs to a tier; one that requests of both counts with that of its class.
+    A pod of any class may request what belongs to a tier; one that requests of both counts with that of its class, and
+    `held_beside` is what it requests of the other.
     `limits` are of its tier's resources where it has such limits, else native.
     Only an `active` pod holds what it requests: one that is neither finished nor failed. Instants are Unix seconds.
     `numa_nodes` are those it is bound to, none when it may run on all. `dispensability` is of pods with something held.
@@ -81,6 +82,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     requests: Resources = NOTHING
     held: Resources = NOTHING
     held_tier: Tier | None = None
+    held_beside: Resources = NOTHING
     scheduled_at: float | None = None
     numa_nodes: tuple[int, ...] = ()
     limits: Resources = NOTHING
@@ -117,7 +119,7 @@ def record(pod: Pod) -> PodRecord:
         qos, asked = QoS.NONE, {}
     tier = _TIER_OF.get(priority_class)
     cpu, memory = ("", "") if tier is None else names.TIER_RESOURCES[tier]
-    (held_tier, held), limited = _held(asked, tier), _limited(pod)
+    (held_tier, held, beside), limited = _held(asked, tier), _limited(pod)
     return PodRecord(
         key=meta.key,
         uid=meta.uid,
@@ -129,6 +131,7 @@ def record(pod: Pod) -> PodRecord:
         requests=_amount(asked.get(names.CPU, 0), asked.get(names.MEMORY, 0)),
         held=held,
         held_tier=held_tier,
+        held_beside=beside,
         scheduled_at=_true_since(pod, "PodScheduled"),
         numa_nodes=_numa_nodes(pod),
         limits=_amount(
@@ -140,19 +143,36 @@ def record(pod: Pod) -> PodRecord:
     )
 
 
-def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources]:
-    """Whose resources are requested, by their names, and how much of them; the tier of the pod's class goes first."""
-    for tier in Tier if own is None else (own, *Tier):
+def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources, Resources]:
+    """Whose resources are requested, by their names, how much of them, and how much of the other tier's; the tier of
+    the pod's class goes first.
+    """
+    found = []
+    for tier in Tier if own is None else sorted(Tier, key=lambda each: each is not own):
         cpu, memory = names.TIER_RESOURCES[tier]
         if asked.get(cpu) or asked.get(memory):
-            return tier, _amount(asked.get(cpu, 0), asked.get(memory, 0))
-    return None, NOTHING
+            found.append((tier, _amount(asked.get(cpu, 0), asked.get(memory, 0))))
+    if not found:
+        return None, NOTHING, NOTHING
+    return *found[0], found[1][1] if len(found) > 1 else NOTHING
 
 
 @lru_cache(maxsize=4096)
 def _amount(cpu_milli: int, memory_bytes: int) -> Resources:
     """The pods of one template have one amount between them."""
     return Resources(cpu_milli, memory_bytes)
+
+
+def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
+    """What these pods hold of each tier, for as long as they are neither finished nor failed."""
+    sums = dict.fromkeys(Tier, NOTHING)
+    for pod in running:
+        if pod.held_tier is not None and pod.active:
+            sums[pod.held_tier] = sums[pod.held_tier].plus(pod.held)
+            if pod.held_beside != NOTHING:
+                other = next(tier for tier in Tier if tier is not pod.held_tier)
+                sums[other] = sums[other].plus(pod.held_beside)
+    return sums
 
 
 def requested_by(pod: PodRecord) -> Requested:

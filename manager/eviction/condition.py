@@ -18,6 +18,8 @@ from shared.names import Tier
 TYPES = {Tier.MID: names.CONDITION_MID_SHORTFALL, Tier.BATCH: names.CONDITION_BATCH_SHORTFALL}
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
+SHOWN = "the Node goes on showing what they hold, and nothing is lent anew"
+
 _REASONS = {
     Cause.SHRUNK: "OfferShrunk",
     Cause.DISABLED: "ColocationDisabled",
@@ -86,7 +88,7 @@ def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     """What is said of a shortfall; after `patience_seconds` of it pods are evicted, None is never."""
     becomes = "none is evicted" if patience_seconds is None else f"eviction begins after {patience_seconds} s"
     status = UNKNOWN if shortfall.cause is Cause.UNKNOWN else TRUE
-    return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {becomes}")
+    return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {SHOWN}; {becomes}")
 
 
 def on(node: Node, type_: str) -> Condition | None:

@@ -23,6 +23,7 @@ from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound, TooManyRequests
 from shared.kube.events import NORMAL
 from shared.names import Tier
+from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,11 @@ class Evictor:
             return None
         passed_over = {uid for uid, refusal in self._refused.items() if refusal.is_passed_over and now < refusal.until}
         found = shortfall.find(decision, pods, spared=passed_over).get(tracked.tier)
-        if found is None or not found.pods or not _is_published(node, tracked.tier, found):
+        if (
+            found is None
+            or not found.pods
+            or not _is_published(node, tracked.tier, found, decision.offers[tracked.tier].floor)
+        ):
             return None
         first = found.pods[0]
         refused = self._refused.get(first.uid)
@@ -187,13 +192,15 @@ class Evictor:
             del self._refused[uid]
 
 
-def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall) -> bool:
-    """Whether the Node offers no more of what is missing than there is, but for what is too little to be written."""
+def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall, floor: Resources) -> bool:
+    """Whether the Node offers no more of what is missing than there is, or pods held when that was decided, but for
+    what is too little to be written.
+    """
     offered = writing.on_offer(node, tier)
     if offered is None or found.there_is is None:
         return offered is None
     return all(
-        published - there_is <= writing.SAFETY_TOLERANCE * published
-        for published, there_is, missing in zip(offered, found.there_is, found.missing, strict=True)
+        published - ceiling <= writing.SAFETY_TOLERANCE * published
+        for published, ceiling, missing in zip(offered, found.there_is.most(floor), found.missing, strict=True)
         if missing > 0
     )

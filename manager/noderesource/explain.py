@@ -14,11 +14,13 @@ from manager.noderesource.buffer import Learned
 from manager.noderesource.report import Report
 from manager.noderesource.situation import NOTHING, NodeFacts, Situation
 from manager.pods import PodRecord, Requested
+from manager.pods import held as held_by
+from shared import explanation as words
 from shared import names
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
 from shared.api.core import Node
 from shared.errors import InvalidInput
-from shared.explanation import Explanation, ResourceExplanation
+from shared.explanation import Explanation, ResourceExplanation, Term
 from shared.names import Tier
 from shared.quantity import Resources
 
@@ -29,6 +31,7 @@ UNREADABLE = "unreadable"
 UNKNOWN = "unknown"
 UNDECIDED = "undecided"
 FAILED = "failed"
+HELD = "held"  # which bounds what the Node shows where pods hold more than there is
 
 DISABLED_REASON = "node colocation is disabled in Config, reason: DisableInConfig"
 DEGRADED_REASONS = {
@@ -44,13 +47,14 @@ Note: TypeAlias = Callable[[], str]
 
 ALL_TIERS = tuple(Tier)
 NOBODY = Requested()
+NOBODY_HOLDS: Mapping[Tier, Resources] = {}
 
 
 class Offer(msgspec.Struct, frozen=True):
     """What one tier may have; `resources` None takes the tier off the node.
 
-    `held_back` is what the buffer keeps of what there is, `margin` what is left alone beside it. `say` makes the
-    sentence that is the `reason`: most decisions are never read by anybody.
+    `held_back` is what the buffer keeps of what there is, `margin` what is left alone beside it. `floor` is what pods
+    on the node hold of it. `say` makes the sentence that is the `reason`: most decisions are never read by anybody.
     """
 
     resources: Resources | None
@@ -58,11 +62,40 @@ class Offer(msgspec.Struct, frozen=True):
     held_back: Resources = NOTHING
     say: Callable[[], str] = str
     margin: Resources = NOTHING
+    floor: Resources = NOTHING
 
     @property
     def reason(self) -> str:
         """Why, on one line."""
-        return self.say()
+        if not self.is_held_up:
+            return self.say()
+        return f"{self.say()}; the Node shows the {_amount(self.floor)} that pods hold, and nothing is lent anew"
+
+    @property
+    def shown(self) -> Resources | None:
+        """What the Node is to say: no less than its pods hold.
+
+        A kubelet that starts anew admits running pods by what its Node says, and ends all that do not fit. So a tier
+        goes below what is held by eviction alone.
+        """
+        if self.floor == NOTHING:
+            return self.resources
+        return self.floor if self.resources is None else self.resources.most(self.floor)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the Node is to say more than there is."""
+        return self.shown != self.resources
+
+    @property
+    def told(self) -> Explanation:
+        """The explanation carried on to what is shown."""
+        if not self.is_held_up:
+            return self.explanation
+        cpu, memory = self.explanation.cpu, self.explanation.memory
+        return Explanation(
+            _held_up(cpu, self.floor.cpu_milli, "milli"), _held_up(memory, self.floor.memory_bytes, "bytes")
+        )
 
     @property
     def failed(self) -> bool:
@@ -108,10 +141,11 @@ class Known(msgspec.Struct, frozen=True):
     above_batch: Above = Above.of(())
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
+    held: Mapping[Tier, Resources] = NOBODY_HOLDS
 
     @classmethod
     def of(cls, requested: Requested, pods: Collection[PodRecord]) -> "Known":
-        return cls(requested, Above.of(pods))
+        return cls(requested, Above.of(pods), held=held_by(pods))
 
 
 def decide(
@@ -131,6 +165,30 @@ def decide(
     `learned` is what the buffer holds back where it is left to learn that; `facts` are the node's, where they are known
     already.
     """
+    tiers = tuple(tiers)
+    return with_floors(_decided(node, report, known, strategy, now, tiers, learned, facts), known.held)
+
+
+def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
+    """The decision with what pods hold of each tier."""
+    if not any(held.get(tier, NOTHING) != NOTHING for tier in decision.offers):
+        return decision
+    offers = {
+        tier: msgspec.structs.replace(offer, floor=held.get(tier, NOTHING)) for tier, offer in decision.offers.items()
+    }
+    return msgspec.structs.replace(decision, offers=offers)
+
+
+def _decided(
+    node: Node,
+    report: Report | None,
+    known: Known,
+    strategy: NodeStrategy | None,
+    now: float,
+    tiers: Iterable[Tier],
+    learned: Learned | None,
+    facts: NodeFacts | None,
+) -> Decision:
     try:
         lately = known.prod_requested_lately
         observed = situation.observe(
@@ -271,3 +329,14 @@ def _degraded(
 def _withheld(bound: str, reason: str) -> Offer:
     nothing = ResourceExplanation((), bound, 0)
     return Offer(None, Explanation(nothing, nothing), say=lambda: reason)
+
+
+def _held_up(explained: ResourceExplanation, floor: int, unit: str) -> ResourceExplanation:
+    terms = (*explained.terms, Term(HELD, floor, unit, "Pods of {node}"))
+    if floor <= explained.result:
+        return ResourceExplanation(terms, explained.bound, explained.result)
+    return ResourceExplanation(terms, HELD, floor)
+
+
+def _amount(of: Resources) -> str:
+    return f"{words.amount(of.cpu_milli, 'milli')} and {words.amount(of.memory_bytes, 'bytes')}"

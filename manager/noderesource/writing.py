@@ -6,6 +6,7 @@ the last write is too long ago. The product's own (`damped`) adds what makes sma
 - What is on offer beyond what there is goes at once, which is beyond the decision and what the buffer holds back, or
   Batch's safety margin. A hundredth of the offer is let pass until the next write: no prediction is any better, and a
   fleet that declines a little with each report must not keep waiting those nodes that decline by much.
+- What pods hold is shown at once and stays, whatever was decided (by either rule): see `Offer.shown`.
 - What grows does so only up to what its decision fell to lately (see `damping`).
 """
 
@@ -45,6 +46,7 @@ class Reason(enum.StrEnum):
     SAFETY = "safety"  # more is on offer than there is
     AGE = "age"  # a small difference has stood for longer than the update interval
     FIRST = "first"  # this process has not written the Node yet
+    HELD = "held"  # pods hold more than is shown, and would not outlive their kubelet's restart
     ANNOTATION = "annotation"  # what others read beside the offers changed
 
 
@@ -144,8 +146,12 @@ def plan(
     """
     allocatable = node.status.allocatable or {}
     if rule.kind is WriteRule.UPSTREAM:
-        new = {name: value for tier, offer in offers.items() for name, value in listed(tier, offer.resources).items()}
-        steps = [_upstream(name, allocatable, new, rule) for tier in offers for name in names.TIER_RESOURCES[tier]]
+        new = {name: value for tier, offer in offers.items() for name, value in listed(tier, offer.shown).items()}
+        steps = [
+            _upstream(name, allocatable, new, rule, offer.floor[position])
+            for tier, offer in offers.items()
+            for position, name in enumerate(names.TIER_RESOURCES[tier])
+        ]
     else:
         steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
         new = {step.name: str(step.target) for step in steps if step.target is not None}
@@ -235,17 +241,20 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 def _damped(
     tier: Tier, offer: Offer, allocatable: Listed, damping: Mapping[Tier, Damping], rule: Rule
 ) -> Iterable[_Step]:
-    known = damping.get(tier)
+    known, shown = damping.get(tier), offer.shown
     for position, name in enumerate(names.TIER_RESOURCES[tier]):
         old = _whole(allocatable.get(name))
-        if offer.resources is None:
+        if shown is None:
             yield _Step(name, old, None, Reason.DIFFERENCE if name in allocatable else None)
             continue
-        new = offer.resources[position]
+        new, floor = shown[position], offer.floor[position]
         if old is None:
             yield _Step(name, old, new, Reason.DIFFERENCE)
         elif new <= old:
             yield _fallen(name, old, new, new + offer.held_back[position] + offer.margin[position], rule)
+        elif old < floor:
+            target = floor if known is None else max(floor, min(new, known.ceiling_of(position)))
+            yield _Step(name, old, target, Reason.HELD)
         else:
             yield _grown(name, old, new, known, position, rule)
 
@@ -277,9 +286,11 @@ def _held(name: str, old: int, new: int, damping: Damping, position: int, rule: 
     return Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds))
 
 
-def _upstream(name: str, before: Listed, after: Listed, rule: Rule) -> _Step:
+def _upstream(name: str, before: Listed, after: Listed, rule: Rule, floor: int = 0) -> _Step:
     old, new = milli(before.get(name)), milli(after.get(name))
     step = _Step(name, _whole(before.get(name)), _whole(after.get(name)))
+    if step.old is not None and step.old < floor:
+        return _Step(name, step.old, step.target, Reason.HELD)
     if differs(old, new, rule.threshold):
         return _Step(name, step.old, step.target, Reason.DIFFERENCE)
     if step.old is None or step.target is None or old == new:
@@ -320,6 +331,8 @@ def _said(step: _Step, rule: Rule) -> str:
     moved = f"{step.name} {_or_absent(step.old)} -> {_or_absent(step.target)}"
     if step.reason is Reason.SAFETY:
         return f"{moved}: less than what is on offer"
+    if step.reason is Reason.HELD:
+        return f"{moved}: pods hold more than is on offer"
     if step.old is None or step.target is None:
         return moved
     return f"{moved}: moved by more than {100 * rule.threshold:g} %"
@@ -330,7 +343,7 @@ def _or_absent(value: int | None) -> str:
 
 
 def _targets(tier: Tier, offer: Offer, new: Mapping[str, str]) -> Resources | None:
-    if offer.resources is None:
+    if offer.shown is None:
         return None
     cpu, memory = names.TIER_RESOURCES[tier]
     return Resources(int(new[cpu]), int(new[memory]))

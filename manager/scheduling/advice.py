@@ -11,6 +11,7 @@ import msgspec
 from manager.noderesource.explain import Decision
 from manager.noderesource.report import Report
 from manager.pods import PodRecord, record
+from manager.pods import held as held_by
 from manager.scheduling import bound, estimate, loadaware
 from manager.scheduling.args import LoadAwareArgs
 from manager.scheduling.bound import Shortfall
@@ -120,7 +121,7 @@ class Advisor:
             load = None if report is None else loadaware.load(node, report, pods, self.args)
         except QuantityError:
             return None
-        held = view.held if view is not None and view.pods is pods else bound.held(pods)
+        held = view.held if view is not None and view.pods is pods else held_by(pods)
         view = self._views[name] = NodeView(node, report, pods, held, load)
         if len(self._views) > self._sweep_at:
             self._sweep()

@@ -5,11 +5,10 @@ as it was last decided, so a pod that would not fit into that is kept off. What 
 seen bound yet is not known here: it is held against the Node's status by the scheduler itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from manager.noderesource.explain import Decision
-from manager.pods import PodRecord
 from shared import explanation, names
 from shared.api import pods
 from shared.api.core import Pod
@@ -56,15 +55,6 @@ def asked(pod: Pod) -> Mapping[Tier, Resources]:
         for tier, (cpu, memory) in names.TIER_RESOURCES.items()
     }
     return {tier: amount for tier, amount in amounts.items() if amount != NOTHING}
-
-
-def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
-    """What the node's pods hold of each tier."""
-    sums = dict.fromkeys(Tier, NOTHING)
-    for pod in running:
-        if pod.held_tier is not None and pod.active:
-            sums[pod.held_tier] = sums[pod.held_tier].plus(pod.held)
-    return sums
 
 
 def shortfall(

@@ -13,12 +13,13 @@ from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
+from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, PODS
 from tests.chart.conftest import add_kind
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
 
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
+HELD = {names.MID_CPU: "300", names.MID_MEMORY: "0"}
 BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
 ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
@@ -42,6 +43,14 @@ class Leftovers:
         self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}})
         amounts = NATIVE | (MID if mid else {})
         self.client.patch(NODES, name, {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status")
+
+    def add_mid_pod(self, name: str, *, on: str, cpu: str) -> None:
+        """One that no kubelet runs: an eviction removes it at once."""
+        resources = {"requests": {names.MID_CPU: cpu, "cpu": "0", "memory": "0"}}
+        container = {"name": "c", "image": "i", "resources": resources}
+        spec = {"containers": [container], "nodeName": on, "terminationGracePeriodSeconds": 0}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.client.create(PODS, body, self.namespace)
 
     def add_metric(self, name: str, *, ours: bool = True) -> None:
         labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY} if ours else {}
@@ -146,6 +155,25 @@ def test_batch_goes_from_the_zones_of_nodes_and_what_agents_say_of_them_stays(le
     for name in ("a", "b"):
         (zone,) = client.get(NODERESOURCETOPOLOGIES, name)["zones"]
         assert (zone["costs"], zone["resources"]) == (costs, [native])
+
+
+def test_pods_keep_what_they_hold_and_once_they_have_been_drained_nothing_stays(leftovers: Leftovers) -> None:
+    leftovers.add_node("a")
+    leftovers.add_node("b")
+    leftovers.add_mid_pod("holder", on="a", cpu="300")
+    kept = "kept on 1 nodes: what 1 running pods hold; once they are gone, clean up again"
+    lines = _lines(leftovers.cleanup())
+    held = ", ".join(f"{name} beyond the {amount} that pods hold" for name, amount in HELD.items())
+    assert lines == [f"removed from node a: {held}", f"removed from node b: {', '.join(MID)}", kept]
+    assert leftovers.client.get(NODES, "a")["status"]["allocatable"] == NATIVE | HELD
+    assert _lines(leftovers.cleanup()) == ["nothing to remove", kept]
+
+    pod = f"{leftovers.namespace}/holder"
+    assert f"would evict pod {pod} from node a" in _lines(leftovers.cleanup("--pods", "drain", "--dry-run"))
+    done = _lines(leftovers.cleanup("--pods", "drain"))
+    assert done == [f"evicted pod {pod} from node a", f"removed from node a: {', '.join(MID)}"]
+    assert leftovers.client.get(NODES, "a")["status"]["allocatable"] == NATIVE
+    assert leftovers.cleanup("--pods", "shoot").returncode == 2
 
 
 def test_a_second_run_finds_nothing_to_remove(leftovers: Leftovers) -> None:

@@ -7,6 +7,8 @@ from deploy.cleanup import Removal
 from shared import names
 from shared.api.core import Node, NodeStatus, Quantities
 from shared.api.meta import ObjectMeta
+from shared.names import Tier
+from shared.quantity import Resources
 
 MID: Quantities = {names.MID_CPU: "1000", names.MID_MEMORY: "1048576"}
 BATCH: Quantities = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
@@ -66,3 +68,14 @@ def test_labels_and_annotations_of_the_products_domain_go_and_no_others() -> Non
 )
 def test_a_node_that_holds_nothing_of_ours_is_left_alone(node: Node) -> None:
     assert cleanup.removal(node) is None
+
+
+def test_what_pods_hold_stays_and_what_is_beyond_goes() -> None:
+    holding = {Tier.MID: Resources(300, 1 << 20)}
+    found = cleanup.removal(_node(capacity=MID, allocatable=MID | BATCH), holding=holding)
+    assert found is not None
+    lowered = {names.MID_CPU: "300"}
+    assert found.patch == {"status": {"capacity": lowered, "allocatable": lowered | dict.fromkeys(BATCH)}}
+    assert f"{names.MID_CPU} beyond the 300 that pods hold" in found.removed
+    kept = MID | {names.MID_CPU: "300"}
+    assert cleanup.removal(_node(capacity=kept, allocatable=kept), holding=holding) is None

@@ -1,0 +1,85 @@
+"""Pods that hold Mid or Batch when the product goes: they keep what they hold, or go first.
+
+A kubelet that starts anew ends running pods that do not fit into what its Node says. So a Node keeps what its pods
+hold, unless they have been evicted before.
+"""
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from manager.pods import PodRecord, held, record
+from shared.api.core import Pod
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.errors import Conflict, NotFound, TooManyRequests
+from shared.kube.resources import PODS
+from shared.names import Tier
+from shared.quantity import Resources
+
+DRAIN_SECONDS = 180.0
+ROUND_SECONDS = 2.0
+
+
+class Pods(enum.StrEnum):
+    """What becomes of pods that hold Mid or Batch."""
+
+    KEEP = "keep"  # they run on, and their Nodes keep what they hold
+    DRAIN = "drain"  # they are evicted first, by disruption budgets
+
+
+class Undrained(HeadroomError):
+    """Pods are still there at the end of the time for them to go."""
+
+
+def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
+    """The pods on Nodes that hold something of these tiers. Raises Undrained where a pod cannot be read."""
+
+    def kept(pod: Pod) -> PodRecord | None:
+        known = record(pod)
+        return (
+            known if known.active and known.node and any(held([known])[tier] != Resources() for tier in tiers) else None
+        )
+
+    listing = client.list(PODS, into=Pod, keep=kept)
+    for refused in listing.refused:
+        raise Undrained(f"pod {refused.key} cannot be read: {refused.reason}")
+    return [each for each in listing.items if each is not None]
+
+
+def by_node(pods: Collection[PodRecord]) -> Mapping[str, Mapping[Tier, Resources]]:
+    """What they hold."""
+    there: dict[str, list[PodRecord]] = {}
+    for pod in pods:
+        there.setdefault(pod.node, []).append(pod)
+    return {name: held(each) for name, each in there.items()}
+
+
+def drain(
+    client: Client, tiers: Collection[Tier], say: Callable[[str], None], *, seconds: float = DRAIN_SECONDS
+) -> None:
+    """Evicts all pods that hold something of these tiers, and waits until they are gone. Raises Undrained."""
+    asked: set[str] = set()
+    until = time.monotonic() + seconds
+    while there := holding(client, tiers):
+        for pod in there:
+            if pod.uid not in asked and _is_going(client, pod):
+                asked.add(pod.uid)
+                say(f"evicted pod {pod.key} from node {pod.node}")
+        if time.monotonic() > until:
+            named = ", ".join(pod.key for pod in there[:5])
+            raise Undrained(f"{len(there)} pods still hold Mid or Batch after {seconds:g} s: {named}, ...")
+        client.clock.wait(threading.Event(), ROUND_SECONDS)
+
+
+def _is_going(client: Client, pod: PodRecord) -> bool:
+    """Whether it goes, after it was asked to; a disruption budget may not let it yet."""
+    namespace, _, name = pod.key.partition("/")
+    try:
+        client.evict(namespace, name, uid=pod.uid)
+    except TooManyRequests:
+        return False
+    except (NotFound, Conflict):
+        return True
+    return True
