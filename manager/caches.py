@@ -11,6 +11,7 @@ from manager.noderesource import report
 from manager.noderesource.report import Report
 from manager.pods import PodLedger, PodRecord, Requested, record
 from manager.settings import ManagerSettings
+from manager.tenants import Holders
 from shared.api.core import ConfigMap, Node, NodeStatus, Pod
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetric
@@ -45,6 +46,7 @@ class Caches:
         self._configured = configured
         self._config_map_key = settings.config_map_key
         self._ledger = PodLedger()
+        self.holders = Holders()
         self._complete = False
         self._nodes = Informer(client, NODES, Kept(Node, _slim), on_change=self._node)
         self._metrics = Informer(client, NODEMETRICS, Kept(NodeMetric, report.read), on_change=self._metric)
@@ -123,6 +125,7 @@ class Caches:
         if change.kind is Kind.SYNCED:
             self._all_changed()
         else:
+            self.holders.replace(change.old, change.new)
             self._some_changed(self._ledger.replace(change.old, change.new))
 
     def _config_map(self, change: Change[ConfigMap]) -> None:

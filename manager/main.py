@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from manager import answers, fleet, http
+from manager import answers, fleet, http, tenants
 from manager.answers import Status
 from manager.caches import Caches
 from manager.controller import Controller
@@ -31,16 +31,20 @@ from manager.scheduling import args as scheduling_args
 from manager.scheduling import explained, extender
 from manager.scheduling.advice import Advisor
 from manager.settings import ManagerSettings
+from manager.tenants import Tenants
 from manager.topologies import Topologies
 from manager.workqueue import WorkQueue
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
+from shared.api.core import Namespace
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.events import NORMAL, Recorder
+from shared.kube.informer import Informer, Kept
 from shared.kube.lease import LeaderElector, LeaseTimes
+from shared.kube.resources import NAMESPACES
 from shared.names import Tier
 from shared.telemetry import Loops
 from shared.web.metrics import HttpCollector
@@ -134,7 +138,10 @@ class Manager:
             now=clock.now,
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
-        advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock)
+        self._namespaces = Informer(client, NAMESPACES, Kept(Namespace, tenants.read))
+        self._tenants = Tenants(self._namespaces.get, self._caches.holders.of, clock)
+        why_refused = self._tenants.why_refused
+        advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))
         app.include_router(explained.router(advisor))
         if self._autoscaler is not None:
@@ -173,6 +180,7 @@ class Manager:
         if self._recorder is not None:
             self._loops.start("events", self._recorder.run)
         self._caches.start(self._loops)
+        self._loops.start("informer-namespaces", self._namespaces.run)
         if self._topologies is not None:
             self._loops.start("informer-noderesourcetopologies", self._topologies.run)
         self._loops.start("worker", self._controller.run)
@@ -267,6 +275,7 @@ class Manager:
             nodes=self._caches.nodes,
             pods=lambda: itertools.chain.from_iterable(map(self._caches.pods, self._caches.names())),
             tls=self._certificate.webhook.context,
+            why_denied=self._tenants.why_denied,
         )
 
     def _silent(self) -> dict[str, float]:

@@ -89,6 +89,11 @@ TIER_RESOURCES = {Tier.MID: (MID_CPU, MID_MEMORY), Tier.BATCH: (BATCH_CPU, BATCH
 # Which class holds what a tier offers.
 TIER_CLASSES = {Tier.MID: PriorityClass.MID, Tier.BATCH: PriorityClass.BATCH}
 
+# Annotations of a Namespace: how much cpu and memory of a tier its pods may hold together.
+ANNOTATION_BOUNDS = {
+    tier: (f"headroom.io/max-{tier}-cpu", f"headroom.io/max-{tier}-memory") for tier in (Tier.MID, Tier.BATCH)
+}
+
 # Whose unused requests may be lent to Mid.
 LENDING_CLASSES = frozenset({PriorityClass.PROD, PriorityClass.NONE})
 

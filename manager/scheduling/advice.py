@@ -54,7 +54,8 @@ class NodeView(msgspec.Struct, frozen=True):
 class Advisor:
     """Filters and scores nodes for one pod. May be asked from any thread.
 
-    `decision` is what was last decided about a node, `now` the time in Unix seconds.
+    `decision` is what was last decided about a node, `now` the time in Unix seconds. `why_refused` tells why a pod may
+    go to no node at all.
     """
 
     def __init__(
@@ -63,8 +64,11 @@ class Advisor:
         decision: Callable[[str], Decision | None],
         args: LoadAwareArgs,
         clock: Clock,
+        *,
+        why_refused: Callable[[PodRecord], str | None] = lambda _: None,
     ) -> None:
         self.args = args
+        self._why_refused = why_refused
         self.decision = decision
         self.now = clock.now
         self._cluster = cluster
@@ -80,6 +84,8 @@ class Advisor:
         if self._cluster.unsynced():
             return {}
         asked, incoming, now = bound.asked(pod), self._incoming(pod), self.now()
+        if asked and (why := self._why_refused(record(pod))) is not None:
+            return {name: Refusal("namespace", why) for name in names}
         found: dict[str, Refusal] = {}
         short: dict[str, Shortfall] = {}
         for name in names:

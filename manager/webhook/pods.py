@@ -1,11 +1,12 @@
 """What happens to a pod on its way in: profiles first, then its requests become those of its class."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from manager.pods import PodRecord, record
 from manager.settings import ManagerSettings
 from manager.webhook import jsonpatch, limits, priorities, profiles, reviews, translation
 from manager.webhook.jsonpatch import JsonObject
@@ -69,15 +70,26 @@ class Translation:
         return cls(classes, rules, {of: name for of, name in wanted.items() if name})
 
 
-class PodAdmission:
-    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is."""
+WhyDenied: TypeAlias = Callable[[str, PodRecord], str | None]
 
-    def __init__(self, sources: Sources, becomes: Translation) -> None:
+
+def nobody(_namespace: str, _pod: PodRecord) -> None:
+    """Denies nobody."""
+
+
+class PodAdmission:
+    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is.
+
+    `why_denied` tells of a pod, as it comes into a namespace, why it may hold no more of a tier.
+    """
+
+    def __init__(self, sources: Sources, becomes: Translation, why_denied: WhyDenied = nobody) -> None:
         self._sources = sources
         self._becomes = becomes
+        self._why_denied = why_denied
 
     def review(self, request: Request) -> Answer:
-        """A patch, if anything is to change; pods are never denied."""
+        """A patch, if anything is to change; denied is a pod only beyond what its namespace may hold."""
         if not request.is_about(PODS.group, PODS.plural, (reviews.CREATE,)):
             return Answer()
         try:
@@ -105,6 +117,9 @@ class PodAdmission:
             document, warned = self._translated(document, by_profile=bool(taken))
             warnings += warned
         document = translation.with_extended_resource_spec(document)
+        denied = self._why_denied(request.namespace, _as_it_comes(document, request))
+        if denied is not None:
+            return Answer(warnings=tuple(warnings), denied=denied)
         return Answer(jsonpatch.difference(original, document), tuple(warnings))
 
     def _translated(self, document: JsonObject, *, by_profile: bool) -> tuple[JsonObject, list[str]]:
@@ -145,6 +160,11 @@ class PodAdmission:
             else:
                 pod = changed
         return pod, warnings
+
+
+def _as_it_comes(document: JsonObject, request: Request) -> PodRecord:
+    """The pod that is to be stored, which may have no name yet."""
+    return msgspec.structs.replace(record(_read(document)), key=f"{request.namespace}/{request.name}")
 
 
 def _read(document: JsonObject) -> Pod:

@@ -10,7 +10,7 @@ from manager.reports import Standing
 from manager.settings import ManagerSettings
 from manager.webhook import server
 from manager.webhook.configmap import ConfigAdmission
-from manager.webhook.pods import PodAdmission, Translation
+from manager.webhook.pods import PodAdmission, Translation, WhyDenied, nobody
 from manager.webhook.server import Counters
 from manager.webhook.sources import Sources
 from shared import web
@@ -40,13 +40,14 @@ class Webhook:
         nodes: Callable[[], Iterable[Node]],
         pods: Callable[[], Iterable[PodRecord]],
         tls: ssl.SSLContext,
+        why_denied: WhyDenied = nobody,
     ) -> None:
         self._sources = Sources(client, standing, registry)
         namespace = settings.config_namespace or settings.namespace
         becomes = Translation.of(settings)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application(
-            {MUTATE_PODS: PodAdmission(self._sources, becomes).review, VALIDATE_CONFIG: config.review},
+            {MUTATE_PODS: PodAdmission(self._sources, becomes, why_denied).review, VALIDATE_CONFIG: config.review},
             Counters(registry),
         )
         # An API server proves nothing of itself: reviews are answered to anybody, and say nothing of the cluster.

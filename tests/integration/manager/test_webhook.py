@@ -21,6 +21,7 @@ from shared.kube.errors import ApiError, Forbidden, NotFound
 from shared.kube.resources import (
     CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
+    NAMESPACES,
     PODS,
     SECRETS,
     Resource,
@@ -360,3 +361,29 @@ def test_pods_that_came_in_without_the_webhook_are_counted(
     only_batch = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), offers="batch")
     site.create({names.LABEL_PRIORITY_CLASS: "koord-batch"}, nodeName="n1")
     eventually(lambda: counted(only_batch, "webhook_untranslated_pods") == 1)
+
+
+def test_a_namespace_bounds_what_its_pods_hold_together(site: Site, start_manager: StartManager) -> None:
+    manager = start_manager(webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,))
+    site.register(manager.webhook_address)
+    eventually(site.is_called)
+    for pod in site.client.list(PODS, namespace=site.namespace).items:
+        site.client.delete(PODS, pod["metadata"]["name"], site.namespace, grace_period_seconds=0)
+    bound, memory = (names.ANNOTATION_BOUNDS[names.Tier.MID][index] for index in (0, 1))
+    site.client.patch(NAMESPACES, site.namespace, {"metadata": {"annotations": {bound: "1200m"}}})
+
+    def denied() -> str:
+        try:
+            site.create(MID_LABELS)
+        except Forbidden as error:
+            return str(error)
+        return ""
+
+    why = eventually(denied)
+    assert f"may hold 1200m of Mid cpu at most (annotation {bound})" in why
+    assert "this one asks for 500m" in why
+    site.create()  # prod pods are none of its business
+    site.client.patch(NAMESPACES, site.namespace, {"metadata": {"annotations": {bound: None, memory: "lots"}}})
+    eventually(lambda: f"takes no pods of Mid: annotation {memory}: 'lots'" in denied())
+    site.client.patch(NAMESPACES, site.namespace, {"metadata": {"annotations": {memory: None}}})
+    eventually(lambda: not denied())

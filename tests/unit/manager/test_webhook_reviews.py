@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from deploy.local.apiserver import patching
+from manager.pods import PodRecord
 from manager.webhook import profiles, reviews, server
 from manager.webhook.configmap import ConfigAdmission
 from manager.webhook.limits import LimitRules
@@ -24,6 +25,7 @@ from shared import names
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import HeadroomError
 from shared.names import PriorityClass
+from shared.quantity import Resources
 from tests.unit.manager.objects import node
 
 CLASSES = frozenset({PriorityClass.MID, PriorityClass.BATCH})
@@ -473,3 +475,17 @@ def test_a_pod_whose_request_is_above_its_limit_is_left_for_the_api_server_to_re
     changed, warnings = admitted(bad, becomes=KUBELET)
     assert changed == bad
     assert warnings == ("requests stay as they are: container c asks for 2 of cpu, its limit is 1",)
+
+
+def test_a_pod_beyond_what_its_namespace_may_hold_is_denied_with_the_reason() -> None:
+    asked_about: list[tuple[str, str, Resources]] = []
+
+    def why(namespace: str, record: PodRecord) -> str | None:
+        asked_about.append((namespace, record.key, record.held))
+        return "namespace ns may hold less" if record.held != Resources() else None
+
+    admission = PodAdmission(Known(), KUBELET, why)
+    denied = admission.review(asked(pod(LIMITED), name="p"))
+    assert (denied.denied, denied.operations) == ("namespace ns may hold less", [])
+    assert admission.review(asked(pod(LIMITED, labels={}))).denied is None
+    assert asked_about == [("ns", "ns/p", Resources(500, 1 << 30)), ("ns", "ns/", Resources())]

@@ -1,0 +1,141 @@
+"""How much of Mid and Batch the pods of one namespace may hold together, by annotations of the Namespace.
+
+API servers have no quotas for names below kubernetes.io, so one tenant could take all that is lent. The webhook denies
+pods beyond the bound, by all pods that are there; the scheduler extender keeps those off every node that came in all
+the same, by the pods that are bound. A bound that means nothing lets no pod in, and says so.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from manager.pods import NOTHING, PodRecord, held
+from shared import explanation, names
+from shared.api.core import Namespace
+from shared.api.pods import amounts
+from shared.clock import Clock
+from shared.names import Tier
+from shared.quantity import QuantityError, Resources
+
+# For which a pod counts that the extender let pass, and whose binding has not been seen yet.
+PASSED_SECONDS = 5.0
+
+_RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
+
+Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it means nothing
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What a namespace says, by annotation; most say nothing."""
+
+    by_annotation: Mapping[str, Bound] = {}
+
+
+class Holders:
+    """Pods that hold something of a tier, by namespace. Written by one thread, read by all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[str, dict[str, PodRecord]] = {}
+
+    def replace(self, old: PodRecord | None, new: PodRecord | None) -> None:
+        """Takes one change in."""
+        with self._lock:
+            if old is not None and (there := self._pods.get(namespace_of(old))) is not None:
+                there.pop(old.key, None)
+                if not there:
+                    del self._pods[namespace_of(old)]
+            if new is not None and new.held_tier is not None:
+                self._pods.setdefault(namespace_of(new), {})[new.key] = new
+
+    def of(self, namespace: str) -> Collection[PodRecord]:
+        with self._lock:
+            return tuple(self._pods.get(namespace, {}).values())
+
+
+class Tenants:
+    """Who keeps to the `bounds` of a namespace (None: it is not known). May be asked from any thread."""
+
+    def __init__(
+        self,
+        bounds: Callable[[str], Bounds | None],
+        holders: Callable[[str], Iterable[PodRecord]],
+        clock: Clock,
+    ) -> None:
+        self._of = bounds
+        self._holders = holders
+        self._clock = clock
+        self._passed: dict[str, tuple[PodRecord, float]] = {}  # by uid, with until when (monotonic) it counts
+
+    def why_denied(self, namespace: str, pod: PodRecord) -> str | None:
+        """Why a pod may not come into the namespace; None while it may, or nobody can tell."""
+        bounds = self._bounds(namespace, pod)
+        if bounds is None:
+            return None
+        return _refusal(namespace, bounds, pod, (each for each in self._holders(namespace) if each.key != pod.key))
+
+    def why_refused(self, pod: PodRecord) -> str | None:
+        """Why a pod that has come in may go to no node; who may is counted from now on."""
+        namespace, now = namespace_of(pod), self._clock.monotonic()
+        bounds = self._bounds(namespace, pod)
+        if bounds is None:
+            return None
+        bound = {each.uid: each for each in self._holders(namespace) if each.node}
+        self._passed = {uid: known for uid, known in self._passed.items() if known[1] > now and uid not in bound}
+        others = bound | {uid: each for uid, (each, _) in self._passed.items() if namespace_of(each) == namespace}
+        others.pop(pod.uid, None)
+        why = _refusal(namespace, bounds, pod, others.values())
+        if why is None:
+            self._passed[pod.uid] = pod, now + PASSED_SECONDS
+        return why
+
+    def _bounds(self, namespace: str, pod: PodRecord) -> Bounds | None:
+        if pod.held_tier is None:
+            return None
+        found = self._of(namespace)
+        return found if found is not None and found.by_annotation else None
+
+
+def namespace_of(pod: PodRecord) -> str:
+    return pod.key.partition("/")[0]
+
+
+def read(namespace: Namespace) -> Bounds:
+    """The bounds that its annotations name."""
+    annotations = namespace.metadata.annotations or {}
+    found: dict[str, Bound] = {}
+    for of_tier in names.ANNOTATION_BOUNDS.values():
+        for annotation, resource in zip(of_tier, (names.CPU, names.MEMORY), strict=True):
+            if annotation in annotations:
+                try:
+                    found[annotation] = amounts({resource: annotations[annotation]})[resource]
+                except QuantityError as error:
+                    found[annotation] = str(error)
+    return Bounds(found)
+
+
+def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
+    holds, asks = held(others), held([pod])
+    for tier, annotations in names.ANNOTATION_BOUNDS.items():
+        if asks[tier] == NOTHING:
+            continue
+        why = _beyond(tier, annotations, bounds, holds[tier], asks[tier])
+        if why is not None:
+            return f"namespace {namespace} {why}"
+    return None
+
+
+def _beyond(tier: Tier, annotations: Iterable[str], bounds: Bounds, holds: Resources, asks: Resources) -> str | None:
+    for annotation, (resource, unit), there, more in zip(annotations, _RESOURCES, holds, asks, strict=True):
+        bound = bounds.by_annotation.get(annotation)
+        if isinstance(bound, str):
+            return f"takes no pods of {tier.capitalize()}: annotation {annotation}: {bound}"
+        if bound is not None and more > 0 and there + more > bound:
+            most, holding, asked = (explanation.amount(each, unit) for each in (bound, there, more))
+            return (
+                f"may hold {most} of {tier.capitalize()} {resource} at most (annotation {annotation}): its pods hold "
+                f"{holding}, this one asks for {asked}"
+            )
+    return None
