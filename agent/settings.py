@@ -42,7 +42,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Literal["api", "kubelet"], Meta(description="who says which pods run here: api or kubelet")
     ] = "api"
     kubelet_url: Annotated[str, Meta(description="address of the kubelet")] = "https://127.0.0.1:10250"
-    kubelet_ca_file: Annotated[str, Meta(description="what its certificate is verified by; empty: the system's")] = ""
+    kubelet_ca_file: Annotated[
+        str, Meta(description="what its certificate is verified by; empty: in a pod the cluster's, else the system's")
+    ] = ""
     kubelet_insecure: Annotated[bool, Meta(description="do not verify the kubelet's certificate")] = False
     kubelet_token_file: Annotated[
         str, Meta(description="bearer token for the kubelet; empty: the pod's own, none outside of a pod")

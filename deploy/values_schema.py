@@ -16,7 +16,7 @@ from agent.settings import AgentSettings
 from manager.scheduling.args import LoadAwareArgs
 from manager.settings import ManagerSettings
 from shared import settings
-from shared.api.colocation import NODE_CONFIGS, ColocationStrategy
+from shared.api.colocation import BOUNDS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy
 from shared.api.selectors import LabelSelector
 
 Schema: TypeAlias = dict[str, Any]
@@ -59,7 +59,7 @@ def generated() -> dict[str, Schema]:
         (ColocationStrategy, LabelSelector, LoadAwareArgs), schema_hook=_anything, ref_template="#/definitions/{name}"
     )
     parts = {name: _undocumented(part) for name, part in parts.items()}
-    strategy = parts.pop(ColocationStrategy.__name__)
+    strategy = _bounded(parts.pop(ColocationStrategy.__name__))
     node_config = {"name": {"type": "string"}, "nodeSelector": selector}
     node_configs = {"type": "array", "items": _with(strategy, node_config)}
     return {
@@ -98,6 +98,16 @@ def _anything(_kind: type) -> Schema:
 def _undocumented(schema: Schema) -> Schema:
     """Without the docstring, which speaks to who reads the code."""
     return {key: value for key, value in schema.items() if key not in ("title", "description")}
+
+
+def _bounded(strategy: Schema) -> Schema:
+    """With the bounds that the manager and its webhook hold the strategy to."""
+    properties = dict(strategy["properties"])
+    for name, bound in BOUNDS.items():
+        least = {"exclusiveMinimum" if bound.open else "minimum": bound.low}
+        most = {} if bound.high is None else {"maximum": bound.high}
+        properties[WIRE_NAMES[name]] = properties[WIRE_NAMES[name]] | least | most
+    return strategy | {"properties": properties}
 
 
 def _with(schema: Schema, properties: Schema) -> Schema:

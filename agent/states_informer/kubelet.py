@@ -22,6 +22,7 @@ from shared.telemetry import Loops
 logger = logging.getLogger(__name__)
 
 PATH = "/pods"
+CLUSTER_CA = config.SERVICE_ACCOUNT_DIR / "ca.crt"
 TIMEOUT_SECONDS = 3.0
 LOST_SECONDS = 300.0  # without a good answer, after which the last one is believed no more
 EMPTY_ANSWERS = 3  # in a row until one is believed: a kubelet that has just started knows of no pods yet
@@ -35,8 +36,11 @@ class KubeletAccess:
     interval_seconds: float = 10.0
 
 
-def access(settings: AgentSettings) -> KubeletAccess | None:
-    """How the settings say pods are to be asked for; None when not of the kubelet. Raises InvalidInput."""
+def access(settings: AgentSettings, cluster_ca: Path = CLUSTER_CA) -> KubeletAccess | None:
+    """How the settings say pods are to be asked for; None when not of the kubelet. Raises InvalidInput.
+
+    In a pod a kubelet is verified by the cluster's authority, unless another one is named.
+    """
     if settings.pods_source != "kubelet":
         return None
     url, ca_file = settings.kubelet_url, settings.kubelet_ca_file
@@ -46,6 +50,8 @@ def access(settings: AgentSettings) -> KubeletAccess | None:
         )
     if ca_file and not Path(ca_file).is_file():
         raise InvalidInput(source="settings", field="kubeletCaFile", value=ca_file, problem="is no file")
+    if not ca_file and cluster_ca.is_file():
+        ca_file = str(cluster_ca)
     connection = Connection(
         server=url,
         credentials=_credentials(settings.kubelet_token_file),

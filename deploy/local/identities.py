@@ -17,6 +17,7 @@ LIFE_SECONDS = 365 * 86_400  # longer than any local cluster
 # The processes run beside the cluster, so the workloads are installed without pods; the policy is written by `up`, and
 # API servers are told of a webhook on this machine.
 _VALUES = (
+    "image.repository=headroom",  # which no pod is made of
     "manager.replicas=0",
     f"agent.nodeSelector.{names.LABEL_SIMULATED.replace('.', chr(92) + '.')}=no",
     "manager.webhook.register=false",

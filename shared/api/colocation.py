@@ -195,7 +195,7 @@ BOUNDS: Bounds = {
 MAX_NODE_CONFIGS = 250  # each is held against each other one
 _MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ColocationStrategy))
-_WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
+WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
 
 _RATIO = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # Go reads no other, hexadecimal ones apart
 
@@ -263,7 +263,7 @@ def violations(
     """Every value of a strategy that is out of its bounds."""
 
     def problem(name: str, value: object, text: str) -> InvalidInput:
-        return InvalidInput(source=source, field=_path(field, _WIRE_NAMES[name]), value=value, problem=text)
+        return InvalidInput(source=source, field=_path(field, WIRE_NAMES[name]), value=value, problem=text)
 
     for name, bound in bounds.items():
         value = getattr(checked, name)
@@ -277,7 +277,7 @@ def violations(
         if not _is_positive_duration(text):
             yield problem("metric_aggregate_policy", text, "durations: not a positive duration such as '5m'")
     for violation in predictpolicy.violations(checked.node_predict_policy or PredictPolicy()):
-        at = _path(field, _WIRE_NAMES["node_predict_policy"], violation.field)
+        at = _path(field, WIRE_NAMES["node_predict_policy"], violation.field)
         yield InvalidInput(source=source, field=at, value=violation.value, problem=violation.problem)
     if checked.eviction_after_seconds == "off" and checked.formula is MidFormula.SEED_MIXED:
         text = "midFormula seed-mixed lends what is not requested yet, so its pods must be evictable when it is"
@@ -307,7 +307,7 @@ def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annota
     if ratios:
         percents = _percents(ratios, name=name, problems=problems)
         result = msgspec.structs.replace(result, **{_RATIO_LABELS[label]: value for label, value in percents.items()})
-        set_by = {**set_by, **{_WIRE_NAMES[_RATIO_LABELS[label]]: f"Node {name} label {label}" for label in percents}}
+        set_by = {**set_by, **{WIRE_NAMES[_RATIO_LABELS[label]]: f"Node {name} label {label}" for label in percents}}
     return NodeStrategy(result, config.cluster.enable and result.enable, tuple(problems), set_by)
 
 

@@ -15,8 +15,10 @@ from shared import names
 Manifest: TypeAlias = dict[str, Any]
 
 CI = sorted((CHART / "ci").glob("*.yaml"))
+# What every user has to set: where the image is.
+IMAGE = ("--values", str(CHART / "ci" / "default-values.yaml"))
 # A release without processes, for tests that are not about what those do: one machine has each port once.
-QUIET = ("--set", "manager.replicas=0", "--set-string", "agent.nodeSelector.none=there")
+QUIET = (*IMAGE, "--set", "manager.replicas=0", "--set-string", "agent.nodeSelector.none=there")
 
 
 class Helm:
@@ -44,7 +46,7 @@ class Helm:
         asked = tuple(map(str, arguments))
         if asked not in self._rendered:
             self._rendered[asked] = self.must(
-                "template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *asked
+                "template", RELEASE, CHART, "--namespace", names.INSTALL_NAMESPACE, *IMAGE, *asked
             )
         return self._rendered[asked]
 
@@ -55,7 +57,7 @@ class Helm:
 
     def refusal(self, *arguments: str) -> str:
         """Why these values are not accepted."""
-        done = self.run("template", RELEASE, CHART, *arguments)
+        done = self.run("template", RELEASE, CHART, *IMAGE, *arguments)
         assert done.returncode != 0, f"accepted: {arguments}"
         return done.stderr
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agent.settings import AgentSettings
-from deploy.local.identities import CHART
+from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
@@ -440,7 +440,7 @@ def test_one_image_serves_all(helm: Helm, values: Path) -> None:
 def test_a_digest_counts_instead_of_the_tag(helm: Helm) -> None:
     digest = f"sha256:{'0' * 64}"
     agent = pods(helm.objects("--set-string", f"image.digest={digest},image.tag=9"))["agent"]
-    assert agent["spec"]["containers"][0]["image"] == f"headroom@{digest}"
+    assert agent["spec"]["containers"][0]["image"] == f"registry.example.com/headroom@{digest}"
 
 
 @every_ci
@@ -681,3 +681,85 @@ def test_readers_scrapers_and_schedulers_are_bound_to_their_roles(helm: Helm, de
     assert subject == {"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}
     (rule,) = one(objects, "ClusterRole", "headroom-metrics-reader")["rules"]
     assert rule == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+
+
+def test_where_the_image_is_has_to_be_said(helm: Helm) -> None:
+    done = helm.run("template", RELEASE, CHART)
+    assert done.returncode != 0
+    assert "image.repository: has to be set" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("colocationConfig.strategy.midCPUThresholdPercent=900", "midCPUThresholdPercent"),
+        ("colocationConfig.strategy.degradeTimeMinutes=0", "degradeTimeMinutes"),
+        ("colocationConfig.strategy.resourceDiffThreshold=2", "resourceDiffThreshold"),
+        ("colocationConfig.strategy.nodeConfigs[0].midMemoryThresholdPercent=101", "midMemoryThresholdPercent"),
+        ("manager.settings.leaseDuration=10", "leaseDuration: 10 must be longer than renewDeadline, which is 10"),
+        ("manager.settings.renewDeadline=1m", "leaseDuration: 15 must be longer than renewDeadline, which is 1m"),
+        ("manager.settings.retryPeriod=9s", "renewDeadline: 10 must be longer than 1.2 x retryPeriod, which is 9s"),
+        ("agent.resources.requests.memory=1Gi", "agent.resources.requests.memory: 1Gi is above the limit"),
+        ("manager.resources.limits.cpu=50m", "manager.resources.requests.cpu: 100m is above the limit, which is 50m"),
+        ("cleanup.resources.requests.memory=300M", "cleanup.resources.requests.memory: 300M is above the limit"),
+        ("agent.cgroupMountPropagation=Bidirectional", "cgroupMountPropagation"),
+        ("cleanup.pods=shoot", "cleanup/pods"),
+        ("manager.settings.midLimitFactor=0.5", "midLimitFactor"),
+    ],
+)
+def test_what_would_fail_in_the_middle_of_an_upgrade_is_refused_before_it(helm: Helm, value: str, why: str) -> None:
+    assert why.replace("/", ".") in helm.refusal("--set", value).replace("/", ".")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "manager.settings.leaseDuration=1m30s,manager.settings.renewDeadline=1m",
+        "agent.resources.requests.memory=0.25Gi",
+        "manager.resources.limits.cpu=0.1",
+        "agent.resources.limits=null",
+        "colocationConfig.strategy.midCPUThresholdPercent=100",
+    ],
+)
+def test_what_is_just_in_bounds_is_rendered(helm: Helm, value: str) -> None:
+    assert helm.objects("--set", value)
+
+
+def test_with_pods_of_the_kubelet_agents_may_not_list_those_of_the_cluster(
+    helm: Helm, defaults: list[Manifest]
+) -> None:
+    def listed(objects: list[Manifest]) -> set[str]:
+        rules = one(objects, "ClusterRole", "headroom-agent")["rules"]
+        return {resource for rule in rules if "list" in rule["verbs"] for resource in rule["resources"]}
+
+    of_kubelet = helm.objects("--set", "agent.settings.podsSource=kubelet")
+    assert listed(defaults) - listed(of_kubelet) == {"pods"}
+    (arguments,) = (each["args"] for each in pods(of_kubelet)["agent"]["spec"]["containers"])
+    assert not [each for each in arguments if "insecure" in each]
+
+
+def test_volumes_of_ones_own_and_the_propagation_of_mounts_are_options(helm: Helm, defaults: list[Manifest]) -> None:
+    def spec(objects: list[Manifest]) -> Manifest:
+        found: Manifest = pods(objects)["agent"]["spec"]
+        return found
+
+    def cgroup(objects: list[Manifest]) -> Any:
+        (found,) = [each for each in spec(objects)["containers"][0]["volumeMounts"] if each["name"] == "cgroup"]
+        return found
+
+    mine = {"name": "kubelet-ca", "configMap": {"name": "kubelet-ca"}}
+    mount = {"name": "kubelet-ca", "mountPath": "/etc/kubelet-ca"}
+    values = f"agent.extraVolumes=[{json.dumps(mine)}],agent.extraVolumeMounts=[{json.dumps(mount)}]"
+    own = helm.objects("--set-json", values, "--set", "agent.cgroupMountPropagation=None")
+    assert mine in spec(own)["volumes"]
+    assert mount in spec(own)["containers"][0]["volumeMounts"]
+    assert (cgroup(defaults)["mountPropagation"], cgroup(own)["mountPropagation"]) == ("HostToContainer", "None")
+
+
+@pytest.mark.parametrize("pods_", ["keep", "drain"])
+def test_the_cleanup_may_evict_where_it_is_to_drain(helm: Helm, pods_: str) -> None:
+    objects = helm.objects("--set", f"cleanup.pods={pods_}")
+    (container,) = pods(objects)["cleanup"]["spec"]["containers"]
+    assert f"--pods={pods_}" in container["args"]
+    rules = one(objects, "ClusterRole", "headroom-cleanup")["rules"]
+    assert any(rule["resources"] == ["pods/eviction"] for rule in rules) is (pods_ == "drain")

@@ -1,6 +1,7 @@
 """What deploy/Dockerfile says is so, and it names nothing that is not there."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -89,3 +90,18 @@ def test_the_labels_say_what_the_package_says() -> None:
 def test_an_instruction_that_has_no_place_in_it_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not understood"):
         dockerfile.parse(f"FROM base\n{line}\n")
+
+
+def test_tests_that_a_base_brings_along_are_left_out_and_what_else_does_not_compile_is_told(tmp_path: Path) -> None:
+    def precompiled() -> int:
+        return subprocess.run([ROOT / "deploy" / "image" / "precompile.sh", tmp_path], check=False).returncode
+
+    library = tmp_path / "lib" / "python3.11"
+    for folder in ("test", "lib2to3/tests/data"):
+        (library / folder).mkdir(parents=True)
+        (library / folder / "bad.py").write_text("print 'of another age'")
+    (library / "tests.py").write_text("good = True")
+    assert precompiled() == 0
+    assert list((library / "__pycache__").glob("tests.*.pyc"))
+    (library / "bad.py").write_text("print 'of another age'")
+    assert precompiled() != 0

@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from agent.states_informer import kubelet
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.kubelet import EMPTY_ANSWERS, LOST_SECONDS, KubeletAccess, KubeletPods
 from agent.states_informer.refusals import Refusals
+from shared.certificates import issued
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.kube.client import Client
@@ -209,8 +211,16 @@ def test_the_kubelets_certificate_is_verified_unless_told_otherwise(
     serving.says = listed(pod("web"))
     try:
         common = {"pods_source": "kubelet", "kubelet_url": serving.url, "kubelet_token_file": str(token)}
-        for changes, works in (({}, False), ({"kubelet_ca_file": str(cert)}, True), ({"kubelet_insecure": True}, True)):
-            found = kubelet.access(AgentSettings(**common | changes))
+        none, nothing = tmp_path / "none", tmp_path / "other.crt"
+        nothing.write_text(issued(["other"], time.time(), 3600).authority)
+        for changes, of_cluster, works in (
+            ({}, none, False),
+            ({}, cert, True),  # the cluster's, where nothing else is said
+            ({}, nothing, False),
+            ({"kubelet_ca_file": str(cert)}, nothing, True),
+            ({"kubelet_insecure": True}, none, True),
+        ):
+            found = kubelet.access(AgentSettings(**common | changes), of_cluster)
             assert found is not None
             asking = Asking(found.connection)
             assert bool(asking.ask()) is works

@@ -101,6 +101,9 @@ tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | 
 {{- end }}
 
 {{- define "headroom.image" -}}
+{{- if not .Values.image.repository }}
+{{- fail "image.repository: has to be set to where your nodes pull the image from (docs/release.md)" }}
+{{- end }}
 {{- if .Values.image.digest -}}
 image: {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
 {{- else -}}
@@ -157,4 +160,55 @@ httpGet:
 {{- $hosts = append $hosts (printf "%s.%s.svc" (include "headroom.componentName" (list $ $component)) $namespace) }}
 {{- end }}
 {{- append $hosts "headroom-manager" | uniq | join "," }}
+{{- end }}
+
+{{/* A duration in seconds: a number, or text as Go has it. */}}
+{{- define "headroom.seconds" -}}
+{{- if kindIs "string" . }}
+{{- $units := dict "ns" 1e-9 "us" 1e-6 "µs" 1e-6 "ms" 1e-3 "s" 1.0 "m" 60.0 "h" 3600.0 }}
+{{- $total := 0.0 }}
+{{- range regexFindAll "[0-9.]+[a-zµ]+" . -1 }}
+{{- $total = addf $total (mulf (regexFind "^[0-9.]+" . | float64) (get $units (regexFind "[a-zµ]+$" .))) }}
+{{- end }}
+{{- $total }}
+{{- else }}{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* A quantity as a number. */}}
+{{- define "headroom.quantity" -}}
+{{- $units := dict "" 1.0 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 }}
+{{- $text := toString . }}
+{{- $unit := regexFind "[A-Za-z]*$" $text }}
+{{- if hasKey $units $unit }}{{ mulf (trimSuffix $unit $text | float64) (get $units $unit) }}{{ else }}unknown{{ end }}
+{{- end }}
+
+{{/* Refuses requests above their limits, which the API server would refuse in the middle of an upgrade; takes (list "name" $resources). */}}
+{{- define "headroom.checkResources" -}}
+{{- $where := first . }}
+{{- $resources := default dict (last .) }}
+{{- $limits := default dict $resources.limits }}
+{{- range $name, $request := default dict $resources.requests }}
+{{- if hasKey $limits $name }}
+{{- $asked := include "headroom.quantity" $request }}
+{{- $limit := include "headroom.quantity" (get $limits $name) }}
+{{- if and (ne $asked "unknown") (ne $limit "unknown") (gt (float64 $asked) (float64 $limit)) }}
+{{- fail (printf "%s.requests.%s: %v is above the limit, which is %v" $where $name $request (get $limits $name)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses times of the lease by which no manager would start. */}}
+{{- define "headroom.checkLease" -}}
+{{- $settings := .Values.manager.settings }}
+{{- $lease := dig "leaseDuration" 15 $settings }}
+{{- $deadline := dig "renewDeadline" 10 $settings }}
+{{- $retry := dig "retryPeriod" 2 $settings }}
+{{- if le (include "headroom.seconds" $lease | float64) (include "headroom.seconds" $deadline | float64) }}
+{{- fail (printf "manager.settings.leaseDuration: %v must be longer than renewDeadline, which is %v" $lease $deadline) }}
+{{- end }}
+{{- if le (include "headroom.seconds" $deadline | float64) (mulf 1.2 (include "headroom.seconds" $retry | float64)) }}
+{{- fail (printf "manager.settings.renewDeadline: %v must be longer than 1.2 x retryPeriod, which is %v" $deadline $retry) }}
+{{- end }}
 {{- end }}
