@@ -3,24 +3,36 @@
 Protocol: nodes packed at random, first fit by requests; a promise every hour from day 7 on (Google: from 24 hours on),
 for 24 hours; what came is the largest sum of what the pods of that time used. Numbers are violations / savings in
 percent. `RULES` were measured by a NumPy version of the protocol that shares no code with this product, over five
-packings; `BEFORE` through the agent's own code before its faults were mended, mostly on 23 nodes, every three hours.
+packings; `BEFORE` through the agent's own code before its faults were mended, every three hours, on 23 nodes of 64
+cores, on the first 40 of 16 cores, or on 150 machines drawn at random.
+Where the two differ by more than a point from what agents predict, the same replay is made by those rules in their
+place, see `other_rules`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from agent.backtest import study
+from agent.backtest.metrics import Scores
 from agent.backtest.study import Fleet, Result, Trial
 from agent.predict_server import policy
+from agent.predict_server.policy import Policy
 from agent.settings import AgentSettings
-from tests.bench.recorded import COLUMNS, DAY_HOURS, HOUR_SECONDS, Column, scenario
+from tests.bench import other_rules
+from tests.bench.recorded import COLUMNS, DAY_HOURS, HOUR_SECONDS, HOUR_TICKS, WEEK_HOURS, Column, scenario
 
 MIB = 2.0**20
-MACHINE_CORES = 64.0  # of Google's largest machine, whose size is not published; and 4 GiB for each
+MACHINE_CORES = 64.0  # of Google's largest machine, whose size is not published
+GIB_PER_CORE = 4.0
+BEFORE_MACHINE_CORES = BEFORE_GIB_PER_CORE = 1.0
+BEFORE_NODES = 40
+BEFORE_MACHINES = 150
+BEFORE_HOURS = 3  # from one promise to the next
 COLD_HOURS = 24
 
 
@@ -97,13 +109,40 @@ def report(directory: Path, seeds: int) -> None:
                 ours[column.name, under._replace(model=result.model)] = found
                 print(f"{column.name} {under._replace(model=result.model)}: {found}", flush=True)
     for name, table in (("independent rules", RULES), ("before", BEFORE)):
-        print(f"\n| {name} | {' | '.join(column.name for column in COLUMNS)} |\n|---|" + "---|" * len(COLUMNS))
-        for run, theirs in table.items():
-            cells = [
-                _cell(ours[column.name, equivalent(run, column)], theirs[column.name]) if column.name in theirs else ""
-                for column in COLUMNS
-            ]
-            print(f"| {run} | {' | '.join(cells)} |")
+        _print(name, table, lambda column, run: ours[column.name, equivalent(run, column)])
+
+
+def _print(name: str, table: Mapping[Run, Mapping[str, Rates]], ours: Callable[[Column, Run], Rates]) -> None:
+    print(f"\n| {name} | {' | '.join(column.name for column in COLUMNS)} |\n|---|" + "---|" * len(COLUMNS))
+    for run, theirs in table.items():
+        cells = [_cell(ours(column, run), theirs[column.name]) if column.name in theirs else "" for column in COLUMNS]
+        print(f"| {run} | {' | '.join(cells)} |")
+
+
+def report_rules(directory: Path, seeds: int) -> None:
+    """Prints the same tables by the rules that were measured, in place of what agents predict."""
+    windowed: dict[tuple[str, str], Rates] = {}
+    before: dict[tuple[str, Run], Rates] = {}
+    for column in COLUMNS:
+        first = (DAY_HOURS if column.of_machines else WEEK_HOURS) * HOUR_TICKS
+        fleet = _fleet(directory, column, seeds, BEFORE_MACHINE_CORES, BEFORE_GIB_PER_CORE)
+        every = np.arange(first, fleet.recorded.ticks - DAY_HOURS * HOUR_TICKS)
+        judged = other_rules.windowed(fleet, every[HOUR_TICKS - 1 :: HOUR_TICKS])
+        for name in judged.promised:
+            windowed[column.name, name] = _of(judged.scores(name))
+        nodes = np.arange(min(BEFORE_NODES, fleet.schedule.nodes))
+        if column.of_machines:
+            nodes = np.random.default_rng(0).permutation(fleet.schedule.nodes)[:BEFORE_MACHINES]
+        for cold_hours in (COLD_HOURS,) if column.churn_hours is None else (COLD_HOURS, 2):
+            under = _policy(Run("", cold_hours))
+            judged = other_rules.before(fleet, int(column.of_memory), under, every[:: BEFORE_HOURS * HOUR_TICKS])
+            for name in judged.promised:
+                before[column.name, Run(name, cold_hours)] = _of(judged.scores(name, nodes))
+        print(f"{column.name} done", flush=True)
+    of_windows = {run: theirs for run, theirs in RULES.items() if (COLUMNS[0].name, run.model) in windowed}
+    _print("independent rules, by the last 24 hours", of_windows, lambda column, run: windowed[column.name, run.model])
+    of_before = {run: theirs for run, theirs in BEFORE.items() if run.model in other_rules.BEFORE}
+    _print("before, by what agents answered then", of_before, lambda column, run: before[column.name, run])
 
 
 def equivalent(run: Run, column: Column) -> Run:
@@ -117,19 +156,33 @@ def _cell(ours: Rates, theirs: Rates) -> str:
     return f"{ours} ({theirs}; {difference})"
 
 
-def _fleet(directory: Path, column: Column, seeds: int) -> Fleet:
+def _fleet(
+    directory: Path,
+    column: Column,
+    seeds: int,
+    machine_cores: float = MACHINE_CORES,
+    gib_per_core: float = GIB_PER_CORE,
+) -> Fleet:
     """In cores and in bytes, which histograms have their buckets for."""
     recorded, schedule = scenario(directory, column, seeds)
     unit = MIB if column.of_memory else 1.0
     if column.of_machines:
-        unit *= MACHINE_CORES * (4 * 1024 if column.of_memory else 1)
+        unit *= machine_cores * (gib_per_core * 1024 if column.of_memory else 1)
     return Fleet(replace(recorded, usage=recorded.usage * unit, limits=recorded.limits * unit), schedule)
 
 
 def _results(fleet: Fleet, column: Column, under: Run, models: tuple[str, ...]) -> list[Result]:
+    trial = Trial(int(column.of_memory), models, (), (DAY_HOURS,), _policy(under))
+    return study.results(column.name, trial, study.play(fleet, trial))
+
+
+def _policy(under: Run) -> Policy:
     shipped = policy.from_settings(AgentSettings())
     tried = msgspec.structs.replace(shipped, cold_start_seconds=under.cold_hours * HOUR_SECONDS)
-    if under.percentile is not None:
-        tried = msgspec.structs.replace(tried, cpu_percentile=under.percentile, memory_percentile=under.percentile)
-    trial = Trial(int(column.of_memory), models, (), (DAY_HOURS,), tried)
-    return study.results(column.name, trial, study.play(fleet, trial))
+    if under.percentile is None:
+        return tried
+    return msgspec.structs.replace(tried, cpu_percentile=under.percentile, memory_percentile=under.percentile)
+
+
+def _of(scores: Scores) -> Rates:
+    return Rates(scores.violation_percent, scores.savings_percent)
