@@ -7,8 +7,8 @@ One formula for all targets and horizons, over the pods of any number of nodes a
     peak  = min(sum ceiling_i, max(usage, base + margin scale))
 
 own_i is the largest sample of pod i in a week, size_i what it requested (or used, if that is more), age_i the time
-since it or its workload was first seen, ceiling_i what it can use at most. A pod of less than two hours is taken to
-peak at 45 % of its request. `node` is the mean of the node's own peaks of one and of two weeks: it knows how far pods
+since it or its workload was first seen, ceiling_i what it can use at most. A pod of less than a day is taken to peak at
+20 % of its request at least. `node` is the mean of the node's own peaks of one and of two weeks: it knows how far pods
 peak together, and what the pods were like that ran in the places of today's. The scale is that of a sum of independent
 pods, so few large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that
 is mostly idle and sometimes busy. w is 0.25. Until a node has been seen for a week, pods have not had all occasions to
@@ -42,8 +42,8 @@ class Weights:
     base: float = 0.9
     own: float = 0.25
     own_first_week: float = 0.7
-    young_days: float = 2 / 24
-    young_peak: float = 0.45
+    young_days: float = 1.0
+    young_peak: float = 0.2
     least_peak: float = 0.1
     unknown_week: float = 0.7
     scale_first_week: float = 1.25

@@ -367,10 +367,10 @@ def test_whatever_came_a_stricter_target_and_a_longer_horizon_never_lower_the_pe
 
 @pytest.mark.parametrize("cores", [0.0, 0.013, 0.05])
 def test_an_idle_node_lends_all_that_pods_requested_but_the_margin(tmp_path: Path, cores: float) -> None:
-    """What it promises does not depend on where buckets of a histogram begin."""
+    """From when its pods are a day old; what it promises does not depend on where buckets of a histogram begin."""
 
     def promised(used: float) -> int:
-        return peak_milli(Life(tmp_path / str(used)).live(13, lambda _: used))
+        return peak_milli(Life(tmp_path / str(used)).live(36, lambda _: used))
 
     idle, busier = promised(cores), promised(cores + 0.001)
     assert 0 <= busier - idle < 15
