@@ -2,9 +2,10 @@
 
 `python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/prediction.md. With `--choose` it chooses each
 constant anew on August of Bitbrains alone, see `peak_mix_choice`; with `--ideas` it tries terms that the formula does
-not have, see `peak_mix_ideas`; with `--withdrawals` it says what is taken back, why, and what less of it costs, see
-`peak_mix_withdrawals`; with `--reproduce` it holds the other predictors against independent measurements, with
-`--rules` the rules that were measured, see `independent`. The traces are not part of the repository.
+not have, see `peak_mix_ideas`; with `--parts` it says what each term is worth, see `peak_mix_parts`; with
+`--withdrawals` what is taken back, why, and what less of it costs, see `peak_mix_withdrawals`; with `--reproduce` it
+holds the other predictors against independent measurements, with `--rules` the rules that were measured, see
+`independent`. The traces are not part of the repository.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import independent, peak_mix_choice, peak_mix_ideas, peak_mix_withdrawals
+from tests.bench import independent, peak_mix_choice, peak_mix_ideas, peak_mix_parts, peak_mix_withdrawals
 from tests.bench.recorded import COLUMNS, DAY_HOURS, TARGET_PERCENTS, WEEK_HOURS, replayed, scenario, scores
 
 
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reports.add_argument("--reproduce", dest="report", action="store_const", const=independent.report)
     reports.add_argument("--rules", dest="report", action="store_const", const=independent.report_rules)
     reports.add_argument("--ideas", dest="report", action="store_const", const=peak_mix_ideas.report)
+    reports.add_argument("--parts", dest="report", action="store_const", const=peak_mix_parts.report)
     reports.add_argument("--withdrawals", dest="report", action="store_const", const=peak_mix_withdrawals.report)
     parser.set_defaults(report=_table)
     options = parser.parse_args(arguments)
