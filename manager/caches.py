@@ -75,6 +75,10 @@ class Caches:
         """What has not been seen in full yet; as long as there is any, absence means nothing."""
         return [name for name, informer in self._informers.items() if not informer.synced.is_set()]
 
+    def unheard_seconds(self) -> float:
+        """For how long nothing has been heard of the API server; 0 as long as anything can be followed."""
+        return min(each.age_seconds for each in self._informers.values())
+
     def names(self) -> set[str]:
         """Every name a Node or a NodeMetric has."""
         return {*self._nodes.keys(), *self._metrics.keys(), *self._metrics.unread()} - {""}

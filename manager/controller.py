@@ -21,7 +21,7 @@ from manager.noderesource import explain
 from manager.noderesource.explain import Decision
 from manager.noderesource.report import Report
 from manager.noderesource.topology import ZoneWrite
-from manager.noderesource.writing import Wait, Write
+from manager.noderesource.writing import Wait, Waiting, Write
 from manager.reports import Reporter
 from manager.settings import ManagerSettings
 from manager.topologies import Topologies
@@ -113,7 +113,7 @@ class Controller:
         self._prior = prior
         self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
-        self._decisions = Decisions(caches, settings, clock, reporter, topologies)
+        self._decisions = Decisions(caches, settings, clock, reporter, topologies, caches.unheard_seconds)
         self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
         self._turned_at: dict[str, float] = {}  # by thread
         self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since it was last looked at
@@ -318,6 +318,8 @@ class Controller:
     def _notice(self, look: Look) -> Notice | None:
         """What is due to be said of pods that hold too much; not to know it must not keep back what shrinks."""
         name = look.node.metadata.name
+        if isinstance(look.outcome, Wait) and look.outcome.reason is Waiting.OUTAGE:
+            return None  # it is as it was, as far as anybody knows
         try:
             return self._tracker.looked(look.node, look.strategy, look.decision, self._caches.pods(name))
         except Exception:

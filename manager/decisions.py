@@ -1,12 +1,13 @@
 """What is decided about each node, with the little that is remembered from one look to the next."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from manager import pods
+from manager import outages, pods
 from manager.configuration import Configuration
 from manager.eviction.tracker import Tracked
 from manager.noderesource import damping, explain, situation, topology, writing
@@ -18,7 +19,8 @@ from manager.noderesource.plausibility import Past
 from manager.noderesource.report import Report
 from manager.noderesource.situation import NodeFacts
 from manager.noderesource.topology import ZoneWrite
-from manager.noderesource.writing import Change, Rule, Wait, Write, WriteRule
+from manager.noderesource.writing import Change, Rule, Wait, Waiting, Write, WriteRule
+from manager.outages import Outage
 from manager.pods import PodRecord, Requested
 from manager.reports import Reporter
 from manager.settings import ManagerSettings
@@ -147,7 +149,10 @@ class Decisions:
         clock: Clock,
         reporter: Reporter,
         topologies: Topologies | None = None,
+        unheard_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._unheard_seconds = unheard_seconds
+        self._outage: Outage | None = None
         self._caches = caches
         self._topologies = topologies
         self._clock = clock
@@ -173,6 +178,7 @@ class Decisions:
         if not decision.hold:
             noted = explain.annotations(node, decision)
             outcome = writing.plan(node, decision.offers, rule, damping=memory.damping, annotations=noted)
+            outcome = self._spared(outcome, decision, in_effect, monotonic - now)
         memory.look_again_at = _look_again_at(decision, outcome, now, monotonic)
         zones = self._zones(node, memory, decision, in_effect, monotonic)
         memory.look = Look(node, strategy, decision, outcome, zones)
@@ -193,6 +199,7 @@ class Decisions:
     def due(self) -> list[str]:
         """The nodes for which time alone changes something now; each is named once."""
         now, due = self._clock.now(), []
+        self._sense()
         for name, memory in list(self._memories.items()):
             if memory.look_again_at is not None and memory.look_again_at < now:
                 memory.look_again_at = None
@@ -206,6 +213,33 @@ class Decisions:
         """The node is gone."""
         self._memories.pop(name, None)
         self._reporter.forget(name)
+
+    def _sense(self) -> None:
+        """Notes whether the API server is there."""
+        self._outage = outages.sensed(self._outage, self._unheard_seconds(), self._clock.monotonic())
+
+    def _spared(
+        self, outcome: Write | Wait | None, decision: Decision, strategy: ColocationStrategy, ahead: float
+    ) -> Write | Wait | None:
+        """What is to be done with a Node whose NodeMetric is stale: it waits for as long as an outage is the reason.
+
+        `ahead` is what the monotonic clock is ahead of the other.
+        """
+        report = None if decision.observed is None else decision.observed.report
+        is_stale = any(offer.explanation.cpu.bound == explain.STALE for offer in decision.offers.values())
+        if not (is_stale and isinstance(outcome, Write) and report is not None and report.update_time is not None):
+            return outcome
+        if not all(change.shrinks or change.old == change.new for change in outcome.changes.values()):
+            return outcome  # what pods hold is shown at once
+        self._sense()
+        until = outages.spared_until(
+            self._outage,
+            reported_at=report.update_time + ahead,
+            degrade_seconds=strategy.degrade_seconds,
+            interval_seconds=strategy.metric_report_interval_seconds,
+            now=self._clock.monotonic(),
+        )
+        return outcome if until is None else Wait(Waiting.OUTAGE, partial(_outlasting, decision), until)
 
     def _decided(self, node: Node, memory: Memory, now: float) -> tuple[NodeStrategy | None, Decision]:
         name, strategy = node.metadata.name, None
@@ -311,6 +345,10 @@ def _learn(memory: Memory, mid: Offer, decision: Decision) -> None:
     if report is not None and report.updated != memory.learned_from:
         memory.learned_from = report.updated
         memory.learner.learn(mid.resources.plus(mid.held_back))
+
+
+def _outlasting(decision: Decision) -> str:
+    return f"the API server was away, so agents get one report interval before anything is withdrawn: {decision.reason}"
 
 
 def _look_again_at(decision: Decision, outcome: Write | Wait | None, now: float, monotonic: float) -> float | None:

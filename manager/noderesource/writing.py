@@ -55,6 +55,7 @@ class Waiting(enum.StrEnum):
 
     THRESHOLD = "within_threshold"
     DAMPED = "damped"
+    OUTAGE = "outage"
 
 
 class Change(msgspec.Struct, frozen=True):
