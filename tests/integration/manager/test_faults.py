@@ -286,7 +286,7 @@ def test_a_node_metric_that_cannot_be_written_keeps_nothing_else_of_the_node_wai
         return any(each["type"] == names.CONDITION_MID_SHORTFALL and each["status"] == "True" for each in conditions)
 
     eventually(is_short)
-    assert cluster.mid("n1") == Resources(300, GIB)
+    assert cluster.mid("n1") == Resources(1400, GIB)  # what the pod holds
     server.fault()
     cluster.report("n1", at=time.time(), cpu="400m")
     eventually(
