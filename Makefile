@@ -6,7 +6,7 @@ CLUSTER ?= embedded
 # Thousands of short processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test quick watch assets test-apiserver lint image-check budgets bench conformance clean
+.PHONY: setup run test quick watch assets test-apiserver test-node lint image-check budgets bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.
 WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSETS="$$assets"
@@ -23,7 +23,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 run: setup
-	@$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/headroom up --cluster $(CLUSTER) $(ARGS)
+	@$(if $(filter node,$(CLUSTER)),$(BIN)/python -m tests.node up,$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/headroom up --cluster $(CLUSTER)) $(ARGS)
 
 # The image takes a minute to build and is checked by its own target.
 test: setup
@@ -47,6 +47,11 @@ assets: setup
 test-apiserver: setup
 	@$(WITH_ASSETS) $(BIN)/python -m pytest --cluster apiserver \
 		$(if $(filter tests/%,$(ARGS)),,tests/integration tests/e2e tests/chart tests/parity) $(ARGS)
+
+# On a real kubelet with containerd, as root on Debian; what is missing is fetched or built once.
+test-node: setup
+	@$(BIN)/python -m tests.node build
+	@$(BIN)/python -m pytest -n 0 --cluster node $(if $(filter tests/%,$(ARGS)),,tests/node) $(ARGS)
 
 image-check: setup
 	@$(BIN)/python -m pytest tests/image $(ARGS)

@@ -9,11 +9,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support import budgets
-from tests.support.apiserver import EMBEDDED, REAL
+from tests.support.apiserver import EMBEDDED, NODE, REAL
 from tests.support.closing import Closing
 
 # Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
-WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1}
+WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1, NODE: 1}
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -31,15 +31,19 @@ settings.register_profile("ci", deadline=None, derandomize=True, max_examples=10
 settings.load_profile("ci" if IN_CI else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
-OTHER_TIER = {EMBEDDED: "real_only", REAL: "embedded_only"}
+OTHER_TIERS = {
+    EMBEDDED: {"real_only", "node_only"},
+    REAL: {"embedded_only", "node_only"},
+    NODE: {"embedded_only"},
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cluster",
-        choices=(EMBEDDED, REAL),
+        choices=(EMBEDDED, REAL, NODE),
         default=EMBEDDED,
-        help="the embedded API server, or a real control plane from KUBEBUILDER_ASSETS or PATH",
+        help="the embedded API server; a real control plane from KUBEBUILDER_ASSETS or PATH; one with a real node",
     )
     parser.addoption(
         "--thorough",
@@ -80,7 +84,7 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 
 def _runs(item: pytest.Item, kind: str) -> bool:
     """Whether this run has the test. What is thorough, CI runs once: on a real API server if the test can ask one."""
-    if item.get_closest_marker(OTHER_TIER[kind]):
+    if any(map(item.get_closest_marker, OTHER_TIERS[kind])):
         return False
     if kind == REAL or item.config.getoption("--thorough") or not item.get_closest_marker("thorough"):
         return True

@@ -31,19 +31,20 @@ class ClientAuthority:
         assert isinstance(loaded, ec.EllipticCurvePrivateKey)
         self._key = loaded
 
-    def issued(self, user: str) -> tuple[str, str]:
-        """A certificate of `user` and its key, both PEM."""
+    def issued(self, user: str, group: str = "") -> tuple[str, str]:
+        """A certificate of `user`, a member of `group`, and its key, both PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-        made = _certificate(user, AUTHORITY, key.public_key()).add_extension(usage, critical=False)
+        made = _certificate(user, AUTHORITY, key.public_key(), group).add_extension(usage, critical=False)
         return _text(made.sign(self._key, hashes.SHA256())), _key_text(key)
 
 
-def _certificate(subject: str, issuer: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _certificate(subject: str, issuer: str, key: ec.EllipticCurvePublicKey, group: str = "") -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
+    organization = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)] if group else []
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .subject_name(x509.Name([*organization, x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key)
         .serial_number(x509.random_serial_number())

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,28 +37,33 @@ class Tool:
     module: Path
 
 
-def tools(minor: str | None, go: tuple[int, int]) -> list[Tool]:
-    """Everything a control plane needs, of one minor of Kubernetes. Raises Unavailable for one that is not known."""
+def tools(minor: str | None, go: tuple[int, int], more: Sequence[str] = ()) -> list[Tool]:
+    """Everything a control plane needs, of one minor of Kubernetes, and `more` programs of Kubernetes itself.
+
+    Raises Unavailable for a minor that is not known.
+    """
     kubernetes = MODULES / f"kubernetes-{minor}" if minor else _newest(go)
     if not (kubernetes / "go.mod").exists():
         known = ", ".join(sorted(path.name.removeprefix("kubernetes-") for path in MODULES.glob("kubernetes-*")))
         raise Unavailable(f"KUBERNETES={minor}: not one of {known}")
     return [
-        *(Tool(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes) for name in KUBERNETES_TOOLS),
+        *(Tool(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes) for name in (*KUBERNETES_TOOLS, *more)),
         Tool("etcd", "go.etcd.io/etcd/server/v3", MODULES / "etcd"),
         Tool("helm", "helm.sh/helm/v4/cmd/helm", MODULES / "helm"),
     ]
 
 
-def assets(environment: Mapping[str, str]) -> Path:
-    """A folder with every tool, made of links where they stand in several. Raises Unavailable.
+def assets(environment: Mapping[str, str], more: Sequence[str] = ()) -> Path:
+    """A folder with every tool, made of links where they stand in several; with `more` (`kubelet`), too.
+
+    Raises Unavailable.
 
     KUBERNETES=1.35 asks for that minor: then nothing of Kubernetes itself is taken from elsewhere.
     """
     minor = environment.get("KUBERNETES") or None
     given = environment.get(VARIABLE_ASSETS, "")
-    wanted = tools(minor, _go_version(environment))
-    built_anyway = KUBERNETES_TOOLS if minor else ()
+    wanted = tools(minor, _go_version(environment), more)
+    built_anyway = (*KUBERNETES_TOOLS, *more) if minor else ()
     found = {
         tool.name: path
         for tool in wanted
@@ -67,7 +72,7 @@ def assets(environment: Mapping[str, str]) -> Path:
     }
     cache = _cache(environment)
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "lock"):
+    with locked(cache / "lock"):
         places = {
             tool.name: Path(found[tool.name]) if tool.name in found else _built(tool, cache, environment)
             for tool in wanted
@@ -82,8 +87,13 @@ def built(name: str, environment: Mapping[str, str]) -> Path | None:
     return target if target.exists() else None
 
 
+def cache_home(environment: Mapping[str, str]) -> Path:
+    """Below which everything is kept that is built once."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom"
+
+
 def _cache(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom" / "apiserver"
+    return cache_home(environment) / "apiserver"
 
 
 def _newest(go: tuple[int, int]) -> Path:
@@ -162,7 +172,7 @@ def _linked(places: Mapping[str, Path], cache: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def locked(file: Path) -> Iterator[None]:
     """One build at a time."""
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

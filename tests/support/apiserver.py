@@ -30,7 +30,7 @@ from tests.support.proxy import FaultProxy
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "integration"
 START_SECONDS = 60.0
-EMBEDDED, REAL = "embedded", "apiserver"  # values of --cluster
+EMBEDDED, REAL, NODE = "embedded", "apiserver", "node"  # values of --cluster
 
 
 class ApiServer(ABC):

@@ -1,0 +1,59 @@
+"""`python -m tests.node build` makes what a node is started from; `python -m tests.node up` runs one until Ctrl-C."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from shared import termination
+from shared.errors import HeadroomError
+from tests.apiserver.binaries import Unavailable
+from tests.node.cluster import NodeCluster, Parts
+from tests.node.release import Release, demo_values
+
+PORT = 6443
+
+
+def _up() -> int:
+    parts = Parts(os.environ)
+    stop = termination.event()
+    with tempfile.TemporaryDirectory(prefix="headroom-node-logs-") as logs:
+        _say("starting etcd, kube-apiserver, controllers, scheduler, containerd and kubelet")
+        cluster = NodeCluster(parts, Path(logs), PORT)
+        try:
+            _say("installing the chart")
+            Release(cluster).install(demo_values())
+            _say(f"logs:            {logs} (removed at the end)")
+            _say(f"kubeconfig:      {cluster.kubeconfig}")
+            _say(f"                 export KUBECONFIG={cluster.kubeconfig} PATH={parts.assets}:$PATH")
+            _say("tour:            docs/node.md; Ctrl-C ends all of it")
+            stop.wait()
+        finally:
+            _say("stopping")
+            cluster.close()
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if arguments == ["build"]:
+            Parts(os.environ)
+            return 0
+        if arguments == ["up"]:
+            return _up()
+    except Unavailable as error:
+        _say(f"no node here: {error}")
+        return 1
+    except HeadroomError as error:
+        _say(str(error))
+        return 1
+    _say("usage: python -m tests.node build | up")
+    return 2
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""The cgroups that a whole cluster runs in: one in each of the machine's hierarchies, by the same name."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from tests.apiserver.binaries import Unavailable
+
+ROOT = Path("/sys/fs/cgroup")
+PREFIX = "headroom-node-"
+_COPIED = ("cpuset.cpus", "cpuset.mems")  # empty in a new cgroup of v1, and nothing can run there
+_EMPTY_SECONDS = 10.0
+
+
+def hierarchies() -> list[Path]:
+    """Where the machine's hierarchies of v1 are mounted. Raises Unavailable."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    found = [Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup"]
+    if not {"cpu", "memory"} <= {part for path in found for part in path.name.split(",")}:
+        raise Unavailable(
+            "this tier runs on cgroup v1, and the controllers cpu and memory are not mounted as such here"
+        )
+    return found
+
+
+def create(name: str) -> None:
+    """Makes the cgroup in every hierarchy. Raises OSError."""
+    for hierarchy in hierarchies():
+        folder = hierarchy / name
+        folder.mkdir(exist_ok=True)
+        if (folder / "cgroup.clone_children").exists():
+            (folder / "cgroup.clone_children").write_text("1")
+        for file in _COPIED:
+            if (folder / file).exists():
+                (folder / file).write_text((hierarchy / file).read_text())
+
+
+def enter(name: str) -> None:
+    """Moves this process there; its children start there."""
+    for hierarchy in hierarchies():
+        (hierarchy / name / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def remove(name: str) -> None:
+    """Removes it with all that is below, once its last process has ended."""
+    deadline = time.monotonic() + _EMPTY_SECONDS
+    for hierarchy in hierarchies():
+        for top, _, _ in os.walk(hierarchy / name, topdown=False):
+            while True:
+                with contextlib.suppress(FileNotFoundError):
+                    try:
+                        Path(top).rmdir()
+                    except OSError:
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(0.05)
+                        continue
+                break
+
+
+def left_behind() -> set[str]:
+    """The names of all that are there."""
+    return {folder.name for hierarchy in hierarchies() for folder in hierarchy.glob(f"{PREFIX}*")}

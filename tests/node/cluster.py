@@ -1,0 +1,226 @@
+"""A cluster with one real node, from outside its namespaces."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import httpx
+
+from deploy.local import ports
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.config import Connection, StaticToken
+from shared.kube.resources import NODES
+from shared.kube.retry import Jitter, Retry
+from tests.apiserver import binaries
+from tests.apiserver.binaries import Unavailable
+from tests.node import cgroups, tools
+from tests.node.images import ROOT, Builder
+from tests.node.layout import NODE, Layout
+from tests.support import eventually
+
+START_SECONDS = 180.0
+VERSION = "0.1.0"
+
+
+class Failed(HeadroomError):
+    """A command inside the cluster failed."""
+
+
+class NodeCluster:
+    """Runs from its making until `close`, or until this process ends in any other way."""
+
+    def __init__(self, parts: "Parts", logs: Path, port: int = 0) -> None:
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.node.keeper"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.layout = Layout(
+            directory=Path(self._told()),
+            logs=logs,
+            tools=parts.tools,
+            assets=parts.assets,
+            token=secrets.token_hex(16),
+            port=ports.free(port),
+        )
+        try:
+            self._tell(self.layout.to_json())
+            self._told()
+            self._first = eventually(self._first_process)
+            self._wait_until_it_serves()
+            for image in parts.images:
+                self.inside("ctr", "--namespace=k8s.io", "images", "import", str(image))
+            eventually(self._is_ready, START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's."""
+        return self.layout.kubeconfig("admin")
+
+    @property
+    def connection(self) -> Connection:
+        """As an administrator speaks to the API server."""
+        return Connection(self.layout.server, StaticToken(self.layout.token), ca_file=str(self.layout.ca_file))
+
+    @property
+    def name(self) -> str:
+        """By which the machine's cgroups know it."""
+        return self.layout.directory.name
+
+    def client(self) -> Client:
+        """A client that hurries."""
+        return Client(self.connection, "test", retry=Retry(deadline_seconds=20, jitter=Jitter(0.05, 0.5)))
+
+    def kubectl(self, *words: str | Path, text: str | None = None) -> str:
+        """What it prints; it has to succeed."""
+        return self._run([str(self.layout.assets / "kubectl"), *map(str, words)], text)
+
+    def helm(self, *words: str | Path) -> str:
+        """What it prints; it has to succeed."""
+        return self._run([str(self.layout.assets / "helm"), *map(str, words)], None)
+
+    def inside(self, *command: str) -> str:
+        """What the command prints that runs in the node's namespaces; it has to succeed."""
+        return self._run(["nsenter", f"--target={self._first}", "--mount", "--net", "--pid", "--uts", *command], None)
+
+    def process(self, name: str) -> int:
+        """The number of a program, as the machine counts."""
+        wanted = (self.layout.process_ids / name).read_text()
+        for folder in Path(f"/proc/{self._first}/task").iterdir():
+            for pid in (folder / "children").read_text().split():
+                status = Path(f"/proc/{pid}/status").read_text()
+                if any(line.split()[-1] == wanted for line in status.splitlines() if line.startswith("NSpid")):
+                    return int(pid)
+        raise Failed(f"{name} does not run")
+
+    def cgroup(self, controller: str, *path: str) -> Path:
+        """A cgroup of the cluster where the machine has it."""
+        return cgroups.ROOT.joinpath(controller, self.name, *path)
+
+    def hold(self, name: str) -> None:
+        """From now on a program that ends is not started again."""
+        (self.layout.held / name).touch()
+
+    def release(self, name: str) -> None:
+        """It is started again."""
+        (self.layout.held / name).unlink()
+
+    def serves(self) -> bool:
+        """Whether the API server is ready."""
+        with contextlib.suppress(httpx.HTTPError, OSError):
+            verify = ssl.create_default_context(cafile=self.layout.ca_file)
+            headers = {"Authorization": f"Bearer {self.layout.token}"}
+            answer = httpx.get(f"{self.layout.server}/readyz", headers=headers, verify=verify, timeout=5)
+            return answer.is_success
+        return False
+
+    def close(self) -> None:
+        """Ends it, and returns once nothing is left."""
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+        self._keeper.wait()
+        assert self._keeper.stdout is not None
+        self._keeper.stdout.close()
+
+    def _wait_until_it_serves(self) -> None:
+        def serves() -> bool:
+            if not Path(f"/proc/{self._first}").exists():
+                raise Failed(f"the node ended: {(self.layout.logs / 'init.log').read_text()[-2000:]}")
+            return self.layout.ca_file.exists() and self.serves() and self._has_containerd()
+
+        eventually(serves, START_SECONDS)
+
+    def _has_containerd(self) -> bool:
+        return Path(f"/proc/{self._first}/root/run/containerd/containerd.sock").exists()
+
+    def _is_ready(self) -> bool:
+        for node in self.client().list(NODES).items:
+            conditions = {item["type"]: item["status"] for item in node["status"].get("conditions", [])}
+            if node["metadata"]["name"] == NODE and conditions.get("Ready") == "True":
+                return True
+        return False
+
+    def _first_process(self) -> int:
+        """The child of `unshare`, which is the keeper's child; 0 while there is none."""
+        pid = self._keeper.pid
+        for _ in range(2):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if not children:
+                return 0
+            pid = int(children[0])
+        return pid
+
+    def _run(self, command: Sequence[str], text: str | None) -> str:
+        done = subprocess.run(
+            command,
+            input=text,
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Failed(f"{' '.join(command)}: {done.stderr.strip()[-2000:]}\n{done.stdout[-2000:]}")
+        return done.stdout
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """By which kubectl and Helm find the cluster, and keep their own files in its folder."""
+        homes = {f"HELM_{part}_HOME": str(self.layout.directory / "helm") for part in ("CACHE", "CONFIG", "DATA")}
+        return homes | {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.layout.directory / "kubectl")}
+
+    def _tell(self, line: str) -> None:
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(f"{line}\n")
+        self._keeper.stdin.flush()
+
+    def _told(self) -> str:
+        assert self._keeper.stdout is not None
+        if line := self._keeper.stdout.readline().strip():
+            return line
+        raise Failed("the cluster's keeper ended before it began")
+
+
+class Parts:
+    """What a cluster is started from, built where it is missing. Raises Unavailable."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        check_machine()
+        cache = binaries.cache_home(environment) / "node"
+        cache.mkdir(parents=True, exist_ok=True)
+        self.assets = binaries.assets(environment, ("kubelet",))
+        with binaries.locked(cache / "lock"):
+            self.tools = tools.unpacked(cache)
+            builder = Builder(cache, self.tools)
+            self.images = (builder.probe(environment), builder.headroom(VERSION))
+
+
+def check_machine() -> None:
+    """Raises Unavailable with the reason why no node can be started here."""
+    if os.geteuid() != 0:
+        raise Unavailable("a node is made of namespaces and mounts, which only root may make")
+    for program in ("unshare", "nsenter", "ip", "mount", "openssl"):
+        if shutil.which(program) is None:
+            raise Unavailable(f"{program} is not on PATH")
+    cgroups.hierarchies()
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--cgroup", "--pid", "--uts", "--fork", "true"],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise Unavailable(f"namespaces cannot be made here: {done.stderr.decode().strip()}")

@@ -1,0 +1,151 @@
+"""The images that a node's pods run: ours, made from deploy/Dockerfile as it is, and a probe for the tests' own pods.
+
+No registry is asked. In place of the Dockerfile's base stands a Debian of the same release with the interpreter that
+runs this, under the same name and tag. Whatever is made is kept by a key of all that it is made from.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.apiserver.binaries import Unavailable
+from tests.image import dockerfile
+from tests.node import tools
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADROOM = "docker.io/library/headroom"
+PROBE = "docker.io/library/headroom-probe:1"
+PROBE_SOURCES = Path(__file__).parent / "probe"
+KEPT = 3  # versions of our image
+
+# What CPython's own image has for the modules of its standard library.
+_LIBRARIES = (
+    "ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,"
+    "libreadline8t64,libsqlite3-0,libssl3t64,libuuid1,zlib1g"
+)
+_LEFT_OUT = ("__pycache__", "test", "tests", "idle_test", "lib2to3", "dist-packages", "*.a")
+_MACHINES_OWN = ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")  # by which its pip reaches packages
+
+
+class Builder:
+    """Makes images with buildah, in a store of their own."""
+
+    def __init__(self, cache: Path, unpacked_tools: Path) -> None:
+        self._cache = cache
+        self._tools = unpacked_tools
+
+    def headroom(self, version: str) -> Path:
+        """An archive with our image, as `HEADROOM`:`version`. Raises Unavailable."""
+        file = ROOT / "deploy" / "Dockerfile"
+        base = dockerfile.parse(file.read_text()).arguments["BASE"]
+        sources = [ROOT / path for path in dockerfile.context(ROOT)]
+        base_key = _key([base, _LIBRARIES, sys.version, *map(str, _LEFT_OUT)], [])
+        target = self._cache / f"headroom-{_key([base_key, version], [file, *sources])}.tar"
+        if target.exists():
+            target.touch()
+            return target
+        self._forget_old()
+        self._make_base(base, base_key)
+        image = f"{HEADROOM}:{version}"
+        _say("building our image")
+        self._buildah("bud", "--isolation", "chroot", "--pull-never", "--file", file, "--tag", image, ROOT)
+        return self._archived(image, target)
+
+    def probe(self, environment: Mapping[str, str]) -> Path:
+        """An archive with `PROBE`, which also is the sandbox of every pod. Raises Unavailable."""
+        target = self._cache / f"probe-{_key([PROBE], sorted(PROBE_SOURCES.iterdir()))}.tar"
+        if target.exists():
+            return target
+        folder = target.with_suffix(".folder")
+        folder.mkdir(exist_ok=True)
+        (folder / "Dockerfile").write_text('FROM scratch\nCOPY probe /probe\nUSER 65532:65532\nENTRYPOINT ["/probe"]\n')
+        static = {**environment, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
+        _run(["go", "build", "-ldflags", "-s -w", "-o", str(folder / "probe"), "."], PROBE_SOURCES, static)
+        self._buildah("bud", "--isolation", "chroot", "--file", folder / "Dockerfile", "--tag", PROBE, folder)
+        shutil.rmtree(folder)
+        return self._archived(PROBE, target)
+
+    def _make_base(self, base: str, key: str) -> None:
+        """Puts the stand-in for `base` into the store, if that of `key` is not there."""
+        made = self._cache / f"base-{key}"
+        if made.exists():
+            return
+        release = base.rsplit("-", 1)[-1]
+        _say(f"building a stand-in for {base} from Debian's {release}, once")
+        folder = self._cache / "base.unfinished"
+        shutil.rmtree(folder, ignore_errors=True)
+        root = folder / "root"
+        root.mkdir(parents=True)
+        self._inside("debootstrap", "--variant=minbase", f"--include={_LIBRARIES}", release, root)
+        _copy_interpreter(root / "usr" / "local")
+        for name in _MACHINES_OWN:
+            if Path("/", name).exists():
+                shutil.copy(Path("/", name), root / name)
+        self._inside("chroot", root, "ldconfig")
+        (root.parent / "Dockerfile").write_text(f'FROM scratch\nCOPY {root.name} /\nCMD ["python3"]\n')
+        self._buildah("bud", "--file", root.parent / "Dockerfile", "--tag", base, root.parent)
+        shutil.rmtree(folder)
+        made.touch()
+
+    def _archived(self, image: str, target: Path) -> Path:
+        """The image as a file; of the store it leaves nothing but bases."""
+        unfinished = target.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        self._buildah("push", "--quiet", image, f"docker-archive:{unfinished}:{image}")
+        self._buildah("rmi", image)
+        unfinished.rename(target)
+        return target
+
+    def _forget_old(self) -> None:
+        archives = sorted(self._cache.glob("headroom-*.tar"), key=lambda path: path.stat().st_mtime)
+        for archive in archives[: -(KEPT - 1)]:
+            archive.unlink()
+
+    def _buildah(self, *words: str | Path) -> None:
+        self._inside(*self._environment(), "buildah", *words)
+
+    def _environment(self) -> list[str]:
+        """Where buildah keeps things: nothing of it in the machine's own folders."""
+        store = self._cache / "store"
+        work = self._cache / "work"
+        work.mkdir(exist_ok=True)
+        configuration = self._cache / "storage.conf"
+        configuration.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{store}"\nrunroot = "/mnt/containers"\n')
+        return ["env", f"CONTAINERS_STORAGE_CONF={configuration}", f"TMPDIR={work}"]
+
+    def _inside(self, *words: str | Path) -> None:
+        _run(tools.command(self._tools, *words), ROOT, None)
+
+
+def _copy_interpreter(target: Path) -> None:
+    """As the base image has it: with pip and setuptools, and no other packages."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    source = Path(sys.base_prefix)
+    (target / "bin").mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / "bin" / name, target / "bin" / name)
+    (target / "bin" / "python3").symlink_to(name)
+    left_out = shutil.ignore_patterns(*_LEFT_OUT, "site-packages")
+    shutil.copytree(source / "lib" / name, target / "lib" / name, ignore=left_out, dirs_exist_ok=True)
+    for library in (source / "lib").glob("libpython3*.so*"):
+        shutil.copy(library, target / "lib" / library.name)
+
+
+def _key(words: Iterable[str], files: Iterable[Path]) -> str:
+    found = hashlib.sha256("\n".join(words).encode())
+    for file in files:
+        found.update(f"\n{file.name}\n{file.stat().st_mode}\n".encode() + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str] | None) -> None:
+    try:
+        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"no image: {error}") from error
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

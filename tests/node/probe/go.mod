@@ -1,0 +1,3 @@
+module headroom.io/tests/node/probe
+
+go 1.24

@@ -1,0 +1,84 @@
+"""The chart and the image on a real node: the processes as the kernel has them, and the first report."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.node.cluster import NodeCluster
+from tests.node.release import Release
+from tests.support import eventually
+
+pytestmark = pytest.mark.node_only("processes are confined by a container runtime")
+
+SECCOMP_FILTER = "2"
+
+
+def _process(release: Release, component: str) -> Path:
+    """The folder in /proc of the component's process, by its pod's cgroup."""
+    pod = release.pods(component)[0]
+    kind = pod["status"]["qosClass"].lower()
+    folder = release.cluster.cgroup("cpu", "kubepods", kind, f"pod{pod['metadata']['uid']}")
+    for file in folder.glob("*/cgroup.procs"):
+        for pid in file.read_text().split():
+            if "headroom" in Path(f"/proc/{pid}/cmdline").read_text():
+                return Path(f"/proc/{pid}")
+    raise AssertionError(f"no process of {component} in {folder}")
+
+
+@pytest.mark.parametrize("component", ["agent", "manager"])
+def test_every_pod_is_ready_and_has_never_been_restarted(installed: Release, component: str) -> None:
+    pods = installed.pods(component)
+    assert pods
+    for pod in pods:
+        for container in pod["status"]["containerStatuses"]:
+            assert container["ready"], container
+            assert container["restartCount"] == 0, container
+
+
+@pytest.mark.parametrize("component", ["agent", "manager"])
+def test_processes_run_without_any_privilege(installed: Release, component: str) -> None:
+    lines = (_process(installed, component) / "status").read_text().splitlines()
+    status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    assert status["Uid"] == ["65532"] * 4
+    assert status["Gid"] == ["65532"] * 4
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[kind][0], 16) == 0, kind
+    assert status["NoNewPrivs"] == ["1"]
+    assert status["Seccomp"] == [SECCOMP_FILTER]
+
+
+@pytest.mark.parametrize(("component", "read_only"), [("agent", ["/", "/host/cgroup/cpu"]), ("manager", ["/"])])
+def test_root_and_cgroups_cannot_be_written_to(installed: Release, component: str, read_only: list[str]) -> None:
+    mounts = [line.split() for line in (_process(installed, component) / "mountinfo").read_text().splitlines()]
+    options = {words[4]: words[5].split(",") for words in mounts}
+    for path in read_only:
+        assert "ro" in options[path], options[path]
+
+
+def test_the_agent_stands_in_namespaces_of_its_own(installed: Release) -> None:
+    agent = _process(installed, "agent") / "ns"
+    kubelet = Path(f"/proc/{installed.cluster.process('kubelet')}/ns")
+    for kind in ("net", "pid", "mnt", "ipc", "uts"):
+        assert (agent / kind).readlink() != (kubelet / kind).readlink(), kind
+
+
+def test_the_node_is_reported_and_every_condition_of_the_report_is_good(installed: Release) -> None:
+    def conditions() -> dict[str, str]:
+        prediction = installed.node_metric().get("status", {}).get("prediction", {})
+        return {item["type"]: item["status"] for item in prediction.get("conditions", [])}
+
+    eventually(lambda: conditions() and set(conditions().values()) == {"True"}, 120, 1.0)
+    assert {"ModelReady", "PredictorHealthy", "PolicyAccepted", "CgroupsRead", "PodsComplete"} <= conditions().keys()
+    reported = {pod["name"] for pod in installed.node_metric()["status"]["podsMetric"]}
+    assert {pod["metadata"]["name"] for part in ("agent", "manager") for pod in installed.pods(part)} <= reported
+
+
+def test_nothing_of_the_cluster_is_seen_from_this_machine(cluster: NodeCluster) -> None:
+    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
+    assert "cni0" not in links
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert cluster.name not in mounts
+    listening = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=False).stdout
+    ours = [line for line in listening.splitlines() if f":{cluster.layout.port} " in line]
+    assert all(line.split()[3].startswith("127.0.0.1:") for line in ours)

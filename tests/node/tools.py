@@ -1,0 +1,72 @@
+"""Debian's packages that a node and its images need, unpacked into the cache where the machine lacks them.
+
+Nothing is installed: they are laid over the machine's own files in a mount namespace (see `mounts`).
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.apiserver.binaries import Unavailable
+
+PROGRAMS = {
+    "buildah": "buildah",
+    "containerd": "containerd",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "debootstrap": "debootstrap",
+    "runc": "runc",
+}
+"""Packages by the program that shows that they are there."""
+
+
+def unpacked(cache: Path) -> Path:
+    """The folder with the files of all that is missing here. Raises Unavailable."""
+    missing = sorted(name for name, program in PROGRAMS.items() if shutil.which(program) is None)
+    key = hashlib.sha256("\n".join([*missing, Path("/etc/os-release").read_text()]).encode()).hexdigest()[:16]
+    target = cache / f"tools-{key}"
+    if target.exists():
+        return target
+    unfinished = target.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for part in ("usr", "etc", "lists/partial", "archives/partial"):
+        (unfinished / part).mkdir(parents=True)
+    if missing:
+        print(f"fetching {', '.join(missing)} with what they need, once", file=sys.stderr, flush=True)
+        _fetch(missing, unfinished)
+    unfinished.rename(target)
+    return target
+
+
+def command(tools: Path, *words: str | Path) -> list[str]:
+    """The command as run where the tools are: in a mount namespace of its own, on the machine's network."""
+    here = [sys.executable, "-m", "tests.node.mounts", str(tools)]
+    return ["unshare", "--mount", "--propagation", "private", *here, *map(str, words)]
+
+
+def _fetch(packages: list[str], folder: Path) -> None:
+    """By a package list of its own, so that the machine's stays as it is."""
+    if shutil.which("apt-get") is None:
+        raise Unavailable(f"{', '.join(packages)} missing, and no apt-get to fetch them with")
+    own = {
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache::archives": folder / "archives",
+        "Dir::Cache::pkgcache": "",
+        "Dir::Cache::srcpkgcache": "",
+        "APT::Sandbox::User": "root",
+        "Debug::NoLocking": "true",  # of the machine's list of what is installed, which is only read
+    }
+    apt = ["apt-get", "--quiet=2", *(word for name, value in own.items() for word in ("-o", f"{name}={value}"))]
+    try:
+        subprocess.run([*apt, "update"], check=False)  # one source of several may be away
+        subprocess.run([*apt, "install", "--download-only", "--yes", "--no-install-recommends", *packages], check=True)
+        for archive in sorted((folder / "archives").glob("*.deb")):
+            subprocess.run(["dpkg", "-x", str(archive), str(folder / "unpacked")], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"{', '.join(packages)} cannot be fetched: {error}") from error
+    for name in ("usr", "etc"):
+        if (folder / "unpacked" / name).exists():
+            shutil.copytree(folder / "unpacked" / name, folder / name, symlinks=True, dirs_exist_ok=True)
+    for name in ("unpacked", "lists", "archives"):
+        shutil.rmtree(folder / name, ignore_errors=True)
