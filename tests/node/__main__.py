@@ -1,4 +1,5 @@
-"""`python -m tests.node build` makes what a node is started from; `python -m tests.node up` runs one until Ctrl-C."""
+"""`python -m tests.node up` runs a node until Ctrl-C; `build` makes what it is started from; `check` says what is wanting.
+"""
 
 import os
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 from shared import termination
 from shared.errors import HeadroomError
 from tests.apiserver.binaries import Unavailable
-from tests.node.cluster import NodeCluster, Parts
+from tests.node.cluster import NodeCluster, Parts, check_machine
 from tests.node.release import Release, demo_values
 
 PORT = 6443
@@ -22,7 +23,7 @@ def _up() -> int:
         cluster = NodeCluster(parts, Path(logs), PORT)
         try:
             _say("installing the chart")
-            Release(cluster).install(demo_values())
+            Release(cluster, demo_values()).install()
             _say(f"logs:            {logs} (removed at the end)")
             _say(f"kubeconfig:      {cluster.kubeconfig}")
             _say(f"                 export KUBECONFIG={cluster.kubeconfig} PATH={parts.assets}:$PATH")
@@ -36,6 +37,9 @@ def _up() -> int:
 
 def main(arguments: list[str]) -> int:
     try:
+        if arguments == ["check"]:
+            check_machine()
+            return 0
         if arguments == ["build"]:
             Parts(os.environ)
             return 0
@@ -47,7 +51,7 @@ def main(arguments: list[str]) -> int:
     except HeadroomError as error:
         _say(str(error))
         return 1
-    _say("usage: python -m tests.node build | up")
+    _say("usage: python -m tests.node up | build | check")
     return 2
 
 

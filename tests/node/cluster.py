@@ -4,11 +4,13 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -92,6 +94,27 @@ class NodeCluster:
         """What it prints; it has to succeed."""
         return self._run([str(self.layout.assets / "helm"), *map(str, words)], None)
 
+    @contextlib.contextmanager
+    def forwarded(self, namespace: str, pod: str, port: int) -> Iterator[int]:
+        """A port of this machine that leads to one of the pod's."""
+        words = ("port-forward", f"--namespace={namespace}", pod, f":{port}", "--address=127.0.0.1")
+        process = subprocess.Popen(
+            [str(self.layout.assets / "kubectl"), *words],
+            env=os.environ | self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        with process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()  # Forwarding from 127.0.0.1:40000 -> 9316
+                if not said:
+                    raise Failed(f"no way to port {port} of {pod}")
+                yield int(said.split(" -> ")[0].rpartition(":")[2])
+            finally:
+                process.kill()
+
     def inside(self, *command: str) -> str:
         """What the command prints that runs in the node's namespaces; it has to succeed."""
         return self._run(["nsenter", f"--target={self._first}", "--mount", "--net", "--pid", "--uts", *command], None)
@@ -109,6 +132,22 @@ class NodeCluster:
     def cgroup(self, controller: str, *path: str) -> Path:
         """A cgroup of the cluster where the machine has it."""
         return cgroups.ROOT.joinpath(controller, self.name, *path)
+
+    def pod_cgroup(self, controller: str, pod: Mapping[str, Any]) -> Path:
+        """Where the machine has the pod's own."""
+        qos = {"Guaranteed": (), "Burstable": ("burstable",), "BestEffort": ("besteffort",)}[pod["status"]["qosClass"]]
+        return self.cgroup(controller, "kubepods", *qos, f"pod{pod['metadata']['uid']}")
+
+    def signal(self, name: str, how: signal.Signals) -> None:
+        """Sends a program a signal."""
+        os.kill(self.process(name), how)
+
+    def kill(self, name: str) -> None:
+        """kill -9, and back again: returns once another process runs, unless it is held."""
+        killed = (self.layout.process_ids / name).read_text()
+        self.signal(name, signal.SIGKILL)
+        if not (self.layout.held / name).exists():
+            eventually(lambda: (self.layout.process_ids / name).read_text() != killed)
 
     def hold(self, name: str) -> None:
         """From now on a program that ends is not started again."""
@@ -213,7 +252,7 @@ def check_machine() -> None:
     """Raises Unavailable with the reason why no node can be started here."""
     if os.geteuid() != 0:
         raise Unavailable("a node is made of namespaces and mounts, which only root may make")
-    for program in ("unshare", "nsenter", "ip", "mount", "openssl"):
+    for program in ("unshare", "nsenter", "ip", "mount", "openssl", "go"):
         if shutil.which(program) is None:
             raise Unavailable(f"{program} is not on PATH")
     cgroups.hierarchies()

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,8 +31,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
 @pytest.fixture(scope="session")
 def installed(cluster: NodeCluster) -> Release:
     """With the demo's times."""
-    release = Release(cluster)
-    release.install(demo_values())
+    values = demo_values()
+    values["colocationConfig"]["strategy"]["degradeTimeMinutes"] = 1
+    release = Release(cluster, values)
+    release.install()
     return release
 
 
@@ -45,14 +47,15 @@ def lending(installed: Release) -> Release:
 
 
 class Pods:
-    """Pods of the tests' own, in the default namespace."""
+    """Pods of the tests' own. In kube-system no webhook is asked about them."""
 
-    def __init__(self, cluster: NodeCluster) -> None:
+    def __init__(self, cluster: NodeCluster, namespace: str = "default") -> None:
         self._cluster = cluster
+        self._where = f"--namespace={namespace}"
         self._made: list[str] = []
 
     def create(self, name: str, *arguments: str, tier: str = "", **resources: Any) -> None:
-        """`tier` is a value of the label by which a pod says it is of Mid or Batch."""
+        """`tier` is a value of the label by which a pod says it is of Mid or Batch; `resources` the container's."""
         container = {"name": "main", "image": PROBE, "imagePullPolicy": "Never", "resources": resources}
         pod = {
             "apiVersion": "v1",
@@ -66,7 +69,7 @@ class Pods:
             },
         }
         self._made.append(name)
-        self._cluster.kubectl("apply", "--filename=-", text=json.dumps(pod))
+        self._cluster.kubectl("apply", self._where, "--filename=-", text=json.dumps(pod))
 
     def run(self, name: str, *arguments: str, tier: str = "", **resources: Any) -> Pod:
         """The pod once it runs."""
@@ -75,12 +78,12 @@ class Pods:
         return self.get(name)
 
     def get(self, name: str) -> Pod:
-        return dict(json.loads(self._cluster.kubectl("get", "pod", name, "--output=json")))
+        return dict(json.loads(self._cluster.kubectl("get", "pod", name, self._where, "--output=json")))
 
     def delete(self) -> None:
         """All of them, at once."""
         if self._made:
-            self._cluster.kubectl("delete", "pod", *self._made, "--ignore-not-found", "--wait", "--now")
+            self._cluster.kubectl("delete", "pod", *self._made, self._where, "--ignore-not-found", "--wait", "--now")
 
 
 @pytest.fixture
@@ -92,9 +95,8 @@ def pods(cluster: NodeCluster) -> Iterator[Pods]:
 
 
 @pytest.fixture
-def restored(lending: Release) -> Iterator[Callable[[str], None]]:
-    """Kills programs of the cluster; after the test all of them run again."""
-    killed: list[str] = []
-    yield killed.append
-    for name in killed:
-        lending.cluster.release(name)
+def unseen_pods(cluster: NodeCluster) -> Iterator[Pods]:
+    """The same where the webhook is not asked."""
+    made = Pods(cluster, "kube-system")
+    yield made
+    made.delete()

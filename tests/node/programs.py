@@ -195,7 +195,7 @@ def _kubelet_configuration(layout: Layout) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,  # nobody could pull an image again
         "imageGCLowThresholdPercent": 99,
         "nodeStatusUpdateFrequency": "5s",
-        "nodeStatusReportFrequency": "20s",
+        "nodeStatusReportFrequency": "5s",
         "serializeImagePulls": False,
         "syncFrequency": "10s",
     }

@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
 from deploy.local.profile import PROFILES, ProfileName, agent_settings, colocation_config
 from shared import names
-from tests.node.cluster import NodeCluster
+from tests.node.cluster import Failed, NodeCluster
 from tests.node.images import HEADROOM
 from tests.node.layout import NODE
 
 NAMESPACE = names.INSTALL_NAMESPACE
+AGENT_PORT = 9316
 WAIT = ("--wait", "--timeout", "180s")
 
 
@@ -30,15 +33,15 @@ def demo_values() -> dict[str, Any]:
 class Release:
     """The chart's release on a cluster."""
 
-    def __init__(self, cluster: NodeCluster) -> None:
+    def __init__(self, cluster: NodeCluster, values: Mapping[str, Any]) -> None:
         self.cluster = cluster
-        self.values = cluster.layout.directory / "values.yaml"
+        self._values = cluster.layout.directory / "values.yaml"
+        self._values.write_text(yaml.safe_dump(dict(values)))
 
-    def install(self, values: Mapping[str, Any]) -> None:
+    def install(self) -> None:
         """Installs or upgrades, and returns once all pods are ready."""
-        self.values.write_text(yaml.safe_dump(dict(values)))
         where = ("--namespace", NAMESPACE, "--create-namespace")
-        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--values", self.values, *WAIT)
+        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--values", self._values, *WAIT)
 
     def uninstall(self) -> None:
         """Returns once it is gone."""
@@ -51,18 +54,30 @@ class Release:
         return [pod for pod in json.loads(found)["items"] if "deletionTimestamp" not in pod["metadata"]]
 
     def agent(self, path: str) -> Any:
-        """An answer of the agent."""
+        """An answer of the agent to an administrator."""
         (pod,) = self.pods("agent")
-        return self._asked(pod, 9316, path)
+        with self.cluster.forwarded(NAMESPACE, pod["metadata"]["name"], AGENT_PORT) as port:
+            token = {"Authorization": f"Bearer {self.cluster.layout.token}"}
+            # An agent makes its own certificate, as a kubelet does.
+            answer = httpx.get(f"https://127.0.0.1:{port}{path}", headers=token, verify=False, trust_env=False)
+        return answer.raise_for_status().json()
 
-    def manager(self, path: str) -> Any:
-        """An answer of one manager."""
-        return self._asked(self.pods("manager")[0], 8080, path)
+    def process(self, pod: Mapping[str, Any]) -> Path:
+        """The folder in the machine's /proc of the process that a pod of the release runs."""
+        for file in self.cluster.pod_cgroup("cpu", pod).glob("*/cgroup.procs"):
+            for pid in file.read_text().split():
+                if "headroom" in Path(f"/proc/{pid}/cmdline").read_text():
+                    return Path(f"/proc/{pid}")
+        raise Failed(f"no process of {pod['metadata']['name']}")
 
-    def _asked(self, pod: Mapping[str, Any], port: int, path: str) -> Any:
-        """By the API server's proxy, with the rights of an administrator."""
-        target = f"/api/v1/namespaces/{NAMESPACE}/pods/https:{pod['metadata']['name']}:{port}/proxy{path}"
-        return json.loads(self.cluster.kubectl("get", "--raw", target))
+    def restarts(self) -> int:
+        """Of all containers of the release."""
+        pods = [*self.pods("agent"), *self.pods("manager")]
+        return sum(container["restartCount"] for pod in pods for container in pod["status"]["containerStatuses"])
+
+    def reported_at(self) -> str:
+        """When the agent last reported."""
+        return str(self.node_metric().get("status", {}).get("updateTime", ""))
 
     def node_metric(self) -> dict[str, Any]:
         """The node's; empty while there is none."""

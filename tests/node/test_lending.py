@@ -1,0 +1,139 @@
+"""Mid and Batch on a Node whose status kubelet writes, and what kubelet makes of the pods that ask for them."""
+
+import time
+
+import pytest
+
+from tests.node.conftest import LENDING_SECONDS, Pod, Pods
+from tests.node.layout import NODE
+from tests.node.release import Release
+from tests.support import eventually
+
+pytestmark = pytest.mark.node_only("kubelet writes the Node's status and bounds pods")
+
+# Set this once the webhook keeps native limits of Mid pods, with native requests of zero.
+WEBHOOK_KEEPS_LIMITS = False
+
+LIMIT_MIB, QUOTA_US, PERIOD_US = 64, 20_000, 100_000
+MID_REQUESTS = {"kubernetes.io/mid-cpu": "200", "kubernetes.io/mid-memory": f"{LIMIT_MIB}Mi"}
+LIMITS = {"cpu": "200m", "memory": f"{LIMIT_MIB}Mi"}
+
+
+def _heartbeat(release: Release) -> str:
+    path = "{.status.conditions[?(@.type=='Ready')].lastHeartbeatTime}"
+    return release.cluster.kubectl("get", "node", NODE, f"--output=jsonpath={path}")
+
+
+def _wait_for_status_writes(release: Release, count: int) -> None:
+    seen = {_heartbeat(release)}
+
+    def enough() -> bool:
+        seen.add(_heartbeat(release))
+        return len(seen) > count
+
+    eventually(enough, 120, 0.5)
+
+
+def _offers(release: Release) -> set[str]:
+    return {
+        name for name, amount in release.allocatable().items() if name.startswith("kubernetes.io/") and amount != "0"
+    }
+
+
+ALL_OFFERS = {f"kubernetes.io/{tier}-{resource}" for tier in ("mid", "batch") for resource in ("cpu", "memory")}
+
+
+def test_mid_and_batch_stay_on_the_node_while_kubelet_writes_its_status(lending: Release) -> None:
+    eventually(lambda: _offers(lending) == ALL_OFFERS, LENDING_SECONDS, 1.0)
+    _wait_for_status_writes(lending, 3)
+    assert _offers(lending) == ALL_OFFERS
+
+
+def test_mid_and_batch_and_a_running_mid_pod_outlive_a_kubelet_that_is_killed(lending: Release, pods: Pods) -> None:
+    pod = pods.run("survivor", tier="koord-mid", requests={"cpu": "50m", "memory": "16Mi"})
+    eventually(lambda: _offers(lending) == ALL_OFFERS, LENDING_SECONDS, 1.0)
+    lending.cluster.kill("kubelet")
+    _wait_for_status_writes(lending, 2)
+    assert _offers(lending) == ALL_OFFERS
+    after = pods.get("survivor")
+    assert after["status"]["phase"] == "Running"
+    assert (
+        after["status"]["containerStatuses"][0]["containerID"] == pod["status"]["containerStatuses"][0]["containerID"]
+    )
+
+
+def test_a_mid_pod_asks_for_mid_and_the_default_scheduler_places_it(lending: Release, pods: Pods) -> None:
+    pod = pods.run("asks", tier="koord-mid", requests={"cpu": "200m", "memory": "64Mi"})
+    requests = pod["spec"]["containers"][0]["resources"]["requests"]
+    assert int(requests["kubernetes.io/mid-cpu"]) == 200
+    assert requests["kubernetes.io/mid-memory"] == "64Mi"
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert pod["spec"]["nodeName"] == NODE
+
+
+def test_a_mid_pod_for_which_nothing_is_left_waits(lending: Release, pods: Pods) -> None:
+    pods.create("too-big", tier="koord-mid", requests={"cpu": "100", "memory": "64Mi"})
+
+    def reason() -> str:
+        conditions = pods.get("too-big")["status"].get("conditions", [])
+        return next((item.get("message", "") for item in conditions if item["type"] == "PodScheduled"), "")
+
+    eventually(lambda: "Insufficient kubernetes.io/mid-cpu" in reason(), 60, 0.5)
+
+
+def _bounded(release: Release, pod: Pod) -> None:
+    """The pod's own cgroup has what its limits say, and little weight."""
+    assert pod["status"]["qosClass"] == "Burstable"
+    cpu, memory = (release.cluster.pod_cgroup(controller, pod) for controller in ("cpu", "memory"))
+    assert int((cpu / "cpu.cfs_quota_us").read_text()) == QUOTA_US
+    assert int((cpu / "cpu.cfs_period_us").read_text()) == PERIOD_US
+    assert int((cpu / "cpu.shares").read_text()) == 2
+    assert int((memory / "memory.limit_in_bytes").read_text()) == LIMIT_MIB << 20
+
+
+def _throttled(release: Release, pod: Pod) -> None:
+    """It wants two cores, and gets its limit."""
+    folder = release.cluster.pod_cgroup("cpu", pod)
+
+    def usage() -> tuple[int, int]:
+        lines = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+        nanoseconds = (release.cluster.pod_cgroup("cpuacct", pod) / "cpuacct.usage").read_text()
+        return int(nanoseconds), int(lines["nr_throttled"])
+
+    first, begun = usage(), time.monotonic()
+    time.sleep(10)
+    last, elapsed = usage(), time.monotonic() - begun
+    assert last[1] - first[1] > 20
+    assert (last[0] - first[0]) / 1e9 / elapsed <= QUOTA_US / PERIOD_US * 1.1
+
+
+def _killed_for_memory(pods: Pods, name: str) -> bool:
+    statuses = pods.get(name)["status"].get("containerStatuses", [])
+    return any(status["state"].get("terminated", {}).get("reason") == "OOMKilled" for status in statuses)
+
+
+def test_kubelet_bounds_a_mid_pod_that_has_native_limits_beside_native_requests_of_zero(
+    lending: Release, unseen_pods: Pods
+) -> None:
+    resources = {"requests": MID_REQUESTS | {"cpu": "0", "memory": "0"}, "limits": LIMITS}
+    hog = unseen_pods.run("hog", "burn", "2", tier="koord-mid", **resources)
+    assert hog["spec"]["nodeName"] == NODE
+    _bounded(lending, hog)
+    _throttled(lending, hog)
+    unseen_pods.create("glutton", "hold", "256", tier="koord-mid", **resources)
+    eventually(lambda: _killed_for_memory(unseen_pods, "glutton"), 60, 0.5)
+    assert unseen_pods.get("hog")["status"]["phase"] == "Running"
+
+
+@pytest.mark.skipif(not WEBHOOK_KEEPS_LIMITS, reason="the webhook drops the native limits of Mid pods")
+def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_its_limits(
+    lending: Release, pods: Pods
+) -> None:
+    hog = pods.run("hog", "burn", "2", tier="koord-mid", requests=LIMITS, limits=LIMITS)
+    resources = hog["spec"]["containers"][0]["resources"]
+    assert {name: resources["requests"][name] for name in ("cpu", "memory")} == {"cpu": "0", "memory": "0"}
+    assert {name: resources["limits"][name] for name in LIMITS} == LIMITS
+    _bounded(lending, hog)
+    _throttled(lending, hog)
+    pods.create("glutton", "hold", "256", tier="koord-mid", requests=LIMITS, limits=LIMITS)
+    eventually(lambda: _killed_for_memory(pods, "glutton"), 60, 0.5)

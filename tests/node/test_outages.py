@@ -1,0 +1,139 @@
+"""Parts that die, hang or are away, and what comes after; and that only one manager writes at a time."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from shared import names
+from tests.node.conftest import LENDING_SECONDS
+from tests.node.layout import NODE
+from tests.node.release import NAMESPACE, Release
+from tests.support import eventually
+
+pytestmark = pytest.mark.node_only("what is killed is a process in a pod, or a part of a real control plane")
+
+OUTAGE_SECONDS = 20
+WRONG = '{"status": {"allocatable": {"kubernetes.io/mid-cpu": "7"}, "capacity": {"kubernetes.io/mid-cpu": "7"}}}'
+
+
+def _leader(release: Release) -> str:
+    """The pod that holds the Lease."""
+    path = "--output=jsonpath={.spec.holderIdentity}"
+    holder = release.cluster.kubectl("get", "lease", names.MANAGER_LEASE, f"--namespace={NAMESPACE}", path)
+    return holder.rpartition("_")[0]
+
+
+def _pid_of(release: Release, name: str) -> int:
+    (pod,) = [pod for pod in release.pods("manager") if pod["metadata"]["name"] == name]
+    return int(release.process(pod).name)
+
+
+def _wait_until_all_is_well(release: Release) -> None:
+    """Reports come, and the manager puts right what is wrong on the Node."""
+    eventually(release.cluster.serves, 60, 0.5)
+    before = release.reported_at()
+    eventually(lambda: release.reported_at() > before, 120, 1.0)
+    release.cluster.kubectl("patch", "node", NODE, "--subresource=status", "--type=merge", f"--patch={WRONG}")
+    eventually(lambda: release.mid_cpu() > 7, LENDING_SECONDS, 1.0)
+
+
+@contextmanager
+def _without(release: Release, name: str) -> Iterator[None]:
+    """Killed, and not started again for a while."""
+    release.cluster.hold(name)
+    try:
+        release.cluster.kill(name)
+        yield
+    finally:
+        release.cluster.release(name)
+
+
+def test_the_other_manager_takes_over_from_a_leader_that_is_killed(lending: Release) -> None:
+    leader = _leader(lending)
+    before = lending.cluster.kubectl(
+        "get", "lease", names.MANAGER_LEASE, f"--namespace={NAMESPACE}", "--output=jsonpath={.spec.holderIdentity}"
+    )
+    os.kill(_pid_of(lending, leader), signal.SIGKILL)
+
+    def another_holds() -> bool:
+        path = "--output=jsonpath={.spec.holderIdentity}"
+        found = lending.cluster.kubectl("get", "lease", names.MANAGER_LEASE, f"--namespace={NAMESPACE}", path)
+        return bool(found) and found != before
+
+    eventually(another_holds, 90, 0.5)
+    _wait_until_all_is_well(lending)
+
+
+def test_a_leader_that_hangs_loses_the_lease_and_writes_nothing_when_it_wakes(lending: Release) -> None:
+    leader = _leader(lending)
+    pid = _pid_of(lending, leader)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: _leader(lending) not in ("", leader), 90, 0.5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    _wait_until_all_is_well(lending)
+    assert _leader(lending) != leader
+
+
+def test_without_the_api_server_all_keep_running_and_go_on_when_it_is_back(lending: Release) -> None:
+    restarts = lending.restarts()
+    with _without(lending, "kube-apiserver"):
+        time.sleep(OUTAGE_SECONDS)
+    _wait_until_all_is_well(lending)
+    assert lending.restarts() == restarts
+
+
+def test_while_etcd_hangs_all_keep_running_and_go_on_when_it_answers(lending: Release) -> None:
+    restarts = lending.restarts()
+    lending.cluster.signal("etcd", signal.SIGSTOP)
+    time.sleep(OUTAGE_SECONDS)
+    lending.cluster.signal("etcd", signal.SIGCONT)
+    _wait_until_all_is_well(lending)
+    assert lending.restarts() == restarts
+
+
+def test_watches_whose_history_was_compacted_are_begun_anew(lending: Release) -> None:
+    script = """
+import json, urllib.request
+def ask(path, **body):
+    call = urllib.request.Request("http://127.0.0.1:2379/v3" + path, json.dumps(body).encode())
+    return json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(call))
+revision = ask("/maintenance/status")["header"]["revision"]
+ask("/kv/compaction", revision=revision, physical=True)
+"""
+    restarts = lending.restarts()
+    with _without(lending, "kube-apiserver"):
+        lending.cluster.inside(sys.executable, "-c", script)
+    _wait_until_all_is_well(lending)
+    assert lending.restarts() == restarts
+
+
+def _audited(release: Release) -> list[dict[str, Any]]:
+    """What the managers have written, in the order in which it was done."""
+    user = f"system:serviceaccount:{NAMESPACE}:headroom-manager"
+    text = (release.cluster.layout.logs / "audit.log").read_text()
+    events = [json.loads(line) for line in text.splitlines()]
+    ours = [event for event in events if event["user"].get("username") == user]
+    done = [event for event in ours if event.get("responseStatus", {}).get("code") in (200, 201)]
+    return sorted(done, key=lambda event: event["requestReceivedTimestamp"])
+
+
+def test_only_who_holds_the_lease_has_written_to_the_node_through_all_of_this(lending: Release) -> None:
+    holder, writers, strangers = "", set(), []
+    for event in _audited(lending):
+        kind, source = event["objectRef"]["resource"], event["sourceIPs"][0]
+        if kind == "leases" and event["objectRef"]["name"] == names.MANAGER_LEASE:
+            holder = source
+        elif kind == "nodes":
+            writers.add(source)
+            strangers += [event] if source != holder else []
+    assert len(writers) > 1, "nobody took over"
+    assert not strangers
