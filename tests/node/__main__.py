@@ -1,5 +1,4 @@
-"""`python -m tests.node up` runs a node until Ctrl-C; `build` makes what it is started from; `check` says what is wanting.
-"""
+"""`python -m tests.node up` runs a node until Ctrl-C; `build` makes what it needs; `check` says what is wanting."""
 
 import os
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 from shared import termination
 from shared.errors import HeadroomError
 from tests.apiserver.binaries import Unavailable
-from tests.node.cluster import NodeCluster, Parts, check_machine
+from tests.node.cluster import NodeCluster, Parts, check_machine, not_run
 from tests.node.release import Release, demo_values
 
 PORT = 6443
@@ -42,6 +41,8 @@ def main(arguments: list[str]) -> int:
             return 0
         if arguments == ["build"]:
             Parts(os.environ)
+            for line in not_run():
+                _say(line)
             return 0
         if arguments == ["up"]:
             return _up()

@@ -25,6 +25,7 @@ from tests.apiserver.binaries import Unavailable
 from tests.node import cgroups, tools
 from tests.node.images import ROOT, Builder
 from tests.node.layout import NODE, Layout
+from tests.node.programs import may_lower_oom_scores
 from tests.support import eventually
 
 START_SECONDS = 180.0
@@ -246,6 +247,16 @@ class Parts:
             self.tools = tools.unpacked(cache)
             builder = Builder(cache, self.tools)
             self.images = (builder.probe(environment), builder.headroom(VERSION))
+
+
+def not_run() -> list[str]:
+    """What this tier does not show on this machine, each with the reason."""
+    lines = ["NOT RUN: cgroup v2, since the controllers of this machine are mounted as v1"]
+    if not may_lower_oom_scores():
+        lines.append(
+            "NOT RUN: the order of the OOM killer, since without CAP_SYS_RESOURCE oom_score_adj cannot be lowered"
+        )
+    return lines
 
 
 def check_machine() -> None:
