@@ -17,7 +17,7 @@ PORT = 6443
 def _up() -> int:
     parts = Parts(os.environ)
     stop = termination.event()
-    with tempfile.TemporaryDirectory(prefix="headroom-node-logs-") as logs:
+    with tempfile.TemporaryDirectory(prefix="headroom-logs-") as logs:
         _say("starting etcd, kube-apiserver, controllers, scheduler, containerd and kubelet")
         cluster = NodeCluster(parts, Path(logs), PORT)
         try:

@@ -1,9 +1,12 @@
 """What a cluster is called: by the process that keeps it, so that what a dead one left is known as such."""
 
 import os
+import re
 from pathlib import Path
 
 from tests.node import cgroups
+
+_NAME = re.compile(rf"{cgroups.PREFIX}(\d+)-(\d+)")
 
 
 def own() -> str:
@@ -11,10 +14,10 @@ def own() -> str:
     return f"{cgroups.PREFIX}{os.getpid()}-{_started(os.getpid())}"
 
 
-def is_alive(name: str) -> bool:
-    """Whether the process that keeps it runs."""
-    pid, _, started = name.removeprefix(cgroups.PREFIX).partition("-")
-    return pid.isdigit() and _started(int(pid)) == started
+def is_dead(name: str) -> bool:
+    """Whether it is the name of a cluster, and the process that kept it has ended."""
+    found = _NAME.fullmatch(name)
+    return found is not None and _started(int(found[1])) != found[2]
 
 
 def _started(pid: int) -> str:

@@ -35,7 +35,7 @@ def clear_dead() -> None:
     """Removes what clusters have left whose keeper was killed."""
     folders = {path.name for path in Path(tempfile.gettempdir()).glob(f"{cgroups.PREFIX}*")}
     for name in cgroups.left_behind() | folders:
-        if not identity.is_alive(name):
+        if identity.is_dead(name):
             _remove(name)
 
 
