@@ -43,7 +43,7 @@ from shared.names import PriorityClass
 from shared.quantity import Resources
 from shared.web.tls import Tls
 from tests.chart.conftest import CRDS
-from tests.chart.helm import CI, QUIET, Helm
+from tests.chart.helm import CI, IMAGE, QUIET, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, RealApiServer
@@ -314,7 +314,7 @@ def test_its_own_pods_measure_report_and_lend_until_it_is_uninstalled(
     quick.append(f"cgroupParent={CGROUP_PARENT}")  # this kubelet is not the machine's own
     settings = [word for value in quick for word in ("--set", f"agent.settings.{value}")]
     # They share this machine's network, on which a port can be had once.
-    release.run("--set", "manager.replicas=1", "--set", f"agent.state.hostPath={state}", *settings)
+    release.run(*IMAGE, "--set", "manager.replicas=1", "--set", f"agent.state.hostPath={state}", *settings)
     size = client.get(NODES, node)["status"]["capacity"]["memory"]
     client.create(PODS, _pod("idle", str(Resources.parse({"memory": size}).memory_bytes // 2)), "default")
 
@@ -338,7 +338,7 @@ def test_its_own_pod_translates_pods_and_refuses_a_policy_that_means_nothing(
     """The manager's pod as it is on any cluster, which the API server finds by its Service."""
     client = release.client
     before = release.kubectl.everything()
-    release.run("--set", "manager.replicas=1", "--set-string", "agent.nodeSelector.none=there")
+    release.run(*IMAGE, "--set", "manager.replicas=1", "--set-string", "agent.nodeSelector.none=there")
     _publish_endpoint(client)
     release.kubectl.must("rollout", "status", f"deployment/{RELEASE}-manager", "-n", NAMESPACE, "--timeout=90s")
 
@@ -347,7 +347,13 @@ def test_its_own_pod_translates_pods_and_refuses_a_policy_that_means_nothing(
 
     def translated() -> bool:
         stored = json.loads(release.kubectl.must("create", "-f", str(pod), "--dry-run=server", "-o", "json"))
-        return bool(stored["spec"]["containers"][0]["resources"] == {"requests": {names.MID_MEMORY: "64Mi"}})
+        return bool(
+            stored["spec"]["containers"][0]["resources"]
+            == {
+                "requests": {names.MID_MEMORY: "64Mi", "cpu": "0", "memory": "0"},
+                "limits": {"cpu": "250m", "memory": "64Mi"},
+            }
+        )
 
     eventually(translated, 60.0, 0.5)
     (manager,) = [each for each in psutil.process_iter() if f"--webhook-secret={WEBHOOK}" in _command(each)]
