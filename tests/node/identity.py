@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.node import cgroups
 
+_ENDED = ("Z", "X")  # nobody has asked yet how it ended
 _NAME = re.compile(rf"{cgroups.PREFIX}(\d+)-(\d+)")
 
 
@@ -21,8 +22,9 @@ def is_dead(name: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """In clock ticks since boot (proc(5), field 22 of stat); empty when there is no such process."""
+    """In clock ticks since boot (proc(5), field 22 of stat); empty when there is no such process, or it has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if fields[0] in _ENDED else fields[19]
