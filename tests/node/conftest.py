@@ -92,11 +92,3 @@ def pods(cluster: NodeCluster) -> Iterator[Pods]:
     made = Pods(cluster)
     yield made
     made.delete()
-
-
-@pytest.fixture
-def unseen_pods(cluster: NodeCluster) -> Iterator[Pods]:
-    """The same where the webhook is not asked."""
-    made = Pods(cluster, "kube-system")
-    yield made
-    made.delete()

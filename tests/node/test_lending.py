@@ -11,11 +11,7 @@ from tests.support import eventually
 
 pytestmark = pytest.mark.node_only("kubelet writes the Node's status and bounds pods")
 
-# Set this once the webhook keeps native limits of Mid pods, with native requests of zero.
-WEBHOOK_KEEPS_LIMITS = False
-
 LIMIT_MIB, QUOTA_US, PERIOD_US = 64, 20_000, 100_000
-MID_REQUESTS = {"kubernetes.io/mid-cpu": "200", "kubernetes.io/mid-memory": f"{LIMIT_MIB}Mi"}
 LIMITS = {"cpu": "200m", "memory": f"{LIMIT_MIB}Mi"}
 
 
@@ -112,20 +108,6 @@ def _killed_for_memory(pods: Pods, name: str) -> bool:
     return any(status["state"].get("terminated", {}).get("reason") == "OOMKilled" for status in statuses)
 
 
-def test_kubelet_bounds_a_mid_pod_that_has_native_limits_beside_native_requests_of_zero(
-    lending: Release, unseen_pods: Pods
-) -> None:
-    resources = {"requests": MID_REQUESTS | {"cpu": "0", "memory": "0"}, "limits": LIMITS}
-    hog = unseen_pods.run("hog", "burn", "2", tier="koord-mid", **resources)
-    assert hog["spec"]["nodeName"] == NODE
-    _bounded(lending, hog)
-    _throttled(lending, hog)
-    unseen_pods.create("glutton", "hold", "256", tier="koord-mid", **resources)
-    eventually(lambda: _killed_for_memory(unseen_pods, "glutton"), 60, 0.5)
-    assert unseen_pods.get("hog")["status"]["phase"] == "Running"
-
-
-@pytest.mark.skipif(not WEBHOOK_KEEPS_LIMITS, reason="the webhook drops the native limits of Mid pods")
 def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_its_limits(
     lending: Release, pods: Pods
 ) -> None:
@@ -137,3 +119,4 @@ def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_it
     _throttled(lending, hog)
     pods.create("glutton", "hold", "256", tier="koord-mid", requests=LIMITS, limits=LIMITS)
     eventually(lambda: _killed_for_memory(pods, "glutton"), 60, 0.5)
+    assert pods.get("hog")["status"]["phase"] == "Running"
