@@ -7,6 +7,8 @@ agent that was silent before the outage gets no such time, and one that stays si
 
 from dataclasses import dataclass
 
+from manager.noderesource.explain import CLOCK_SKEW_SECONDS
+
 # An outage that lasts for longer does not hold writes up any more: it may be one of watches alone.
 LONGEST_SECONDS = 3600.0
 # Between two looks while it lasts.
@@ -36,11 +38,15 @@ def spared_until(
 ) -> float | None:
     """Until when the offers of a node stay whose NodeMetric, of `reported_at`, is stale; None for no longer than now.
 
-    It was good when the outage began, and would not be stale without it: the outage lasted longer than an interval.
+    It was good when the outage began, and would not be stale without it: the outage has lasted longer than an interval.
+    One of the future is stale for another reason.
     """
-    if outage is None or outage.began - reported_at > degrade_seconds:
+    if outage is None or not -CLOCK_SKEW_SECONDS <= outage.began - reported_at <= degrade_seconds:
+        return None
+    lasted = (now if outage.ended is None else outage.ended) - outage.began
+    if lasted <= interval_seconds:
         return None
     if outage.ended is None:
-        return now + LOOK_SECONDS if now - outage.began <= degrade_seconds + LONGEST_SECONDS else None
+        return now + LOOK_SECONDS if lasted <= degrade_seconds + LONGEST_SECONDS else None
     until = outage.ended + interval_seconds
-    return until if now < until and outage.ended - outage.began > interval_seconds else None
+    return until if now < until else None

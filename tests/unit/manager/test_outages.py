@@ -33,6 +33,8 @@ def test_an_outage_begins_when_nothing_is_heard_any_more_and_ends_when_anything_
         (Outage(100.0, 1100.0), 90.0, 1160.0, None),  # bounded
         (Outage(1000.0, 2000.0), 99.0, 2001.0, None),  # silent before it
         (Outage(1000.0, 1050.0), 500.0, 1051.0, None),  # too short to be the reason
+        (Outage(1000.0), 500.0, 1050.0, None),
+        (Outage(100.0, 1100.0), 5000.0, 1101.0, None),  # a clock that is ahead is the reason
         (Outage(100.0), 90.0, 1500.0, 1500.0 + LOOK_SECONDS),
         (Outage(100.0), 90.0, 101.0 + DEGRADE + LONGEST_SECONDS, None),
     ],
