@@ -18,6 +18,7 @@ from manager.settings import ManagerSettings
 from shared import settings
 from shared.api.colocation import BOUNDS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy
 from shared.api.selectors import LabelSelector
+from shared.api.thresholds import CLUSTER, NODES, ThresholdStrategy
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -55,17 +56,22 @@ def completed(document: Schema) -> Schema:
 
 def generated() -> dict[str, Schema]:
     """Definitions by name."""
-    (_, selector, _), parts = msgspec.json.schema_components(
-        (ColocationStrategy, LabelSelector, LoadAwareArgs), schema_hook=_anything, ref_template="#/definitions/{name}"
+    (_, selector, _, thresholds), parts = msgspec.json.schema_components(
+        (ColocationStrategy, LabelSelector, LoadAwareArgs, ThresholdStrategy),
+        schema_hook=_anything,
+        ref_template="#/definitions/{name}",
     )
     parts = {name: _undocumented(part) for name, part in parts.items()}
     strategy = _bounded(parts.pop(ColocationStrategy.__name__))
     node_config = {"name": {"type": "string"}, "nodeSelector": selector}
+    per_node = _with(parts[ThresholdStrategy.__name__], node_config)
+    threshold_config = {CLUSTER: thresholds, NODES: {"type": "array", "items": per_node}}
     node_configs = {"type": "array", "items": _with(strategy, node_config)}
     return {
         "AgentSettings": _settings(AgentSettings, AGENT_CHOSEN),
         "ManagerSettings": _settings(ManagerSettings, MANAGER_CHOSEN),
         "ColocationStrategy": _with(strategy, {NODE_CONFIGS: node_configs}),
+        "ThresholdConfig": {"type": "object", "properties": threshold_config, "additionalProperties": False},
         **parts,
     }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from manager import node_prediction
 from manager.configuration import Configuration
 from manager.decisions import LastWrite, NodeState, Pending
+from manager.eviction.answers import PressureRow, pressure_row
 from manager.eviction.tracker import Tracked
 from manager.fleet import Fleet
 from manager.node_prediction import PredictionRow
@@ -157,7 +158,7 @@ class Explained:
     """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
 
     `cluster` is empty where no manager answers. `pending` is null while the Node says what is decided, `prediction`
-    without a report.
+    without a report, `pressure` where there is none, or none for which pods may be evicted.
     """
 
     node: str
@@ -167,6 +168,7 @@ class Explained:
     pending: PendingRow | None
     cluster: str
     prediction: PredictionRow | None
+    pressure: PressureRow | None
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,7 @@ def explained(state: NodeState, cluster: str = "") -> Explained:
         pending=None if state.pending is None else _pending(state.pending),
         cluster=cluster,
         prediction=None if report is None else node_prediction.answer(report),
+        pressure=None if state.pressed is None else pressure_row(state.pressed),
     )
 
 
@@ -323,7 +326,7 @@ def status(
     overdue: dict[str, float],
 ) -> Status:
     """The manager itself."""
-    problem = None if configuration.problem is None else str(configuration.problem)
+    problem = "; ".join(map(str, configuration.problems)) or None
     return Status(cluster, leader, dry_run, waiting_for, configuration.enabled, config_map, problem, overdue)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from manager.caches import Caches
 from manager.decisions import Decisions, Look, NodeState, Pending
 from manager.eviction.condition import Notice
+from manager.eviction.reliever import Pressed
 from manager.eviction.tracker import Tracker
 from manager.metrics import Counters
 from manager.nodemetric import lifecycle, spec
@@ -98,6 +99,7 @@ class Controller:
         counters: Counters,
         is_leader: Callable[[], bool],
         tracker: Tracker,
+        pressed: Callable[[str], Pressed | None] = lambda _: None,
         prior: Callable[[], PredictionPrior | None] = lambda: None,
         topologies: Topologies | None = None,
     ) -> None:
@@ -110,6 +112,7 @@ class Controller:
         self._counters = counters
         self._is_leader = is_leader
         self._tracker = tracker
+        self._pressed = pressed
         self._prior = prior
         self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
@@ -198,6 +201,7 @@ class Controller:
             self._why_not_written(look),
             look.strategy,
             self._tracker.of(name),
+            self._pressed(name),
         )
 
     def _why_not_written(self, look: Look) -> Pending | None:
@@ -335,7 +339,11 @@ class Controller:
         if strategy is None or (report is None and self._caches.has_unread_metric(name)):
             return None
         old = None if report is None else report.spec
-        wanted = spec.desired(strategy, settled=self._caches.configuration.settled, old=old, prior=self._prior())
+        configuration, node = self._caches.configuration, self._caches.node(name)
+        thresholds = None if node is None else configuration.thresholds_of(node)
+        wanted = spec.desired(
+            strategy, settled=configuration.settled, old=old, prior=self._prior(), thresholds=thresholds
+        )
         version, unread = ("", None) if report is None else (report.resource_version, report.unread_spec)
         step = lifecycle.plan(name, old, wanted, version=version, unread=unread)
         return None if isinstance(step, lifecycle.Update) and step.asked == self._unkept.get(name) else step

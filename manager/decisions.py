@@ -9,6 +9,7 @@ import msgspec
 
 from manager import outages, pods
 from manager.configuration import Configuration
+from manager.eviction.reliever import Pressed
 from manager.eviction.tracker import Tracked
 from manager.noderesource import damping, explain, situation, topology, writing
 from manager.noderesource.batch import Above
@@ -75,6 +76,7 @@ class NodeState(msgspec.Struct, frozen=True):
     pending: Pending | None = None
     strategy: NodeStrategy | None = None
     shortfalls: Mapping[Tier, Tracked] = msgspec.field(default_factory=dict)
+    pressed: Pressed | None = None
 
 
 class LastZoneWrite(msgspec.Struct, frozen=True):

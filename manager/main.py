@@ -19,9 +19,11 @@ from manager import answers, fleet, http, tenants
 from manager.answers import Status
 from manager.caches import Caches
 from manager.controller import Controller
+from manager.eviction.asking import Asker
 from manager.eviction.evictor import Evictor
 from manager.eviction.metrics import Counters as EvictionCounters
-from manager.eviction.metrics import ShortfallCollector
+from manager.eviction.metrics import PressureCounters, ShortfallCollector
+from manager.eviction.reliever import Reliever
 from manager.eviction.tracker import Tracker
 from manager.fleet import Fleet
 from manager.lending import Lending
@@ -37,6 +39,7 @@ from manager.workqueue import WorkQueue
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
 from shared.api.core import Namespace
+from shared.api.nodemetric import ResourceThresholds
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
@@ -110,11 +113,14 @@ class Manager:
             counters=Counters(registry),
             is_leader=self.is_leader,
             tracker=tracker,
+            pressed=lambda name: self._reliever.of(name),
             prior=self._fleet.wire,
             topologies=self._topologies,
         )
         self._autoscaler = self._made_autoscaler(client, clock, registry)
-        self._evictor = None if settings.dry_run else self._made_evictor(client, clock, tracker, reporter, registry)
+        asker = Asker(client, clock, reporter, per_minute=settings.evictions_per_minute)
+        self._evictor = None if settings.dry_run else self._made_evictor(asker, clock, tracker, registry)
+        self._reliever = self._made_reliever(asker, clock, registry)
         registry.register(FleetCollector(self._fleet))
         registry.register(ShortfallCollector(tracker.all, clock.monotonic))
         registry.register(
@@ -188,8 +194,7 @@ class Manager:
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
         self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.turn)
-        if self._evictor is not None:
-            self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evictor.round)
+        self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evict)
         if self._elector is not None:
             self._loops.start("election", self._elect)
         if self._certificate is not None:
@@ -209,19 +214,41 @@ class Manager:
             self._autoscaler.close()
         self._server.close()
 
-    def _made_evictor(
-        self, client: Client, clock: Clock, tracker: Tracker, reporter: Reporter, registry: CollectorRegistry
-    ) -> Evictor:
+    def _evict(self) -> None:
+        """One thread evicts, so that all evictions together keep to their rate; pressure cannot wait."""
+        self._reliever.round()
+        if self._evictor is not None:
+            self._evictor.round()
+
+    def _made_reliever(self, asker: Asker, clock: Clock, registry: CollectorRegistry) -> Reliever:
+        def may_act() -> bool:
+            return not self._settings.dry_run and self.is_leader() and not self._caches.unsynced()
+
+        return Reliever(
+            asker,
+            clock,
+            reports=self._caches.reports,
+            pods=self._caches.pods,
+            thresholds=self._thresholds,
+            may_act=may_act,
+            counters=PressureCounters(registry, lambda: len(self._reliever.all())),
+        )
+
+    def _thresholds(self, name: str) -> ResourceThresholds | None:
+        """Those by which pods of the node may be evicted: of one that lends by a configuration in effect."""
+        node, configuration = self._caches.node(name), self._caches.configuration
+        strategy = None if node is None or not configuration.settled else configuration.strategy(node)
+        return None if node is None or strategy is None or not strategy.enabled else configuration.thresholds_of(node)
+
+    def _made_evictor(self, asker: Asker, clock: Clock, tracker: Tracker, registry: CollectorRegistry) -> Evictor:
         return Evictor(
-            client,
+            asker,
             tracker,
             clock,
-            per_minute=self._settings.evictions_per_minute,
             node=self._caches.node,
             pods=self._caches.pods,
             is_settled=self._controller.is_settled,
             is_leader=self.is_leader,
-            reporter=reporter,
             counters=EvictionCounters(registry),
         )
 

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG_REFUSED = "ColocationCfgUnmarshalFailed"
 CONFIG_PROBLEM = "ColocationCfgInvalid"
+THRESHOLDS_REFUSED = "ResourceThresholdCfgUnmarshalFailed"
 STRATEGY_REFUSED = "ColocationStrategyInvalid"
 CHANGED = {Tier.MID: "MidResourceChanged", Tier.BATCH: "BatchResourceChanged"}
 WITHDRAWN = {Tier.MID: "MidResourceReset", Tier.BATCH: "BatchResourceReset"}
@@ -85,15 +86,20 @@ class Reporter:
             return
         meta = config_map.metadata
         regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
+        refused = []
+        if configuration.thresholds_problem is not None:
+            logger.error("thresholds refused, the last good ones stay: %s", configuration.thresholds_problem)
+            refused.append(Problem(regarding, THRESHOLDS_REFUSED, str(configuration.thresholds_problem)))
         if configuration.problem is not None:
             logger.error("configuration refused, the last good one stays: %s", configuration.problem)
-            self._standing.found(_CONFIG, [Problem(regarding, CONFIG_REFUSED, str(configuration.problem))])
+            refused.append(Problem(regarding, CONFIG_REFUSED, str(configuration.problem)))
+            self._standing.found(_CONFIG, refused)
             return
         logger.info("configuration in effect", extra={"enabled": configuration.enabled})
         for problem in configuration.config.problems:
             logger.error("a node config has a problem: %s", problem)
         problems = [Problem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems]
-        self._standing.found(_CONFIG, problems)
+        self._standing.found(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
         """A node's own annotations and labels were read; what is wrong with them concerns that node alone."""

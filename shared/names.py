@@ -5,6 +5,7 @@ import enum
 INSTALL_NAMESPACE = "headroom-system"
 CONFIG_MAP = "slo-controller-config"
 CONFIG_KEY_COLOCATION = "colocation-config"
+CONFIG_KEY_THRESHOLDS = "resource-threshold-config"
 BOOKS_CONFIG_MAP = "headroom-autoscaler-books"
 DECISIONS_CONFIG_MAP = "headroom-autoscaler-decisions"
 MANAGER_LEASE = "headroom-manager"

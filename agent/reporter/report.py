@@ -26,6 +26,7 @@ from shared.api.nodemetric import (
     NodeMetricReport,
     NumaUsage,
     PodMetricInfoReport,
+    Pressure,
     PriorInUse,
     ReclaimableMetric,
     ResourceMap,
@@ -49,6 +50,7 @@ class Observed:
     prediction: Prediction
     conditions: tuple[Condition, ...]
     host_applications: Iterable[HostApplication] = ()
+    pressure: Pressure | None = None
 
 
 def status(observed: Observed, reason: Reason, now: float) -> NodeMetricReport:
@@ -67,7 +69,7 @@ def status(observed: Observed, reason: Reason, now: float) -> NodeMetricReport:
         host_application_metric=_host_applications(observed),
         prod_reclaimable_metric=ReclaimableMetric(ResourceMap.of(answer.result if answer else Resources())),
         prod_peak_metric=ReclaimableMetric(ResourceMap.of(answer.peak)) if answer else None,
-        prediction=_prediction(prediction, observed.conditions, reason),
+        prediction=_prediction(prediction, observed.conditions, reason, observed.pressure),
     )
 
 
@@ -123,7 +125,9 @@ def _host_applications(observed: Observed) -> tuple[HostApplicationMetricInfo, .
     )
 
 
-def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reason: Reason) -> WirePrediction:
+def _prediction(
+    prediction: Prediction, conditions: tuple[Condition, ...], reason: Reason, pressure: Pressure | None
+) -> WirePrediction:
     prod = prediction.prod
     return WirePrediction(
         model=prediction.model,
@@ -142,6 +146,7 @@ def _prediction(prediction: Prediction, conditions: tuple[Condition, ...], reaso
         history_percent=prediction.history_percent,
         report_reason=reason,
         conditions=conditions,
+        pressure=pressure,
     )
 
 

@@ -13,7 +13,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
 from agent.predict_server.prediction import Prediction
 from agent.predict_server.server import PredictServer
-from agent.reporter import measurements, patch, policy, report
+from agent.reporter import measurements, patch, policy, pressure, report
 from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter
 from agent.reporter.report import Observed
@@ -21,8 +21,9 @@ from agent.reporter.schedule import Claim, Reason, Schedule
 from agent.settings import AgentSettings
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
+from shared.api import thresholds
 from shared.api.core import Condition
-from shared.api.nodemetric import NodeMetricReport
+from shared.api.nodemetric import NodeMetricReport, Pressure, ResourceThresholds
 from shared.api.nodeslo import HostApplication
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
@@ -79,6 +80,7 @@ class Reporter:
         self._host_applications = host_applications
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
+        self._thresholds, self._thresholds_problem = thresholds.OFF, ""
         self._conditions: tuple[Condition, ...] | None = None  # of the last report, once they are asked for
         self._began = False  # set when the pods are known for the first time
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
@@ -93,7 +95,7 @@ class Reporter:
         self._size = Gauge("headroom_agent_report_bytes", "Size of the last report tried", registry=registry)
 
     def apply(self, spec: dict[str, object] | None) -> None:
-        """Puts a NodeMetric's intervals in force; bad ones are refused and the last good ones stay."""
+        """Puts a NodeMetric's intervals and thresholds in force; bad ones are refused and the last good ones stay."""
         try:
             self._policy = policy.overridden(self._base, (spec or {}).get("metricCollectPolicy"))
             self._policy_problem = ""
@@ -101,6 +103,18 @@ class Reporter:
             self._refused.inc()
             self._policy_problem = str(error)
             logger.error("policy refused: %s", error)
+        try:
+            given = (spec or {}).get("resourceUsedThresholdWithBE")
+            self._thresholds, self._thresholds_problem = thresholds.delivered(given, source="NodeMetric spec"), ""
+        except InvalidInput as error:
+            self._refused.inc()
+            self._thresholds_problem = str(error)
+            logger.error("thresholds refused: %s", error)
+
+    @property
+    def thresholds(self) -> ResourceThresholds:
+        """From which use on pods of Mid and Batch are held down or evicted."""
+        return self._thresholds
 
     def run(self, stop: threading.Event) -> None:
         """Reports until `stop`; the first one at a random time within an interval, so that a fleet does not march."""
@@ -113,7 +127,8 @@ class Reporter:
         now, current = self._clock.monotonic(), self._policy
         synced = self._states.synced
         self._began = self._began or synced
-        if not self._began or schedule.idle(now, current.intervals):
+        pressed = self._pressure(self._second()) if synced else None
+        if not self._began or schedule.idle(now, current.intervals, pressed=pressed is not None):
             return
         if not self._states.has_node_metric:
             self._note_missing()
@@ -127,20 +142,26 @@ class Reporter:
         prediction = self._predict_server.predict(pods if synced else None, self._states.node())
         claim = Claim.of(prediction)
         threshold = self._predict_server.policy.resource_diff_threshold_percent
-        reason = schedule.due(now, current.intervals, claim, threshold)
+        reason = schedule.due(now, current.intervals, claim, threshold, pressed=pressed is not None)
         if reason is None:
             return
-        status, body = self._made(pods, prediction, reason, second)
+        status, body = self._made(pods, prediction, reason, second, pressed)
         self._limiter.take()
         failure = self._send(body)
         if failure is None:
             self._arrived_well(Sent(self._clock.now(), reason, status))
-            schedule.succeeded(self._clock.monotonic(), claim)
+            schedule.succeeded(self._clock.monotonic(), claim, pressed=pressed is not None)
         else:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
+    def _pressure(self, second: int) -> Pressure | None:
+        node = self._states.node()
+        if node is None or not self._thresholds.evicts:
+            return None
+        return pressure.seen(self._cache, self._states.pods(), node.capacity, self._thresholds, second)
+
     def _made(
-        self, pods: list[NodePod], prediction: Prediction, reason: Reason, second: int
+        self, pods: list[NodePod], prediction: Prediction, reason: Reason, second: int, pressed: Pressure | None
     ) -> tuple[NodeMetricReport, bytes]:
         """The report and its patch, without the pods where it would be too large with them."""
         now = self._clock.now()
@@ -149,13 +170,12 @@ class Reporter:
         before = self._conditions or ()
         measured = measurements.measure(self._cache, self._policy, second)
         source = self._source()
-        circumstances = Circumstances(
-            report_problem=self._policy_problem, source=source, by_cgroups=source != PROCESS_TREES
-        )
+        problem = "; ".join(filter(None, (self._policy_problem, self._thresholds_problem)))
+        circumstances = Circumstances(report_problem=problem, source=source, by_cgroups=source != PROCESS_TREES)
 
         def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
             told = conditions(prediction, under, before, now)
-            observed = Observed(measured, reported, prediction, told, self._host_applications())
+            observed = Observed(measured, reported, prediction, told, self._host_applications(), pressed)
             status = report.status(observed, reason, now)
             return status, msgspec.json.encode(patch.body(status))
 

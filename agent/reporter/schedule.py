@@ -11,6 +11,7 @@ class Reason(enum.StrEnum):
     PERIODIC = "Periodic"
     CHANGED = "PredictionChanged"
     FORCED = "Forced"
+    PRESSURE = "Pressure"
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,14 @@ class Claim:
 NOTHING_CLAIMED = Claim(Resources(), Resources())
 
 
+PRESSED_SECONDS = 10.0  # between two reports of one pressure
+
+
 class Schedule:
-    """Periodic reports keep their own beat; between them the claim is looked at, and failures are made up for."""
+    """Periodic reports keep their own beat; between them the claim is looked at, and failures are made up for.
+
+    Pressure is reported as soon as it is seen, and again for as long as it lasts.
+    """
 
     def __init__(self, now: float, first_after: float) -> None:
         self._next_periodic = now + first_after
@@ -48,23 +55,30 @@ class Schedule:
         self._owed: Reason | None = None
         self._reported = NOTHING_CLAIMED
         self._reported_at = now
+        self._pressed_again = now  # before then no pressure is reported
 
-    def idle(self, now: float, intervals: Intervals) -> bool:
+    def idle(self, now: float, intervals: Intervals, *, pressed: bool = False) -> bool:
         """Whether nothing can be due, whatever the claim."""
         if self._retry_at is not None:
             return now < self._retry_at
+        if pressed and now >= self._pressed_again:
+            return False
         self._next_periodic = min(self._next_periodic, now + intervals.report)  # a shorter interval acts at once
         return now < min(self._next_periodic, self._next_check)
 
-    def due(self, now: float, intervals: Intervals, claim: Claim, threshold_percent: float) -> Reason | None:
+    def due(
+        self, now: float, intervals: Intervals, claim: Claim, threshold_percent: float, *, pressed: bool = False
+    ) -> Reason | None:
         """The reason to report now; the caller then says how that went. A failed report is due before all others."""
-        if self.idle(now, intervals):
+        if self.idle(now, intervals, pressed=pressed):
             return None
         is_beat = now >= self._next_periodic
         if is_beat:
             self._next_periodic += intervals.report * (1 + (now - self._next_periodic) // intervals.report)
         if self._retry_at is not None:
             return self._owed
+        if pressed and now >= self._pressed_again:
+            return Reason.PRESSURE
         if is_beat:
             return Reason.PERIODIC
         self._next_check = now + intervals.check
@@ -72,9 +86,10 @@ class Schedule:
             return Reason.CHANGED
         return Reason.FORCED if now - self._reported_at > intervals.force else None
 
-    def succeeded(self, now: float, claim: Claim) -> None:
+    def succeeded(self, now: float, claim: Claim, *, pressed: bool = False) -> None:
         self._retry_at = self._owed = None
         self._reported, self._reported_at = claim, now
+        self._pressed_again = now + PRESSED_SECONDS if pressed else now
 
     def failed(self, now: float, reason: Reason, retry_after: float) -> None:
         self._owed, self._retry_at = reason, now + retry_after

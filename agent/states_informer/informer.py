@@ -30,6 +30,8 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
+NOTHING = Resources()
+
 
 class NodeMetricObject(Wire, frozen=True):
     """A NodeMetric whose spec is judged part by part by those it concerns."""
@@ -44,6 +46,7 @@ class NodeState:
 
     allocatable: Resources
     simulated: bool
+    capacity: Resources = NOTHING
 
 
 class Pods(Protocol):
@@ -149,6 +152,7 @@ def node_state(node: Node) -> NodeState:
     return NodeState(
         allocatable=_raw_allocatable(node) or node.allocatable,
         simulated=node.metadata.label(names.LABEL_SIMULATED) == "true",
+        capacity=node.capacity,
     )
 
 

@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from shared import names
 from shared.api import pods
 from shared.api.core import Pod
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
 
+NOTHING = Resources()
 LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
 MOST_OWNER_BYTES = 512  # of kind and name; the API server takes any, and those of real owners have 316 at most
 _JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
@@ -18,7 +20,7 @@ class NodePod:
     """`holds_request`: neither finished nor on its way out. `lends`: its unused request may be lent to Mid.
 
     `workload` is "namespace/Kind/name" of what makes the pod anew when it goes, empty where nothing does or its
-    name is too long.
+    name is too long. `held` is what it requests of Mid and Batch.
     """
 
     pod: Pod
@@ -32,6 +34,7 @@ class NodePod:
     running: bool
     holds_request: bool
     lends: bool
+    held: Resources = NOTHING
 
 
 def describe(pod: Pod) -> NodePod:
@@ -51,7 +54,14 @@ def describe(pod: Pod) -> NodePod:
         running=active,
         holds_request=active and not pods.is_terminating(pod),
         lends=pods.is_reclaimable(pod),
+        held=_held(pod),
     )
+
+
+def _held(pod: Pod) -> Resources:
+    asked = pods.requests(pod)
+    cpus, memories = zip(*names.TIER_RESOURCES.values(), strict=True)
+    return Resources(sum(asked.get(name, 0) for name in cpus), sum(asked.get(name, 0) for name in memories))
 
 
 def workload(pod: Pod) -> str:

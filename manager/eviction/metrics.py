@@ -4,12 +4,13 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from manager.eviction.shortfall import Cause
 from manager.eviction.tracker import Tracked
+from shared import names
 from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
 
@@ -37,6 +38,30 @@ class Counters:
     def evicted(self, tier: Tier, outcome: Outcome) -> None:
         """Counts one attempt."""
         self._evictions.labels(tier.value, outcome).inc()
+
+
+class PressureCounters:
+    """What has happened since the start, for want of which resource."""
+
+    def __init__(self, registry: CollectorRegistry, pressed: Callable[[], int]) -> None:
+        self._evictions = Counter(
+            "headroom_manager_pressure_evictions",
+            "Evictions of pods from nodes under pressure, by outcome; refused: by a disruption budget",
+            ["resource", "tier", "outcome"],
+            registry=registry,
+        )
+        nodes = Gauge(
+            "headroom_manager_pressed_nodes", "Nodes under pressure whose pods may be evicted", registry=registry
+        )
+        nodes.set_function(pressed)
+        for resource in (names.MEMORY, names.CPU):
+            for tier in Tier:
+                for outcome in OUTCOMES:
+                    self._evictions.labels(resource, tier.value, outcome)  # shown from the start, as none
+
+    def evicted(self, resource: str, tier: Tier | None, outcome: Outcome) -> None:
+        """Counts one attempt."""
+        self._evictions.labels(resource, "" if tier is None else tier.value, outcome).inc()
 
 
 class ShortfallCollector(Collector):

@@ -12,13 +12,21 @@ from shared.api.nodemetric import (
     NodeMetricSpec,
     PredictionPrior,
     PredictPolicy,
+    ResourceThresholds,
 )
 
 
 def desired(
-    strategy: NodeStrategy, *, settled: bool, old: NodeMetricSpec | None, prior: PredictionPrior | None = None
+    strategy: NodeStrategy,
+    *,
+    settled: bool,
+    old: NodeMetricSpec | None,
+    prior: PredictionPrior | None = None,
+    thresholds: ResourceThresholds | None = None,
 ) -> NodeMetricSpec:
     """The spec for a node of that strategy; where colocation is off it asks for plain collection.
+
+    `thresholds` that are not enabled are left out.
 
     Without a `prior` of the fleet, as before one is known or known again, that of the old spec stands.
 
@@ -33,6 +41,7 @@ def desired(
         predict_policy=_predict(strategy.strategy),
         prediction_prior=prior or (old.prediction_prior if old else None),
         mid_policy=_mid(strategy.strategy),
+        resource_used_threshold_with_be=thresholds if thresholds is not None and thresholds.enable else None,
     )
 
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import msgspec
 
-from manager import promises
+from manager import pressure, promises
+from manager.pressure import Pressure
 from manager.promises import Kept, KeptPromise
 from shared import durations, names, quantity
 from shared.api.core import Quantities
@@ -65,9 +66,9 @@ class Report(msgspec.Struct, frozen=True):
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
     name. `peak` is of prod, `node_peak` of all that runs, and `history_percent` how much of the cold start the history
     behind them covers. What was `kept` may be refused by itself; `prior` is what their margins start from. `aggregated`
-    are the node's aggregated usages as JSON, since they are seldom asked for. With a `problem`, nothing of the status
-    holds, and the rest is as if never said. A `spec` that cannot be read is as if empty, and `unread_spec` what stands
-    there.
+    are the node's aggregated usages as JSON, since they are seldom asked for. `pressure` is there while a threshold of
+    use is reached. With a `problem`, nothing of the status holds, and the rest is as if never said. A `spec` that
+    cannot be read is as if empty, and `unread_spec` what stands there.
     """
 
     name: str
@@ -88,6 +89,8 @@ class Report(msgspec.Struct, frozen=True):
     history_percent: int = 0
     kept: Kept = promises.NOTHING_KEPT
     promises_problem: InvalidInput | None = None
+    pressure: Pressure | None = None
+    pressure_problem: InvalidInput | None = None
     prior: str = ""
     forgotten: str = ""
     aggregated: bytes = b""
@@ -115,6 +118,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     meta, status = metric.metadata, metric.status
     source, info = f"NodeMetric {meta.name}", metric.status.node_metric
     kept, promises_problem = _promises(status.prediction, source)
+    pressed, pressure_problem = _pressure(status.prediction, source)
     return Report(
         name=meta.name,
         uid=meta.uid,
@@ -134,6 +138,8 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         history_percent=status.prediction.known_percent if status.prediction else 0,
         kept=kept,
         promises_problem=promises_problem,
+        pressure=pressed,
+        pressure_problem=pressure_problem,
         prior=promises.prior(status.prediction.prior) if status.prediction else "",
         forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
         aggregated=_aggregated(info),
@@ -148,6 +154,18 @@ def _promises(prediction: Prediction | None, source: str) -> tuple[Kept, Invalid
     except InvalidInput as problem:
         problem.__traceback__ = problem.__cause__ = problem.__context__ = None
         return promises.NOTHING_KEPT, problem
+
+
+def _pressure(prediction: Prediction | None, source: str) -> tuple[Pressure | None, InvalidInput | None]:
+    """Without it no pod is evicted, so what is wrong with it spoils nothing else."""
+    if prediction is None or prediction.pressure is None:
+        return None, None
+    try:
+        return pressure.read(prediction.pressure, source=source), None
+    except InvalidInput as problem:
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        logger.error("reported pressure refused: %s", problem)
+        return None, problem
 
 
 def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:

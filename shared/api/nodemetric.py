@@ -1,7 +1,8 @@
 """NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
 
 Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. What
-is added stands under `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy` and `status.prediction`.
+is added stands under `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy`, `spec.resourceUsedThresholdWithBE`
+and `status.prediction`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -109,11 +110,48 @@ class PredictionPrior(Wire, frozen=True):
     horizons: tuple[HorizonPrior, ...] = ()
 
 
+class ResourceThresholds(Wire, frozen=True):
+    """From which use of the node on pods of Mid and Batch are held down, or evicted; see `thresholds`.
+
+    `enable` lets the enforcer hold down, and `evict_enabled` beside it the manager evict. Memory: when that much of
+    capacity is used, down to the lower bound. CPU: when pods get at most the lower bound of what they request, up to
+    the upper one; without these two none is evicted for CPU.
+    """
+
+    enable: bool = False
+    evict_enabled: bool = False
+    cpu_suppress_threshold_percent: Percent = 65
+    cpu_suppress_min_percent: Percent = 0
+    memory_evict_threshold_percent: Percent = 70
+    memory_evict_lower_percent: Percent | None = None
+    cpu_satisfaction_lower_percent: Percent | None = msgspec.field(
+        default=None, name="cpuEvictBESatisfactionLowerPercent"
+    )
+    cpu_satisfaction_upper_percent: Percent | None = msgspec.field(
+        default=None, name="cpuEvictBESatisfactionUpperPercent"
+    )
+    cpu_usage_threshold_percent: Percent = msgspec.field(default=90, name="cpuEvictBEUsageThresholdPercent")
+
+    @property
+    def evicts(self) -> bool:
+        """Whether pods may be evicted at all."""
+        return self.enable and self.evict_enabled
+
+    @property
+    def memory_lower_percent(self) -> int:
+        """What memory is brought down to; Koordinator's default is two percent below the threshold."""
+        given = self.memory_evict_lower_percent
+        return max(0, self.memory_evict_threshold_percent - 2) if given is None else given
+
+
 class NodeMetricSpec(Wire, frozen=True):
     metric_collect_policy: MetricCollectPolicy | None = None
     predict_policy: PredictPolicy | None = None
     prediction_prior: PredictionPrior | None = None
     mid_policy: MidPolicy | None = None
+    resource_used_threshold_with_be: ResourceThresholds | None = msgspec.field(
+        default=None, name="resourceUsedThresholdWithBE"
+    )
 
 
 class NodeMetricInfo(Wire, frozen=True):
@@ -209,6 +247,35 @@ class LastForgotten(Wire, frozen=True):
     until: str = ""
 
 
+class PressedPod(Wire, frozen=True):
+    """What a pod of Mid or Batch uses, and what it requests of these."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    usage: Quantities | None = None
+    held: Quantities | None = None
+
+
+class Pressure(Wire, frozen=True):
+    """What the agent saw when a threshold was reached: the node as a whole, and the pods of Mid and Batch in it.
+
+    `resources` are those of which it was. Usage of cpu is the mean of the last ten seconds, of memory that of now.
+    `tiers_cpu_*` are of the pods of Mid and Batch together: what they request, what they use, and their real limit,
+    which is what all others leave of the node. Stalls are in percent of the last ten seconds, as decimals.
+    """
+
+    resources: tuple[str, ...] = ()
+    capacity: Quantities | None = None
+    usage: Quantities | None = None
+    tiers_cpu_request: str = msgspec.field(default="0", name="tiersCPURequest")
+    tiers_cpu_usage: str = msgspec.field(default="0", name="tiersCPUUsage")
+    tiers_cpu_limit: str = msgspec.field(default="0", name="tiersCPULimit")
+    cpu_stall_percent: str | None = None
+    memory_stall_percent: str | None = None
+    pods: tuple[PressedPod, ...] | None = None
+
+
 class Prediction(Wire, frozen=True):
     """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
 
@@ -233,6 +300,7 @@ class Prediction(Wire, frozen=True):
     confidence_percent: int = 0  # its name before, from agents that do not know the new one
     report_reason: str = ""
     conditions: tuple[Condition, ...] | None = None
+    pressure: Pressure | None = None
 
     @property
     def known_percent(self) -> int:

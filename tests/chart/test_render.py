@@ -19,7 +19,8 @@ from manager.scheduling import args as scheduling_args
 from manager.settings import ManagerSettings
 from manager.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from shared import names, settings
-from shared.api import colocation
+from shared.api import colocation, thresholds
+from shared.api.nodemetric import ResourceThresholds
 from shared.kube import node_heartbeat
 from shared.kube.resources import NODEMETRICS
 from shared.names import Tier
@@ -263,6 +264,9 @@ def test_a_manager_that_ends_is_asked_for_a_while_longer_if_there_is_time(helm: 
         (["colocationConfig.strategy.evictionAfterSeconds=60"], True),
         (["colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"], True),
         (["colocationConfig.strategy.midFormula=seed-mixed", "colocationConfig.create=false"], False),
+        (["colocationConfig.thresholds.clusterStrategy.enable=true"], False),
+        (["colocationConfig.thresholds.clusterStrategy.evictEnabled=true"], True),
+        (["colocationConfig.thresholds.nodeStrategies[0].evictEnabled=true"], True),
         (["colocationConfig.strategy.midFormula=seed-mixed", "rbac.eviction=false"], False),
         (["rbac.eviction=true", "colocationConfig.create=false"], True),
     ],
@@ -522,6 +526,11 @@ def test_the_rendered_policy_is_what_the_manager_reads(helm: Helm) -> None:
     assert parsed.cluster.eviction_seconds(Tier.BATCH) == 600
     assert [config.strategy.enable for config in parsed.node_configs] == [False]
     assert not parsed.problems
+    limits = thresholds.parse(config_map["data"][names.CONFIG_KEY_THRESHOLDS], source="chart")
+    assert limits.of({}) == ResourceThresholds(enable=True, evict_enabled=True, memory_evict_threshold_percent=80)
+    assert not limits.of({"pool": "databases"}).evicts
+    quiet = one(helm.objects(), "ConfigMap", names.CONFIG_MAP)["data"]
+    assert names.CONFIG_KEY_THRESHOLDS not in quiet
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -611,6 +620,10 @@ def test_nothing_but_hooks_of_the_cleanup_is_a_hook_and_each_cleans_up_after_its
         ("manager.webhook.certManager.issuerRef.kind=Issuer", "/manager/webhook/certManager/issuerRef"),
         ("manager.webhook.namespaceSelector.app=x", "/manager/webhook/namespaceSelector"),
         ("rbac.eviction=sometimes", "/rbac/eviction"),
+        (
+            "colocationConfig.thresholds.clusterStrategy.memoryEvictThresholdPercent=101",
+            "/colocationConfig/thresholds/clusterStrategy/memoryEvictThresholdPercent",
+        ),
         ("colocationConfig.strategy.evictionAfterSeconds=0", "/colocationConfig/strategy/evictionAfterSeconds"),
         ("colocationConfig.strategy.enabled=true", "enabled"),
         ("colocationConfig.strategy.midFormula=guess", "/colocationConfig/strategy/midFormula"),

@@ -1,6 +1,5 @@
 """Pods that hold more than their node has left: said on a real API server, and evicted in order where that is asked."""
 
-import contextlib
 from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
@@ -8,68 +7,25 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.eviction.evictor import MAX_REFUSALS, PAUSE_SECONDS, RETRY_SECONDS, Evictor
+from manager.eviction.asking import MAX_REFUSALS, RETRY_SECONDS, Asker
+from manager.eviction.evictor import PAUSE_SECONDS, Evictor
 from manager.eviction.metrics import Counters
 from manager.eviction.tracker import CALM_SECONDS, Tracker
 from manager.main import Manager
-from manager.pods import PodRecord, record
+from manager.pods import PodRecord
 from manager.reports import Reporter
 from shared import names
-from shared.api.core import Node, Pod
+from shared.api.core import Node
 from shared.clock import ManualClock
-from shared.kube.errors import NotFound
-from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
+from shared.kube.resources import NODES, PODS
 from shared.names import Tier
 from tests.integration.manager.conftest import Cluster, StartManager, SteppedClock, counted, fetch
+from tests.integration.manager.pods import Pods
 from tests.support import eventually
 from tests.unit.manager.objects import enabled
 from tests.unit.manager.shortfalls import decision
 
 AFTER_SECONDS = 60
-
-
-class Pods:
-    """Mid pods on the node n1, as kubelets run them."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-
-    def add(self, name: str, *, priority: int = 0, cpu: int = 500, labels: dict[str, str] | None = None) -> None:
-        """A pod that runs, with the priority label in place of spec.priority, which takes a PriorityClass."""
-        asked = {names.MID_CPU: str(cpu), names.MID_MEMORY: "1Mi"}
-        marks = {names.LABEL_PRIORITY_CLASS: "koord-mid", names.LABEL_PRIORITY: str(priority)}
-        meta = {"name": name, "labels": {"app": name, **marks, **(labels or {})}}
-        container = {"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}
-        spec = {"nodeName": "n1", "containers": [container]}
-        client, namespace = self.cluster.client, self.cluster.namespace
-        client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, namespace)
-        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        client.patch(PODS, name, {"status": status}, namespace, subresource="status")
-
-    def guard(self, name: str) -> None:
-        """A disruption budget that allows nobody to evict the pod."""
-        client, namespace = self.cluster.client, self.cluster.namespace
-        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
-        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
-        client.create(PODDISRUPTIONBUDGETS, body, namespace)
-        eventually(
-            lambda: client.get(PODDISRUPTIONBUDGETS, name, namespace).get("status", {}).get("currentHealthy") == 1, 30
-        )
-
-    def records(self) -> list[PodRecord]:
-        return [record(each) for each in self.cluster.client.list(PODS, self.cluster.namespace, into=Pod).items]
-
-    def leaving(self) -> set[str]:
-        """Those evicted, which terminate for as long as no kubelet ends them."""
-        found = self.cluster.client.list(PODS, self.cluster.namespace).items
-        return {each["metadata"]["name"] for each in found if each["metadata"].get("deletionTimestamp")}
-
-    def clear(self) -> None:
-        for resource in (PODDISRUPTIONBUDGETS, PODS):
-            for each in self.cluster.client.list(resource, self.cluster.namespace).items:
-                with contextlib.suppress(NotFound):
-                    name = each["metadata"]["name"]
-                    self.cluster.client.delete(resource, name, self.cluster.namespace, grace_period_seconds=0)
 
 
 @pytest.fixture
@@ -235,15 +191,13 @@ class Evicting:
         self.is_settled = True
         self.stale: Collection[PodRecord] | None = None
         self.evictor = Evictor(
-            pods.cluster.client,
+            Asker(pods.cluster.client, self.clock, Reporter(None), per_minute=per_minute),
             self.tracker,
             self.clock,
-            per_minute=per_minute,
             node=self.node,
             pods=lambda _: pods.records() if self.stale is None else self.stale,
             is_settled=lambda _: self.is_settled,
             is_leader=lambda: self.leads,
-            reporter=Reporter(None),
             counters=Counters(self.registry),
         )
         self.look()

@@ -64,3 +64,19 @@ def test_a_broken_config_map_leaves_the_last_good_one_and_says_what_is_wrong() -
     assert str(known.problem) == "cm colocation-config: degradeTimeMinutes: -1: must be greater than 0"
     mended = configuration.after(known, config_map('{"enable": true}'), source="cm")
     assert (mended.problem, mended.settled, mended.config.cluster.degrade_time_minutes) == (None, True, 15)
+
+
+def test_broken_thresholds_leave_the_last_good_ones_and_the_strategy_alone() -> None:
+    def both(strategy: str, limits: str) -> ConfigMap:
+        return ConfigMap(data={names.CONFIG_KEY_COLOCATION: strategy, names.CONFIG_KEY_THRESHOLDS: limits})
+
+    good = '{"clusterStrategy": {"enable": true, "evictEnabled": true}}'
+    known = configuration.after(Configuration(), both('{"enable": true}', good), source="cm")
+    assert known.thresholds_of(node()).evicts
+    broken = configuration.after(known, both('{"enable": false}', '{"clusterStrategy": 1}'), source="cm")
+    assert broken.thresholds_of(node()).evicts
+    assert (broken.enabled, broken.settled, broken.problem) == (False, True, None)
+    assert str(broken.thresholds_problem) == "cm resource-threshold-config: clusterStrategy: 1: expected an object"
+    other = configuration.after(known, both("{", "{}"), source="cm")
+    assert (other.enabled, other.settled, other.thresholds_of(node()).evicts) == (True, False, False)
+    assert not configuration.after(known, None, source="cm").thresholds_of(node()).evicts

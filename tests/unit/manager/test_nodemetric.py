@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from manager.nodemetric import lifecycle, spec
 from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
-from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec, PredictionPrior, PredictPolicy
+from shared.api.nodemetric import (
+    MetricCollectPolicy,
+    NodeMetricSpec,
+    PredictionPrior,
+    PredictPolicy,
+    ResourceThresholds,
+)
 from tests.unit.manager.objects import enabled
 
 OFF = NodeStrategy(DEFAULTS, enabled=False)
@@ -114,3 +120,15 @@ def test_the_fleets_prior_is_delivered_and_without_one_the_old_one_stands() -> N
         assert spec.desired(enabled(), settled=True, old=old, prior=prior).prediction_prior == wanted
     assert spec.desired(enabled(), settled=True, old=None).prediction_prior is None
     assert spec.desired(OFF, settled=True, old=old, prior=new_prior).prediction_prior is None
+
+
+def test_thresholds_are_handed_down_where_they_are_enabled_and_the_node_lends() -> None:
+    thresholds = ResourceThresholds(enable=True, memory_evict_threshold_percent=80)
+    wanted = spec.desired(enabled(), settled=True, old=OLD, thresholds=thresholds)
+    assert msgspec.to_builtins(wanted)["resourceUsedThresholdWithBE"] == {
+        "enable": True,
+        "memoryEvictThresholdPercent": 80,
+    }
+    for strategy, limits in ((OFF, thresholds), (enabled(), ResourceThresholds(evict_enabled=True)), (enabled(), None)):
+        found = spec.desired(strategy, settled=True, old=wanted, thresholds=limits)
+        assert found.resource_used_threshold_with_be is None

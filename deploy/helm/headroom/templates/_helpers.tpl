@@ -96,6 +96,10 @@ tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | 
 {{- $after := toString (default "auto" .evictionAfterSeconds) }}
 {{- if or (eq (default "" .midFormula) "seed-mixed") (not (has $after (list "auto" "off"))) }}true{{ end }}
 {{- end }}
+{{- $thresholds := .Values.colocationConfig.thresholds }}
+{{- range prepend (default list $thresholds.nodeStrategies) (default dict $thresholds.clusterStrategy) }}
+{{- if .evictEnabled }}true{{ end }}
+{{- end }}
 {{- end }}
 {{- else if $given }}true{{ end }}
 {{- end }}

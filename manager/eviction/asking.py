@@ -1,0 +1,124 @@
+"""Asks the API server to evict one pod after the other, at a bounded rate, and keeps to what its budgets answer."""
+
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manager.eviction.metrics import Outcome
+from manager.pods import PodRecord
+from manager.reports import Reporter
+from manager.workqueue import TokenBucket
+from shared.clock import Clock
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.errors import Conflict, NotFound, TooManyRequests
+from shared.kube.events import NORMAL
+
+logger = logging.getLogger(__name__)
+
+ATTEMPT_SECONDS = 10.0
+# Between two attempts at a pod that its budget protects, at first, and once it has been refused so often in a row.
+RETRY_SECONDS = 10.0
+MAX_REFUSALS = 3
+SPARED_SECONDS = 300.0
+
+_BUDGET = "DisruptionBudget"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """How often in a row a pod could not be evicted, and until when (monotonic) it is not tried again."""
+
+    times: int
+    until: float
+
+    @property
+    def is_passed_over(self) -> bool:
+        """Whether others go in the pod's place meanwhile."""
+        return self.times >= MAX_REFUSALS
+
+
+class Answer(enum.Enum):
+    """What became of a request."""
+
+    EVICTED = enum.auto()
+    GONE = enum.auto()
+    STAYS = enum.auto()
+
+
+class Asker:
+    """For one thread."""
+
+    def __init__(self, client: Client, clock: Clock, reporter: Reporter, *, per_minute: float) -> None:
+        self._client = client.single_attempt(ATTEMPT_SECONDS)
+        self._clock = clock
+        self._reporter = reporter
+        self._bucket = TokenBucket(clock, per_second=per_minute / 60, burst=1)
+        self._refused: dict[str, _Refusal] = {}
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether another pod may be evicted by now."""
+        return self._bucket.delay_seconds() <= 0
+
+    def passed_over(self) -> set[str]:
+        """Uids of the pods in whose place others go now."""
+        now = self._clock.monotonic()
+        return {uid for uid, refusal in self._refused.items() if refusal.is_passed_over and now < refusal.until}
+
+    def waiting(self) -> set[str]:
+        """Uids of the pods that were refused, and are not to be asked for again yet."""
+        now = self._clock.monotonic()
+        return {uid for uid, refusal in self._refused.items() if now < refusal.until}
+
+    def waits(self, pod: PodRecord) -> bool:
+        """Whether the pod was refused, and is not to be asked for again yet."""
+        refused = self._refused.get(pod.uid)
+        return refused is not None and self._clock.monotonic() < refused.until
+
+    def evict(self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]) -> Answer:
+        """Asks for the pod by its uid; the Event bears `reason`, one CamelCase word, and `why`."""
+        namespace, _, name = pod.key.partition("/")
+        about = {"node": node, "pod": pod.key}
+        try:
+            self._client.evict(namespace, name, uid=pod.uid)
+        except (NotFound, Conflict) as error:  # another pod may have its name by now
+            logger.info("pod gone before its eviction: %s", error, extra=about)
+            count("gone")
+            return Answer.GONE
+        except TooManyRequests as error:
+            if _BUDGET not in error.causes:
+                return self._failed(node, pod, error, count)
+            refusal = self._refuse(pod, error.retry_after_seconds)
+            logger.info("pod stays for its budget, refusal %d: %s", refusal.times, error, extra=about)
+            count("refused")
+            return Answer.STAYS
+        except HeadroomError as error:
+            return self._failed(node, pod, error, count)
+        self._bucket.take()
+        self._refused.pop(pod.uid, None)
+        count("evicted")
+        logger.info("pod evicted: %s", why, extra=about)
+        self._reporter.pod_event(pod, NORMAL, reason, why)
+        return Answer.EVICTED
+
+    def forget(self) -> None:
+        """Lets go of what is known of pods that were not asked for in a long time."""
+        now = self._clock.monotonic()
+        for uid in [uid for uid, refusal in self._refused.items() if now > refusal.until + SPARED_SECONDS]:
+            del self._refused[uid]
+
+    def _failed(self, node: str, pod: PodRecord, error: Exception, count: Callable[[Outcome], None]) -> Answer:
+        self._refuse(pod, None)
+        logger.warning("pod not evicted: %s", error, extra={"node": node, "pod": pod.key})
+        count("failed")
+        return Answer.STAYS
+
+    def _refuse(self, pod: PodRecord, retry_after_seconds: float | None) -> _Refusal:
+        """A pod that could not be evicted keeps its turn for some attempts; then others go, and it is tried again."""
+        before = self._refused.get(pod.uid)
+        times = 1 if before is None or before.is_passed_over else before.times + 1
+        pause = SPARED_SECONDS if times == MAX_REFUSALS else max(RETRY_SECONDS, retry_after_seconds or 0.0)
+        self._refused[pod.uid] = refusal = _Refusal(times, self._clock.monotonic() + pause)
+        return refusal

@@ -1,0 +1,65 @@
+"""Pods that hold something of a tier, on a real API server."""
+
+import contextlib
+
+from manager.pods import PodRecord, record
+from shared import names
+from shared.api.core import Pod
+from shared.kube.errors import NotFound
+from shared.kube.resources import PODDISRUPTIONBUDGETS, PODS
+from shared.names import Tier
+from tests.integration.manager.conftest import Cluster
+from tests.support import eventually
+
+
+class Pods:
+    """Pods of Mid or Batch on the node n1, as kubelets run them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def add(
+        self,
+        name: str,
+        *,
+        priority: int = 0,
+        cpu: int = 500,
+        labels: dict[str, str] | None = None,
+        tier: Tier = Tier.MID,
+    ) -> None:
+        """A pod that runs, with the priority label in place of spec.priority, which takes a PriorityClass."""
+        of_cpu, of_memory = names.TIER_RESOURCES[tier]
+        asked = {of_cpu: str(cpu), of_memory: "1Mi"}
+        marks = {names.LABEL_PRIORITY_CLASS: f"koord-{tier}", names.LABEL_PRIORITY: str(priority)}
+        meta = {"name": name, "labels": {"app": name, **marks, **(labels or {})}}
+        container = {"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}
+        spec = {"nodeName": "n1", "containers": [container]}
+        client, namespace = self.cluster.client, self.cluster.namespace
+        client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, namespace)
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        client.patch(PODS, name, {"status": status}, namespace, subresource="status")
+
+    def guard(self, name: str) -> None:
+        """A disruption budget that allows nobody to evict the pod."""
+        client, namespace = self.cluster.client, self.cluster.namespace
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+        client.create(PODDISRUPTIONBUDGETS, body, namespace)
+        eventually(
+            lambda: client.get(PODDISRUPTIONBUDGETS, name, namespace).get("status", {}).get("currentHealthy") == 1, 30
+        )
+
+    def records(self) -> list[PodRecord]:
+        return [record(each) for each in self.cluster.client.list(PODS, self.cluster.namespace, into=Pod).items]
+
+    def leaving(self) -> set[str]:
+        """Those evicted, which terminate for as long as no kubelet ends them."""
+        found = self.cluster.client.list(PODS, self.cluster.namespace).items
+        return {each["metadata"]["name"] for each in found if each["metadata"].get("deletionTimestamp")}
+
+    def clear(self) -> None:
+        for resource in (PODDISRUPTIONBUDGETS, PODS):
+            for each in self.cluster.client.list(resource, self.cluster.namespace).items:
+                with contextlib.suppress(NotFound):
+                    name = each["metadata"]["name"]
+                    self.cluster.client.delete(resource, name, self.cluster.namespace, grace_period_seconds=0)

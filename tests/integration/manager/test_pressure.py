@@ -1,0 +1,166 @@
+"""Nodes under pressure: pods evicted on a real API server, in order, by budgets, with Event, metric and explanation."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from manager.eviction.asking import Asker
+from manager.eviction.metrics import PressureCounters
+from manager.eviction.reliever import Reliever
+from manager.noderesource.report import Report
+from manager.pressure import PressedPod, Pressure
+from manager.reports import Reporter
+from shared import durations, names
+from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
+from shared.clock import ManualClock
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS
+from shared.names import Tier
+from shared.quantity import Resources
+from tests.integration.manager.conftest import Cluster, StartManager, SteppedClock, counted, fetch
+from tests.integration.manager.pods import Pods
+from tests.support import eventually
+
+MIB = 1 << 20
+EVICTS = ResourceThresholds(enable=True, evict_enabled=True)
+
+
+@pytest.fixture
+def pods(cluster: Cluster) -> Iterator[Pods]:
+    pods = Pods(cluster)
+    yield pods
+    pods.clear()
+
+
+class Relieving:
+    """A reliever whose rounds are called one by one, on what the API server says at that moment.
+
+    Of 100 MiB 80 are used, so that twelve are to be released; each pod uses eight.
+    """
+
+    def __init__(self, pods: Pods, *, acts: bool = True) -> None:
+        self.clock = ManualClock()
+        self.pods = pods
+        self.registry = CollectorRegistry()
+        self.thresholds: ResourceThresholds | None = EVICTS
+        self.acts = acts
+        asker = Asker(pods.cluster.client, self.clock, Reporter(None), per_minute=60.0)
+        self.reported: Report | None = None
+        self.reliever = Reliever(
+            asker,
+            self.clock,
+            reports=lambda: [self.reported] if self.reported else [],
+            pods=lambda _: pods.records(),
+            thresholds=lambda _: self.thresholds,
+            may_act=lambda: self.acts,
+            counters=PressureCounters(self.registry, lambda: 0),
+        )
+        self.report()
+
+    def report(self) -> None:
+        now = self.clock.now()
+        uses = {pod.uid: PressedPod(Resources(0, 8 * MIB), pod.held) for pod in self.pods.records()}
+        seen = Pressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
+        updated = durations.timestamp(now)
+        self.reported = Report("n1", "uid", "1", NodeMetricSpec(), update_time=now, updated=updated, pressure=seen)
+
+    def round(self, after_seconds: float = 1) -> set[str]:
+        self.clock.advance(after_seconds)
+        self.reliever.round()
+        return self.pods.leaving()
+
+    def counted(self, tier: Tier, outcome: str) -> float | None:
+        labels = {"resource": names.MEMORY, "tier": tier.value, "outcome": outcome}
+        return self.registry.get_sample_value("headroom_manager_pressure_evictions_total", labels)
+
+
+def test_batch_goes_before_mid_one_after_the_other_and_only_as_many_as_it_takes(pods: Pods) -> None:
+    for name, tier in (("m", Tier.MID), ("b2", Tier.BATCH), ("b1", Tier.BATCH)):
+        pods.add(name, tier=tier)
+    relieving = Relieving(pods)
+    assert len(relieving.round()) == 1
+    assert relieving.round() == {"b1", "b2"}
+    for _ in range(5):
+        assert relieving.round() == {"b1", "b2"}  # sixteen of twelve
+    pressed = relieving.reliever.of("n1")
+    assert pressed is not None
+    assert pressed.relief.reason.endswith("that much is leaving already")
+    assert relieving.counted(Tier.BATCH, "evicted") == 2
+    relieving.reported = None
+    relieving.round()
+    assert relieving.reliever.of("n1") is None
+
+
+def test_a_pod_with_a_budget_stays_and_others_go_at_once(pods: Pods) -> None:
+    pods.add("b", tier=Tier.BATCH)
+    pods.add("m")
+    pods.guard("b")
+    relieving = Relieving(pods)
+    relieving.round()
+    assert relieving.round() == {"m"}
+    assert relieving.counted(Tier.BATCH, "refused") == 1
+    assert relieving.round() == {"m"}
+
+
+def test_a_new_report_waits_for_the_cool_down_and_an_old_one_evicts_nobody(pods: Pods) -> None:
+    for name in ("a", "b", "c", "d"):
+        pods.add(name, tier=Tier.BATCH)
+    relieving = Relieving(pods)
+    relieving.round()
+    assert len(relieving.round()) == 2
+    relieving.report()
+    assert len(relieving.round()) == 2
+    assert relieving.reliever.all() != []
+    relieving.clock.advance(60)
+    assert len(relieving.round()) == 2
+
+
+def test_nobody_goes_without_leave_of_policy_or_lead(pods: Pods) -> None:
+    pods.add("a")
+    relieving = Relieving(pods, acts=False)
+    assert relieving.round() == set()
+    assert relieving.reliever.of("n1") is not None  # what would be done is told all the same
+    relieving.acts, relieving.thresholds = True, None
+    assert relieving.round() == set()
+    assert relieving.reliever.of("n1") is None
+
+
+def test_the_manager_hands_the_policy_down_evicts_by_what_comes_back_and_explains_it(
+    cluster: Cluster, start_manager: StartManager, pods: Pods
+) -> None:
+    clock = SteppedClock()
+    cluster.configure()
+    strategy = {"enable": True, "evictEnabled": True, "memoryEvictThresholdPercent": 75}
+    patch = {"data": {names.CONFIG_KEY_THRESHOLDS: json.dumps({"clusterStrategy": strategy})}}
+    cluster.client.patch(CONFIGMAPS, names.CONFIG_MAP, patch, cluster.namespace)
+    cluster.add_node("n1")
+    pods.add("b", tier=Tier.BATCH)
+    pods.add("m")
+    manager = start_manager(clock)
+    cluster.wait_for_metric("n1")
+    assert cluster.client.get(NODEMETRICS, "n1")["spec"]["resourceUsedThresholdWithBE"] == strategy
+
+    each = {"usage": {"cpu": "100m", "memory": "8Mi"}, "held": {"cpu": "500m", "memory": "1Mi"}}
+    amounts = {"capacity": {"cpu": "4", "memory": "100Mi"}, "usage": {"cpu": "1", "memory": "76Mi"}}
+    uses = [{"name": pod.key.partition("/")[2], "uid": pod.uid, **each} for pod in pods.records() if pod.held_tier]
+    pressure = {"resources": ["memory"], **amounts, "pods": uses}
+    status = {"updateTime": durations.timestamp(clock.now()), "prediction": {"pressure": pressure}}
+    cluster.client.patch(NODEMETRICS, "n1", {"status": status}, subresource="status")
+
+    def second_later(holds: Callable[[], object]) -> bool:
+        clock.advance(1)
+        return bool(holds())
+
+    eventually(lambda: second_later(lambda: counted(manager, "pressed_nodes")))
+    eventually(lambda: second_later(lambda: "b" in pods.leaving()))
+    (event,) = eventually(lambda: cluster.events("PressureEviction"))
+    assert event["involvedObject"]["name"] == "b"
+    assert "76 % of capacity 100 MiB, memoryEvictThresholdPercent is 75" in event["message"]
+    assert counted(manager, 'pressure_evictions_total{outcome="evicted",resource="memory",tier="batch"}') == 1
+    told = fetch(manager, "/api/v1/nodes/n1").json()["pressure"]
+    assert [need["resource"] for need in told["needs"]] == ["memory"]
+    cluster.client.patch(NODEMETRICS, "n1", {"status": {"prediction": {"pressure": None}}}, subresource="status")
+    eventually(lambda: second_later(lambda: not counted(manager, "pressed_nodes")))
+    assert fetch(manager, "/api/v1/nodes/n1").json()["pressure"] is None
+    assert pods.leaving() == {"b"}
