@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from agent import serving
+from agent.enforcer.publisher import PUBLISH_SECONDS, EnforcerCollector, Publisher
 from agent.http.face import Face
 from agent.http.rooms import FRESH_SECONDS, Rooms
 from agent.metric_cache import series
@@ -99,6 +100,7 @@ class Agent:
             host_applications=lambda: local.host_applications if local else (),
         )
         self._local = local
+        self._publisher = self._made_publisher(clock, registry)
         self._started_at = clock.now()
         self._rooms = rooms = Rooms(
             node_name=settings.node_name,
@@ -140,6 +142,8 @@ class Agent:
             lambda: self._predict_server.train(self._states.pods() if self._states.synced else None),
         )
         self._loops.start("reporting", self._reporter.run)
+        if self._publisher is not None:
+            self._loops.every("orders", lambda: PUBLISH_SECONDS, self._publisher.publish)
         if self._certificate is not None:
             self._loops.every("certificate", lambda: serving.LOOK_SECONDS, self._certificate.turn)
         self._web.start()
@@ -154,6 +158,22 @@ class Agent:
     def _apply(self, spec: dict[str, object] | None) -> None:
         self._predict_server.apply(spec)
         self._reporter.apply(spec)
+
+    def _made_publisher(self, clock: Clock, registry: CollectorRegistry) -> Publisher | None:
+        settings, local = self._settings, self._local
+        if not settings.enforcer_orders_dir:
+            return None
+        publisher = Publisher(
+            Path(settings.enforcer_orders_dir),
+            self._states,
+            self._cache,
+            clock,
+            second=lambda: self._advisor.second,
+            thresholds=lambda: self._reporter.thresholds,
+            host_applications=lambda: local.host_applications if local else (),
+        )
+        registry.register(EnforcerCollector(publisher, Path(settings.enforcer_status_dir), clock))
+        return publisher
 
     def _scrape(self) -> Scrape:
         synced = self._states.synced  # asked first: a list of pods read before it may lack some

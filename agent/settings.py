@@ -56,6 +56,11 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str, Meta(description="YAML file of the node's own programs to measure by cgroup, as a NodeSLO lists them")
     ] = ""
 
+    enforcer_orders_dir: Annotated[
+        str, Meta(description="directory to tell an enforcer what pods hold; empty: there is no enforcer")
+    ] = ""
+    enforcer_status_dir: Annotated[str, Meta(description="directory where the enforcer says what it did")] = ""
+
     collect_interval_seconds: Annotated[float, Meta(ge=1.0, le=5.0, description="between two samples")] = 1.0
     metric_retention_seconds: Annotated[
         int, Meta(ge=600, le=86400, description="for how long the samples of single seconds are kept")

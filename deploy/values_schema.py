@@ -30,6 +30,7 @@ AGENT_CHOSEN = frozenset(
     {
         *("node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"),
         *("tls", "tls_certificate_directory", "authorization"),
+        *("enforcer_orders_dir", "enforcer_status_dir"),
     }
 )
 MANAGER_CHOSEN = frozenset(

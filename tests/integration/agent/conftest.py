@@ -68,10 +68,10 @@ class PodGroup:
             process.wait(10)
         self._processes.clear()
         for directory in self._directories:
-            eventually(functools.partial(_is_removed, directory))
+            eventually(functools.partial(is_removed, directory))
 
 
-def _is_removed(directory: Path) -> bool:
+def is_removed(directory: Path) -> bool:
     """The kernel takes a moment to let go of the dead."""
     try:
         directory.rmdir()

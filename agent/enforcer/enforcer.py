@@ -1,0 +1,209 @@
+"""Writes what the table says for the pods that are ordered, and holds best-effort pods to their quota, again and again.
+
+Nothing is remembered that matters: every round starts from the files as they are, so that one that was killed at any
+point is made up for by the next. Bounds of pods stay when the enforcer goes, as they are the pods' own; the quota of
+best-effort pods goes with it, and 30 seconds after the agent's last word.
+"""
+
+import errno
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.enforcer import orders, status, table
+from agent.enforcer.orders import Orders, PodOrder
+from agent.enforcer.settings import EnforcerSettings
+from agent.enforcer.status import Status
+from agent.enforcer.table import Choices, Knob, Setting
+from agent.enforcer.tree import GONE, NotAllowed, Tree
+from agent.metrics_advisor import cgroups
+from agent.metrics_advisor.cgroups import PodName
+from shared.errors import InvalidInput
+from shared.telemetry import OncePerMinute
+
+logger = logging.getLogger(__name__)
+logger.addFilter(OncePerMinute())
+changes = logging.getLogger(f"{__name__}.changes")
+
+ROUND_SECONDS = 1.0
+RECONCILE_SECONDS = 10.0  # the kubelet rewrites its classes each minute, pods when they are made or resized
+STALE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    written: int = 0
+    gone: int = 0
+    failed: int = 0
+    refused_orders: int = 0
+    problem: str = ""
+
+
+class Enforcer:
+    """One thread calls `round` each second, and `release` at the end."""
+
+    def __init__(self, settings: EnforcerSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._root, self._parent = Path(settings.cgroup_root), settings.cgroup_parent
+        self._orders_dir = Path(settings.orders_dir)
+        self._status_dir = Path(settings.status_dir) if settings.status_dir else None
+        self._choices = Choices(settings.batch_weight_percent, settings.batch_idle)
+        self._monotonic = monotonic
+        self._started_at = monotonic()
+        self._orders: Orders | None = None
+        self._asked: tuple[tuple[PodOrder, ...], bool] = ((), False)
+        self._reconcile_at = -math.inf
+        self._tree: Tree | None = None
+        self._quota_usec = table.UNLIMITED
+        self._counts = _Counts()
+
+    def round(self) -> None:
+        """One second's work; whatever fails of it is said, and tried again."""
+        now = self._monotonic()
+        self._read_orders()
+        current = self._orders
+        # One of the future is of before a reboot.
+        fresh = current if current is not None and -ROUND_SECONDS <= now - current.at <= STALE_SECONDS else None
+        due = now >= self._reconcile_at or (fresh is not None and _asked(fresh) != self._asked)
+        if due:
+            self._reconcile_at = now + RECONCILE_SECONDS
+            self._find(fresh)
+        if fresh is not None and due:
+            self._asked = _asked(fresh)
+            self._reconcile(fresh)
+        if fresh is not None:
+            self._suppress(fresh)
+        elif current is not None or now - self._started_at >= STALE_SECONDS:
+            self.release()
+        if due:
+            self._tell(now)
+
+    def release(self) -> None:
+        """Lets best-effort pods have what they can get."""
+        tree = self._tree
+        if tree is None:
+            return
+        try:
+            before = tree.quota(tree.best_effort).usec
+            if before >= 0:
+                tree.set_quota(tree.best_effort, table.UNLIMITED)
+                changes.info("best-effort pods are held down no more", extra={"before_usec": before})
+        except (OSError, ValueError, NotAllowed) as error:
+            self._went_wrong(tree.best_effort, error)
+        else:
+            self._quota_usec = table.UNLIMITED
+
+    def _read_orders(self) -> None:
+        try:
+            found = orders.read(self._orders_dir)
+        except InvalidInput as error:
+            self._counts.refused_orders += 1
+            self._counts.problem = str(error)
+            logger.error("orders refused, the last good ones stay: %s", error)
+            return
+        if found is not None:
+            self._orders = found
+
+    def _find(self, current: Orders | None) -> None:
+        """Looks for the kubelet's tree, which may be made after us, or anew with other names."""
+        pods = [PodName(order.qos, (order.uid,)) for order in (current.pods if current else ())]
+        layout = cgroups.detect(self._root, self._parent, pods)
+        if layout is None:
+            self._tree = None
+        elif self._tree is None or self._tree.layout != layout:
+            self._tree = Tree(layout)
+            logger.info("pods are bounded through %s", layout.description, extra={"parent": layout.parent})
+
+    def _reconcile(self, current: Orders) -> None:
+        tree = self._tree
+        if tree is None:
+            return
+        for order in current.pods:
+            wanted = table.settings(order, tree.layout, self._choices, suppressed=current.suppress is not None)
+            changed: list[str] = []
+            # v1 takes no quota below those of the cgroups inside, so what it refuses is tried once more at the end.
+            again = [each for each in wanted if not self._apply(tree, each, changed, final=False)]
+            for each in again:
+                self._apply(tree, each, changed, final=True)
+            if changed:
+                about = {"pod": order.key, "uid": order.uid, "tier": order.tier}
+                changes.info("bounds written: %s", ", ".join(changed), extra=about)
+
+    def _apply(self, tree: Tree, setting: Setting, changed: list[str], *, final: bool) -> bool:
+        """Whether the knob need not be tried again."""
+        try:
+            if setting.knob is Knob.IDLE and not tree.has(setting.path, Knob.IDLE):
+                return True
+            if setting.only_without_idle and tree.has(setting.path, Knob.IDLE):
+                return True
+            before = tree.set(setting.path, setting.knob, setting.value)
+        except OSError as error:
+            if error.errno in GONE:
+                self._counts.gone += 1
+                return True
+            if error.errno == errno.EINVAL and not final:
+                return False
+            self._went_wrong(setting.path, error)
+            return True
+        except (ValueError, NotAllowed) as error:
+            self._went_wrong(setting.path, error)
+            return True
+        if before is not None:
+            self._counts.written += 1
+            name = table.FILES[tree.v2][setting.knob]
+            changed.append(f"{setting.path.rpartition('/')[2][-24:]} {name} {before} -> {setting.value}")
+        return True
+
+    def _suppress(self, current: Orders) -> None:
+        wanted, tree = current.suppress, self._tree
+        if wanted is None:
+            return self.release()
+        if tree is None:
+            return None
+        try:
+            quota = tree.quota(tree.best_effort)
+            usec = table.next_quota(quota.usec, wanted.cpu_milli, wanted.capacity_milli, quota.period_usec)
+            self._quota_usec = quota.usec if usec is None else usec
+            if usec is not None:
+                tree.set_quota(tree.best_effort, usec)
+                self._counts.written += 1
+                about = {"before_usec": quota.usec, "usec": usec, "left_milli": wanted.cpu_milli}
+                changes.info("best-effort pods held to a quota", extra=about)
+        except (OSError, ValueError, NotAllowed) as error:
+            self._went_wrong(tree.best_effort, error)
+        return None
+
+    def _went_wrong(self, path: str, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in GONE:
+            self._counts.gone += 1
+            return
+        self._counts.failed += 1
+        self._counts.problem = f"{path}: {error}"[: status.MOST_TEXT]
+        logger.error("not written: %s", error, extra={"cgroup": path})
+
+    def _tell(self, now: float) -> None:
+        if self._status_dir is None:
+            return
+        counts = self._counts
+        told = Status(
+            at=now,
+            layout="" if self._tree is None else self._tree.layout.description,
+            pods=len(self._asked[0]),
+            written=counts.written,
+            gone=counts.gone,
+            failed=counts.failed,
+            refused_orders=counts.refused_orders,
+            best_effort_usec=self._quota_usec,
+            problem=counts.problem[: status.MOST_TEXT],
+        )
+        try:
+            status.write(self._status_dir, told)
+        except OSError as error:
+            logger.error("what was done cannot be told: %s", error)
+
+
+def _asked(current: Orders) -> tuple[tuple[PodOrder, ...], bool]:
+    """What bounds of pods follow from."""
+    return current.pods, current.suppress is not None

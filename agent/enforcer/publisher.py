@@ -1,0 +1,120 @@
+"""The agent's side: says each second what pods hold, and how much is left to best-effort pods."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.enforcer import holding, orders, status
+from agent.enforcer.orders import Orders, PodOrder, Suppress
+from agent.metric_cache import series
+from agent.metric_cache.aggregate import Aggregation
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Kind
+from agent.metric_cache.series import Metric as Measure
+from agent.states_informer.informer import NodeState, StatesInformer
+from agent.states_informer.pods import NodePod
+from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodeslo import HostApplication
+from shared.clock import Clock
+from shared.names import QoS
+from shared.quantity import MILLI_PER_CORE
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_SECONDS = 1.0
+WINDOW_SECONDS = 5  # of the usage by which best-effort pods are held down
+
+
+class Publisher:
+    """For one thread. What is not known is not said, so that the enforcer lets go of it when that has lasted."""
+
+    def __init__(
+        self,
+        directory: Path,
+        states: StatesInformer,
+        cache: MetricCache,
+        clock: Clock,
+        *,
+        second: Callable[[], int],
+        thresholds: Callable[[], ResourceThresholds],
+        host_applications: Callable[[], Iterable[HostApplication]],
+    ) -> None:
+        self._directory = directory
+        self._states = states
+        self._cache = cache
+        self._clock = clock
+        self._second = second
+        self._thresholds = thresholds
+        self._host_applications = host_applications
+        self._known: list[NodePod] = []
+        self._orders: tuple[PodOrder, ...] = ()
+        self.suppress: Suppress | None = None
+
+    def publish(self) -> None:
+        """Writes the file anew. Raises OSError."""
+        node, pods = self._states.node(), self._states.pods()
+        if not self._states.synced or node is None:
+            return
+        thresholds = self._thresholds()
+        suppress = self._suppress(node, pods, thresholds) if thresholds.enable else None
+        if thresholds.enable and suppress is None:
+            return
+        if pods != self._known:
+            self._known, self._orders = pods, holding.pod_orders(pods)
+        self.suppress = suppress
+        at = self._clock.monotonic()
+        orders.write(self._directory, Orders(version=orders.VERSION, at=at, pods=self._orders, suppress=suppress))
+
+    def _suppress(self, node: NodeState, pods: list[NodePod], thresholds: ResourceThresholds) -> Suppress | None:
+        """None while the node cannot be read."""
+        second = self._second()
+        usages = self._cache.usages(Aggregation.AVG, WINDOW_SECONDS, second)
+        system = usages.get(series.SYSTEM)
+        if system is None or node.capacity.cpu_milli <= 0:
+            return None
+        applications = self._cache.aggregate(
+            Aggregation.AVG, WINDOW_SECONDS, kind=Kind.HOST_APPLICATION, metric=Measure.CPU, until=second
+        )
+        yielding = {each.name for each in self._host_applications() if each.qos == QoS.BE}
+        others = sum(cores for key, cores in applications.items() if key.entity not in yielding)
+        capacity = min(node.capacity.cpu_milli, orders.MOST_MILLI)
+        reserved = max(0, capacity - node.allocatable.cpu_milli)
+        left = holding.best_effort_milli(capacity, reserved, pods, usages, system.cpu_cores, others, thresholds)
+        return Suppress(cpu_milli=min(left, capacity), capacity_milli=capacity)
+
+
+class EnforcerCollector(Collector):
+    """What was ordered, and what the enforcer says of itself, at scrape time."""
+
+    def __init__(self, publisher: Publisher, directory: Path, clock: Clock) -> None:
+        self._publisher = publisher
+        self._directory = directory
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        left = GaugeMetricFamily("headroom_agent_best_effort_cpu_cores", "CPU that best-effort pods are left")
+        if self._publisher.suppress is not None:
+            left.add_metric([], self._publisher.suppress.cpu_milli / MILLI_PER_CORE)
+        yield left
+        told = status.read(self._directory)
+        if told is None:
+            return
+        age = GaugeMetricFamily("headroom_agent_enforcer_age_seconds", "Since the enforcer last said what it did")
+        age.add_metric([], self._clock.monotonic() - told.at)
+        bounded = GaugeMetricFamily("headroom_agent_enforcer_pods", "Pods that the enforcer keeps within their bounds")
+        bounded.add_metric([], told.pods)
+        writes = CounterMetricFamily(
+            "headroom_agent_enforcer_writes", "Values of cgroups that the enforcer had to change", labels=["outcome"]
+        )
+        for outcome in ("written", "gone", "failed"):
+            writes.add_metric([outcome], getattr(told, outcome))
+        refused = CounterMetricFamily("headroom_agent_enforcer_refused_orders", "Orders that the enforcer refused")
+        refused.add_metric([], told.refused_orders)
+        yield from (age, bounded, writes, refused)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registering reads no file."""
+        return []

@@ -1,0 +1,46 @@
+"""What the enforcer has done, in a file that the agent shows."""
+
+from pathlib import Path
+
+import msgspec
+
+FILE = "status.json"
+MOST_BYTES = 1 << 16
+MOST_TEXT = 512
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts are since the start. `at` is the time of CLOCK_MONOTONIC of the last round.
+
+    `best_effort_usec` is the quota of best-effort pods together, negative for none; `layout` how the kubelet names
+    cgroups, empty while none is found; `problem` what went wrong last.
+    """
+
+    at: float
+    layout: str = ""
+    pods: int = 0
+    written: int = 0
+    gone: int = 0
+    failed: int = 0
+    refused_orders: int = 0
+    best_effort_usec: int = -1
+    problem: str = ""
+
+
+_DECODER = msgspec.json.Decoder(Status)
+
+
+def write(directory: Path, status: Status) -> None:
+    """Replaces what was said before. Raises OSError."""
+    temporary = directory / f".{FILE}"
+    temporary.write_bytes(msgspec.json.encode(status))
+    temporary.replace(directory / FILE)
+
+
+def read(directory: Path) -> Status | None:
+    """What was said last; None where nothing was, or nothing that means anything."""
+    try:
+        with (directory / FILE).open("rb") as file:
+            return _DECODER.decode(file.read(MOST_BYTES))
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return None

@@ -1,0 +1,134 @@
+"""What is written for a pod, and into which of its cgroups' files. Pure: this table is all that can be written.
+
+Weights follow from what is requested of the tier, so that Mid and Batch share what is left in proportion; Batch counts
+by a part of it. A pod of Batch runs only when nobody beside it wants the CPU, where the kernel has cpu.idle. Limits are
+set where the tier's resources have them: the kubelet does not know these.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from agent.enforcer.orders import Bounds, PodOrder
+from agent.metrics_advisor.cgroups import Layout
+from shared.names import KubeQoS, Tier
+
+PERIOD_USEC = 100_000  # the kernel's usual period of a cpu quota
+LEAST_QUOTA_USEC = 1_000  # what the kernel takes
+LEAST_SUPPRESS_USEC = 2_000  # Koordinator's
+LEAST_SHARES, MOST_SHARES = 2, 262_144
+UNLIMITED = -1
+
+
+class Knob(enum.Enum):
+    """What a cgroup can be told."""
+
+    IDLE = enum.auto()  # 0 or 1
+    WEIGHT = enum.auto()  # cpu.shares as v1 counts them
+    QUOTA = enum.auto()  # cpu, in milli-cores
+    MEMORY = enum.auto()  # bytes
+    OOM_GROUP = enum.auto()  # 0 or 1
+
+
+# The file of each knob, by version; v1 knows no OOM group.
+FILES = {
+    False: {
+        Knob.IDLE: "cpu.idle",
+        Knob.WEIGHT: "cpu.shares",
+        Knob.QUOTA: "cpu.cfs_quota_us",
+        Knob.MEMORY: "memory.limit_in_bytes",
+    },
+    True: {
+        Knob.IDLE: "cpu.idle",
+        Knob.WEIGHT: "cpu.weight",
+        Knob.QUOTA: "cpu.max",
+        Knob.MEMORY: "memory.max",
+        Knob.OOM_GROUP: "memory.oom.group",
+    },
+}
+OF_MEMORY = frozenset({Knob.MEMORY, Knob.OOM_GROUP})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One knob of the cgroup at `path` below the roots; `only_without_idle` is not for a cgroup that has cpu.idle."""
+
+    path: str
+    knob: Knob
+    value: int
+    only_without_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How Batch is held against Mid: the share of its weight that counts, and whether it runs in idle time alone."""
+
+    batch_weight_percent: int = 25
+    batch_idle: bool = True
+
+
+def shares(cpu_milli: int) -> int:
+    """Kubernetes' rule."""
+    return min(MOST_SHARES, max(LEAST_SHARES, cpu_milli * 1024 // 1000))
+
+
+def weight(of_shares: int) -> int:
+    """v2's weight for v1's shares, Kubernetes' rule."""
+    return 1 + (of_shares - 2) * 9_999 // 262_142
+
+
+def quota_usec(cpu_milli: int, period_usec: int = PERIOD_USEC) -> int:
+    """The quota of a limit; negative is none."""
+    return UNLIMITED if cpu_milli < 0 else max(LEAST_QUOTA_USEC, cpu_milli * period_usec // 1000)
+
+
+def settings(order: PodOrder, layout: Layout, choices: Choices, *, suppressed: bool) -> list[Setting]:
+    """Of the pod and of those of its containers that are there, in the order in which they are written.
+
+    While best-effort pods are `suppressed` together, v1 takes no quota of one of them that is above theirs, so they
+    have none of their own.
+    """
+    path = layout.find_pod(order.qos, [order.uid])
+    if path is None:
+        return []
+    v2, batch = layout.hierarchy.v2, order.tier is Tier.BATCH
+    percent = choices.batch_weight_percent if batch else 100
+    idle = batch and choices.batch_idle
+    without_quota = suppressed and not v2 and order.qos is KubeQoS.BEST_EFFORT
+    found = [Setting(path, Knob.IDLE, int(idle))] if batch else []
+    found.append(Setting(path, Knob.WEIGHT, shares(order.cpu_milli * percent // 100), only_without_idle=idle))
+    found += _limits(path, order, without_quota=without_quota)
+    if batch and v2:
+        found.append(Setting(path, Knob.OOM_GROUP, 1))
+    for container in order.containers:
+        inner = layout.find_container(path, container.id)
+        if inner is not None:
+            found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100)))
+            found += _limits(inner, container, without_quota=without_quota)
+    return found
+
+
+def _limits(path: str, bounds: Bounds, *, without_quota: bool) -> list[Setting]:
+    found = []
+    if without_quota:
+        found.append(Setting(path, Knob.QUOTA, UNLIMITED))
+    elif bounds.limit_milli is not None:
+        found.append(Setting(path, Knob.QUOTA, bounds.limit_milli))
+    if bounds.limit_bytes is not None:
+        found.append(Setting(path, Knob.MEMORY, bounds.limit_bytes))
+    return found
+
+
+def next_quota(current_usec: int, wanted_milli: int, capacity_milli: int, period_usec: int) -> int | None:
+    """The quota of best-effort pods after this second; None leaves it. Negative is none.
+
+    A change below a hundredth of the node is none, and it grows by a tenth of the node at most.
+    """
+    wanted = max(LEAST_SUPPRESS_USEC, wanted_milli * period_usec // 1000)
+    if current_usec < 0:
+        return wanted
+    capacity = capacity_milli * period_usec // 1000
+    if abs(wanted - current_usec) * 100 < capacity:
+        return None
+    if wanted < current_usec:
+        return wanted
+    return max(LEAST_SUPPRESS_USEC, min(wanted, current_usec + max(1, capacity // 10)))

@@ -1,0 +1,168 @@
+"""A real enforcer, root without any capability, on real cgroups."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.enforcer import orders
+from agent.enforcer.orders import ContainerOrder, Orders, PodOrder, Suppress
+from agent.metrics_advisor.cgroups import Driver
+from shared.names import KubeQoS, Tier
+from tests.integration.agent.conftest import BURN, CGROUP_ROOT, Machine, PodGroup, is_removed
+from tests.support import eventually
+
+pytestmark = pytest.mark.embedded_only("nothing here asks a server")
+
+MID, BATCH = "0f1e2d3c-aaaa-bbbb-cccc-00000000000a", "0f1e2d3c-aaaa-bbbb-cccc-00000000000b"
+ID = "0123456789abcdef" * 4
+MIB = 1 << 20
+HELD = Suppress(cpu_milli=500, capacity_milli=2000)
+BOUNDS = {"cpu_milli": 200, "limit_milli": 300, "limit_bytes": 64 * MIB}
+PODS = (
+    PodOrder(
+        uid=MID,
+        qos=KubeQoS.BURSTABLE,
+        tier=Tier.MID,
+        containers=(ContainerOrder(id=f"containerd://{ID}", **BOUNDS),),
+        **BOUNDS,  # type: ignore[arg-type]
+    ),
+    PodOrder(uid=BATCH, qos=KubeQoS.BEST_EFFORT, tier=Tier.BATCH, cpu_milli=2000, limit_milli=1500),
+)
+
+
+class Place:
+    """Where orders come from, and what became of them."""
+
+    def __init__(self, machine: Machine, group: PodGroup, directory: Path) -> None:
+        self.layout, self.group, self.directory = machine.layout, group, directory
+        self.suppress: Suppress | None = HELD
+        self.cpu = self.layout.hierarchy.throttling or self.layout.hierarchy.roots["cpu"]
+        self._stop = threading.Event()
+        self._speaker = threading.Thread(target=self._speak)
+        self._speaker.start()
+
+    def _speak(self) -> None:
+        while not self._stop.wait(0.2):
+            given = Orders(version=orders.VERSION, at=time.monotonic(), pods=PODS, suppress=self.suppress)
+            orders.write(self.directory, given)
+
+    def fall_silent(self) -> None:
+        self._stop.set()
+        self._speaker.join()
+
+    def read(self, path: str, name: str) -> str:
+        top = self.layout.hierarchy.roots["memory"] if name.startswith("memory") else self.cpu
+        return (top / path / name).read_text().strip()
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        pod = self.layout.pod_path(KubeQoS.BURSTABLE, MID)
+        inner = str(self.layout.container_dir("cpu", KubeQoS.BURSTABLE, MID, f"containerd://{ID}"))
+        container = os.path.relpath(inner, self.layout.hierarchy.roots["cpu"])
+        names = ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes")
+        return tuple(self.read(path, name) for path in (pod, container) for name in names)
+
+    @property
+    def best_effort(self) -> str:
+        return self.read(self.layout.class_path(KubeQoS.BEST_EFFORT), "cpu.cfs_quota_us")
+
+    @property
+    def batch_quota(self) -> str:
+        return self.read(self.layout.pod_path(KubeQoS.BEST_EFFORT, BATCH), "cpu.cfs_quota_us")
+
+
+# Names differ between drivers, the kernel's answers do not.
+cgroupfs = pytest.mark.parametrize("machine", [Driver.CGROUPFS], indirect=True)
+EXPECTED = ("204", "30000", str(64 * MIB)) * 2
+
+
+@pytest.fixture
+def place(machine: Machine, tmp_path: Path) -> Iterator[Place]:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("an enforcer is root, and setpriv takes its capabilities away")
+    group = machine.pod(MID)
+    machine.container(MID, ID)
+    machine.pod(BATCH, KubeQoS.BEST_EFFORT)
+    top = machine.layout.hierarchy.roots["cpu"]
+    cpu = machine.layout.hierarchy.throttling or top
+    apart = []
+    if not os.path.samefile(cpu, top):
+        for found, _, _ in os.walk(top / machine.layout.parent):
+            apart.append(cpu / os.path.relpath(found, top))
+            apart[-1].mkdir(exist_ok=True)
+    made = Place(machine, group, tmp_path)
+    try:
+        yield made
+    finally:
+        made.fall_silent()
+        for path in reversed(apart):
+            eventually(partial(is_removed, path))
+
+
+@contextmanager
+def running(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+    """The process as its container runs it: uid 0, no capability, none to be had."""
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    command += [sys.executable, "-m", "agent.enforcer", f"--orders-dir={place.directory}"]
+    command += [f"--cgroup-root={CGROUP_ROOT}", f"--cgroup-parent={place.layout.parent}"]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@cgroupfs
+def test_the_kernel_takes_the_bounds_and_a_killed_enforcer_is_made_up_for(place: Place) -> None:
+    with running(place) as process:
+        eventually(lambda: place.bounds == EXPECTED)
+        eventually(lambda: place.best_effort == "50000")
+        assert place.batch_quota == "-1"  # more than all of them have would be refused
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "CapEff:\t0000000000000000" in status
+        assert "CapBnd:\t0000000000000000" in status
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert place.best_effort == "50000"
+    with running(place) as process:
+        place.suppress = None
+        eventually(lambda: place.best_effort == "-1")
+        eventually(lambda: place.batch_quota == "150000")
+        place.suppress = HELD
+        eventually(lambda: place.best_effort == "50000")
+        process.terminate()
+        assert process.wait(30) == 0
+    assert place.best_effort == "-1"
+    assert place.bounds == EXPECTED
+
+
+@pytest.mark.thorough
+@cgroupfs
+def test_a_pod_beyond_its_quota_is_throttled(place: Place) -> None:
+    place.suppress = None
+    cpus = {place.cpu, place.layout.hierarchy.roots["cpu"]}
+    path = place.layout.pod_path(KubeQoS.BURSTABLE, MID)
+
+    def throttled() -> bool:
+        stat = dict(line.split() for line in place.read(path, "cpu.stat").splitlines())
+        return int(stat["nr_throttled"]) > 5
+
+    with running(place):
+        eventually(lambda: place.bounds == EXPECTED)
+        process = place.group.run(BURN)
+        for root in cpus:
+            (root / path / "cgroup.procs").write_text(str(process.pid))
+        eventually(throttled)
+        process.kill()
+        process.wait()

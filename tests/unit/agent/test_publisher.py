@@ -1,0 +1,81 @@
+"""The agent tells the enforcer what pods hold and what is left, and nothing that it does not know."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agent.enforcer import orders, status
+from agent.enforcer.publisher import EnforcerCollector, Publisher
+from agent.enforcer.status import Status
+from agent.metric_cache.series import Usage
+from shared.api.nodemetric import ResourceThresholds
+from tests.unit.agent.cluster import NODE, NodeServer, Reporting, named, objects
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Reporting]:
+    known = objects()
+    amounts = {"allocatable": {"cpu": "7", "memory": "4Gi"}, "capacity": {"cpu": "8", "memory": "4Gi"}}
+    known["nodes"] = [named(NODE, 1, status=amounts)]
+    asked = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
+    containers = [{"name": "c", "resources": {"requests": asked, "limits": asked}}]
+    native = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
+    known["pods"] = [
+        named("batch", 1, spec={"priority": 5500, "containers": containers}),
+        named("prod", 1, spec={"priority": 9500, "containers": native}),
+    ]
+    server = NodeServer(known)
+    made = Reporting(tmp_path / "state", server, pods=2)
+    yield made
+    server.close()
+    made.close()
+
+
+def publisher(agent: Reporting, directory: Path, thresholds: ResourceThresholds) -> Publisher:
+    return Publisher(
+        directory,
+        agent.states,
+        agent.cache,
+        agent.clock,
+        second=agent.cache.second,
+        thresholds=lambda: thresholds,
+        host_applications=tuple,
+    )
+
+
+def test_pods_that_hold_something_are_told_and_without_thresholds_nobody_is_held_down(
+    agent: Reporting, tmp_path: Path
+) -> None:
+    agent.clock.advance(1)
+    publisher(agent, tmp_path, ResourceThresholds()).publish()
+    found = orders.read(tmp_path)
+    assert found is not None
+    assert (found.at, found.suppress) == (agent.clock.monotonic(), None)
+    (batch,) = found.pods
+    assert (batch.uid, batch.cpu_milli, batch.limit_milli, batch.limit_bytes) == ("uid-batch", 1000, 1000, 1 << 30)
+
+
+def test_what_is_left_to_best_effort_pods_is_told_with_the_nodes_capacity(agent: Reporting, tmp_path: Path) -> None:
+    agent.usage = Usage(1.5, 2**30)  # of either pod, beside 0.25 of the system, for which a core is reserved
+    agent.pass_seconds(10)
+    publishing = publisher(agent, tmp_path, ResourceThresholds(enable=True))
+    publishing.publish()
+    found = orders.read(tmp_path)
+    assert found is not None
+    assert found.suppress == orders.Suppress(cpu_milli=8000 * 65 // 100 - 1500 - 1000, capacity_milli=8000)
+    registry = CollectorRegistry()
+    registry.register(EnforcerCollector(publishing, tmp_path, agent.clock))
+    assert registry.get_sample_value("headroom_agent_best_effort_cpu_cores") == 2.7
+    assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") is None
+    status.write(tmp_path, Status(at=agent.clock.monotonic() - 3, pods=1, written=9))
+    assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") == 3
+    assert registry.get_sample_value("headroom_agent_enforcer_writes_total", {"outcome": "written"}) == 9
+    (tmp_path / status.FILE).write_text("{")
+    assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") is None
+
+
+def test_a_node_that_cannot_be_read_is_not_told_so_that_its_quota_goes(agent: Reporting, tmp_path: Path) -> None:
+    publisher(agent, tmp_path, ResourceThresholds(enable=True)).publish()
+    assert orders.read(tmp_path) is None
