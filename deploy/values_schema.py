@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from manager.scheduling.args import LoadAwareArgs
 from manager.settings import ManagerSettings
@@ -33,6 +34,7 @@ AGENT_CHOSEN = frozenset(
         *("enforcer_orders_dir", "enforcer_status_dir"),
     }
 )
+ENFORCER_CHOSEN = frozenset({"orders_dir", "status_dir", "cgroup_root", "cgroup_parent"})
 MANAGER_CHOSEN = frozenset(
     {
         *("kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"),
@@ -70,6 +72,7 @@ def generated() -> dict[str, Schema]:
     node_configs = {"type": "array", "items": _with(strategy, node_config)}
     return {
         "AgentSettings": _settings(AgentSettings, AGENT_CHOSEN),
+        "EnforcerSettings": _settings(EnforcerSettings, ENFORCER_CHOSEN),
         "ManagerSettings": _settings(ManagerSettings, MANAGER_CHOSEN),
         "ColocationStrategy": _with(strategy, {NODE_CONFIGS: node_configs}),
         "ThresholdConfig": {"type": "object", "properties": threshold_config, "additionalProperties": False},

@@ -63,14 +63,14 @@ def _pod_order(pod: Pod) -> PodOrder:
         qos=pods.kube_qos(pod),
         tier=tier,
         cpu_milli=_bounded(asked.get(cpu, 0)),
-        limit_milli=_most(_together(pod, lambda each: _limit(each, cpu)), orders.MOST_MILLI, 1),
-        limit_bytes=_most(_together(pod, lambda each: _limit(each, memory)), *_MEMORY),
+        limit_milli=_most(_together(pod, lambda each: _limit(each, cpu, names.CPU)), orders.MOST_MILLI, 1),
+        limit_bytes=_most(_together(pod, lambda each: _limit(each, memory, names.MEMORY)), *_MEMORY),
         containers=tuple(
             ContainerOrder(
                 id=status.container_id,
                 cpu_milli=_bounded(pods.amounts(containers[status.name].resources.requests or {}).get(cpu, 0)),
-                limit_milli=_most(_limit(containers[status.name], cpu), orders.MOST_MILLI, 1),
-                limit_bytes=_most(_limit(containers[status.name], memory), *_MEMORY),
+                limit_milli=_most(_limit(containers[status.name], cpu, names.CPU), orders.MOST_MILLI, 1),
+                limit_bytes=_most(_limit(containers[status.name], memory, names.MEMORY), *_MEMORY),
             )
             for status in statuses
             if status.container_id and status.name in containers
@@ -81,9 +81,12 @@ def _pod_order(pod: Pod) -> PodOrder:
 _MEMORY = (orders.MOST_MEMORY_BYTES, orders.LEAST_MEMORY_BYTES)
 
 
-def _limit(container: Container, name: str) -> int | None:
-    """The container's limit of what its tier is called; None where it has none."""
-    return pods.amounts(container.resources.limits or {}).get(name) or None
+def _limit(container: Container, name: str, native: str) -> int | None:
+    """The container's limit of what its tier is called; None where it has none, or a native one, which can be resized
+    and is the kubelet's to keep.
+    """
+    limits = container.resources.limits or {}
+    return None if native in limits else pods.amounts(limits).get(name) or None
 
 
 def _together(pod: Pod, limit: Callable[[Container], int | None]) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
@@ -28,6 +29,7 @@ from tests.chart.helm import CI, Helm, Manifest, containers, one, pods
 
 DEFAULT = CHART / "ci" / "default-values.yaml"
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
+ENFORCER = CHART / "ci" / "enforcer-values.yaml"
 EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
 AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
@@ -75,6 +77,8 @@ def test_the_only_step_as_root_is_one_that_gives_the_state_directory_away(helm: 
                 assert container["command"] == ["chown", "65532:65532", "/var/lib/headroom"]
                 assert (context["runAsUser"], added) == (0, ["CHOWN"])
                 assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/var/lib/headroom"]
+            elif container["name"] == "enforcer":
+                assert (context["runAsUser"], added) == (0, [])
             else:
                 assert "runAsUser" not in context
                 assert not added
@@ -87,9 +91,10 @@ def test_the_agent_sees_of_its_host_the_cgroups_and_its_state_alone(helm: Helm, 
         if component != "agent":
             assert not host
             continue
-        assert host <= {"cgroup", "state"}
         mounts = {mount["name"]: mount for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-        assert mounts.keys() == {"config", "cgroup", "state"}
+        enforced = values == ENFORCER
+        assert host <= {"cgroup", "state"} | ({"kubepods-0", "kubepods-1"} if enforced else set())
+        assert mounts.keys() == {"config", "cgroup", "state"} | ({"orders", "status", "token"} if enforced else set())
         expected = {
             "name": "cgroup",
             "mountPath": "/host/cgroup",
@@ -97,6 +102,63 @@ def test_the_agent_sees_of_its_host_the_cgroups_and_its_state_alone(helm: Helm, 
             "mountPropagation": "HostToContainer",
         }
         assert mounts["cgroup"] == expected
+
+
+def test_an_enforcer_has_the_pods_cgroups_to_write_and_no_token(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.objects("--values", ENFORCER)
+    spec = pods(objects)["agent"]["spec"]
+    agent, enforcer = spec["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    assert token in {mount["mountPath"] for mount in agent["volumeMounts"]}
+    written = {mount["mountPath"] for mount in enforcer["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {
+        "/host/cgroup/cpu,cpuacct/kubepods.slice",
+        "/host/cgroup/memory/kubepods.slice",
+        "/run/headroom/status",
+    }
+    assert token not in {mount["mountPath"] for mount in enforcer["volumeMounts"]}
+    assert "ports" not in enforcer
+    assert "env" not in enforcer
+    assert {volume["hostPath"]["type"] for volume in spec["volumes"] if volume["name"].startswith("kubepods")} == {
+        "Directory"
+    }
+    shared = {"orders": (agent, enforcer), "status": (enforcer, agent)}
+    for name, (writer, reader) in shared.items():
+        modes = [
+            next(mount.get("readOnly", False) for mount in each["volumeMounts"] if mount["name"] == name)
+            for each in (writer, reader)
+        ]
+        assert modes == [False, True]
+    data = one(objects, "ConfigMap", "headroom-agent")["data"]["enforcer.yaml"]
+    (tmp_path / "enforcer.yaml").write_text(data)
+    argv = [f"--config={tmp_path / 'enforcer.yaml'}", *enforcer["args"][1:]]
+    read = settings.load(EnforcerSettings, program="enforcer", description="", argv=argv, environment={})
+    assert (read.batch_idle, read.orders_dir, read.status_dir) == (
+        False,
+        "/run/headroom/orders",
+        "/run/headroom/status",
+    )
+    told = settings.load(
+        AgentSettings,
+        program="agent",
+        description="",
+        argv=[argument for argument in agent["args"] if "enforcer" in argument],
+        environment={},
+    )
+    assert (told.enforcer_orders_dir, told.enforcer_status_dir) == (read.orders_dir, read.status_dir)
+
+
+def test_without_an_enforcer_nothing_of_it_is_there(helm: Helm, defaults: list[Manifest]) -> None:
+    spec = pods(defaults)["agent"]["spec"]
+    assert [container["name"] for container in spec["containers"]] == ["agent"]
+    assert spec["automountServiceAccountToken"] is True
+    assert list(one(defaults, "ConfigMap", "headroom-agent")["data"]) == ["agent.yaml"]
+    assert not [argument for argument in spec["containers"][0]["args"] if "enforcer" in argument]
+    for path in ("/etc", "/sys/fs/cgroup", "/sys/fs/cgroup/../x", "/sys/fs/cgroup/a/.."):
+        assert "/enforcer/kubepods" in helm.refusal(
+            "--set", "enforcer.enabled=true", "--set", f"enforcer.kubepods={{{path}}}"
+        )
 
 
 def test_a_state_in_an_empty_dir_needs_no_step_as_root(helm: Helm) -> None:
@@ -450,7 +512,7 @@ def test_a_digest_counts_instead_of_the_tag(helm: Helm) -> None:
 @every_ci
 def test_probes_ask_only_what_is_answered_from_memory(helm: Helm, values: Path) -> None:
     for component, pod in pods(helm.objects("--values", values)).items():
-        (container,) = pod["spec"]["containers"]
+        container = pod["spec"]["containers"][0]
         paths = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
         expected = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
         assert paths == ({} if component == "cleanup" else expected)
@@ -485,7 +547,7 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
     kinds: dict[str, Any] = {"agent": AgentSettings, "manager": ManagerSettings}
     objects = helm.objects("--values", values)
     for component, pod in pods(objects).items():
-        (container,) = pod["spec"]["containers"]
+        container = pod["spec"]["containers"][0]
         assert container["command"] == ["headroom", component]
         if component not in kinds:
             continue

@@ -58,7 +58,8 @@ def test_a_container_without_a_limit_leaves_its_pod_without_and_native_limits_ar
     assert (order.limit_milli, [each.limit_milli for each in order.containers]) == (None, [500, None])
     (order,) = holding.pod_orders([pod([limited], [container("i")])])
     assert order.limit_milli is None
-    (order,) = holding.pod_orders([pod([container(cpu="500", native_cpu="1", native_memory="1Gi")])])
+    both = container(cpu="500", max_cpu="500", max_memory="1Gi", native_cpu="1", native_memory="1Gi")
+    (order,) = holding.pod_orders([pod([both])])
     assert (order.limit_milli, order.limit_bytes) == (None, None)
 
 

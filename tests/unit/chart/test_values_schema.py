@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy import values_schema
 from manager.settings import ManagerSettings
@@ -39,6 +40,7 @@ def test_no_object_that_is_ours_takes_a_key_it_does_not_know() -> None:
     ("definition", "kind", "chosen"),
     [
         ("AgentSettings", AgentSettings, values_schema.AGENT_CHOSEN),
+        ("EnforcerSettings", EnforcerSettings, values_schema.ENFORCER_CHOSEN),
         ("ManagerSettings", ManagerSettings, values_schema.MANAGER_CHOSEN),
     ],
 )
