@@ -18,7 +18,7 @@ _ALWAYS = "Always"  # the restart policy of an init container that is a sidecar
 
 def pod_orders(node_pods: Iterable[NodePod]) -> tuple[PodOrder, ...]:
     """Of the pods that run and hold something of Mid or Batch."""
-    found = (_pod_order(each.pod) for each in node_pods if each.running and each.held != NOTHING)
+    found = (_pod_order(each) for each in node_pods if each.running and each.held != NOTHING)
     return tuple(sorted(found, key=lambda order: order.uid)[: orders.MOST_PODS])
 
 
@@ -51,7 +51,8 @@ def best_effort_milli(
     return int(max(0.0, left, least))
 
 
-def _pod_order(pod: Pod) -> PodOrder:
+def _pod_order(of: NodePod) -> PodOrder:
+    pod = of.pod
     asked = pods.requests(pod)
     tier = next(tier for tier in Tier if any(asked.get(name) for name in names.TIER_RESOURCES[tier]))
     cpu, memory = names.TIER_RESOURCES[tier]
@@ -62,6 +63,7 @@ def _pod_order(pod: Pod) -> PodOrder:
         key=pod.metadata.key,
         qos=pods.kube_qos(pod),
         tier=tier,
+        native=of.request.cpu_milli > 0,
         cpu_milli=_bounded(asked.get(cpu, 0)),
         limit_milli=_most(_together(pod, lambda each: _limit(each, cpu, names.CPU)), orders.MOST_MILLI, 1),
         limit_bytes=_most(_together(pod, lambda each: _limit(each, memory, names.MEMORY)), *_MEMORY),

@@ -45,12 +45,13 @@ class ContainerOrder(Bounds, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class PodOrder(Bounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`key` is for people: "namespace/name"."""
+    """`key` is for people: "namespace/name". `native`: it requests cpu of the node itself, too."""
 
     uid: str
     key: str = ""
     qos: KubeQoS
     tier: Tier
+    native: bool = False
     containers: tuple[ContainerOrder, ...] = ()
 
 

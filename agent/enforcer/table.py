@@ -1,8 +1,10 @@
 """What is written for a pod, and into which of its cgroups' files. Pure: this table is all that can be written.
 
-Weights follow from what is requested of the tier, so that Mid and Batch share what is left in proportion; Batch counts
-by a part of it. A pod of Batch runs only when nobody beside it wants the CPU, where the kernel has cpu.idle. Limits are
-set where the tier's resources have them: the kubelet does not know these.
+Weights follow from what is requested of the tier, so that Mid and Batch share what is left in proportion; Batch
+counts by a part of it. That holds among best-effort pods: a Burstable one has pods of Prod beside it, and keeps the
+least weight there is, so that weights tell only its containers apart. A pod of Batch runs only when nobody beside it
+wants the CPU, where the kernel has cpu.idle. Limits are set where the tier's resources have them: the kubelet does
+not know these. A pod that requests cpu of the node as well has a weight by that, which is the kubelet's.
 """
 
 import enum
@@ -94,15 +96,18 @@ def settings(order: PodOrder, layout: Layout, choices: Choices, *, suppressed: b
     percent = choices.batch_weight_percent if batch else 100
     idle = batch and choices.batch_idle
     without_quota = suppressed and not v2 and order.qos is KubeQoS.BEST_EFFORT
-    found = [Setting(path, Knob.IDLE, int(idle))] if batch else []
-    found.append(Setting(path, Knob.WEIGHT, shares(order.cpu_milli * percent // 100), only_without_idle=idle))
+    found = [Setting(path, Knob.IDLE, int(idle))] if batch and not order.native else []
+    if not order.native:
+        own = order.cpu_milli * percent // 100 if order.qos is KubeQoS.BEST_EFFORT else 0
+        found.append(Setting(path, Knob.WEIGHT, shares(own), only_without_idle=idle))
     found += _limits(path, order, without_quota=without_quota)
     if batch and v2:
         found.append(Setting(path, Knob.OOM_GROUP, 1))
     for container in order.containers:
         inner = layout.find_container(path, container.id)
         if inner is not None:
-            found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100)))
+            if not order.native:
+                found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100)))
             found += _limits(inner, container, without_quota=without_quota)
     return found
 

@@ -83,7 +83,7 @@ class Place:
 
 # Names differ between drivers, the kernel's answers do not.
 cgroupfs = pytest.mark.parametrize("machine", [Driver.CGROUPFS], indirect=True)
-EXPECTED = ("204", "30000", str(64 * MIB)) * 2
+EXPECTED = ("2", "30000", str(64 * MIB), "204", "30000", str(64 * MIB))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.enforcer import orders, status
@@ -50,8 +51,29 @@ def test_v1_pods_and_containers_get_the_same_by_its_own_names(tmp_path: Path, ve
     names = ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes")
     for container in (False, True):
         found = [machine.of(burstable, name, container=container) for name in names]
-        assert found == ["204", "40000", str(64 * MIB)]
+        assert found == ["204" if container else "2", "40000", str(64 * MIB)]
     assert [machine.of(batch(), name) for name in names] == ["512", "-1", str(128 * MIB)]
+
+
+def test_pods_beside_prod_keep_the_least_weight_and_those_with_native_requests_the_kubelets(tmp_path: Path) -> None:
+    machine = Bounded(tmp_path)
+    low, high = batch(KubeQoS.BURSTABLE), mid(KubeQoS.BURSTABLE)
+    for order in (low, high):
+        machine.add(order)
+    machine.order(low, high)
+    machine.rounds()
+    assert [machine.of(order, "cpu.weight") for order in (low, high)] == ["1", "1"]
+    assert [machine.of(order, "cpu.idle") for order in (low, high)] == ["1", "0"]
+    native = [msgspec.structs.replace(order, native=True) for order in (low, high)]
+    for file in machine.tree.root.rglob("cpu.*"):
+        if file.name in ("cpu.weight", "cpu.idle"):
+            file.write_text("7\n")
+    machine.order(*native)
+    machine.rounds()
+    for order in native:
+        for name in ("cpu.weight", "cpu.idle"):
+            assert [machine.of(order, name, container=inside) for inside in (False, True)] == ["7", "7"]
+    assert machine.of(high, "memory.max") == str(64 * MIB)
 
 
 def test_a_quota_keeps_the_period_that_the_kubelet_was_set_to(tmp_path: Path) -> None:
