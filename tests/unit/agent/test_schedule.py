@@ -177,3 +177,17 @@ def test_a_changed_claim_never_waits_longer_than_one_check(story: list[tuple[flo
         elif not differs(last, claim, 5.0):
             stale_since = None
         assert stale_since is None or now - stale_since <= INTERVALS.check
+
+
+def test_pressure_is_due_at_once_again_after_a_while_and_waits_for_a_report_that_failed() -> None:
+    schedule = reported()
+    assert schedule.due(1.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
+    schedule.succeeded(1.0, CLAIM, pressed=True)
+    assert schedule.due(10.9, INTERVALS, CLAIM, 5.0, pressed=True) is None
+    assert schedule.due(11.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
+    schedule.failed(11.0, Reason.PRESSURE, retry_after=3.0)
+    assert schedule.due(13.9, INTERVALS, CLAIM, 5.0, pressed=True) is None
+    assert schedule.due(14.0, INTERVALS, CLAIM, 5.0) is Reason.PRESSURE
+    schedule.succeeded(14.0, CLAIM)
+    assert schedule.due(15.0, INTERVALS, CLAIM, 5.0) is None
+    assert schedule.due(16.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
