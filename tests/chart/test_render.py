@@ -118,6 +118,9 @@ def test_an_enforcer_has_the_pods_cgroups_to_write_and_no_token(helm: Helm, tmp_
         "/run/headroom/status",
     }
     assert token not in {mount["mountPath"] for mount in enforcer["volumeMounts"]}
+    (whole,) = [mount for mount in enforcer["volumeMounts"] if mount["name"] == "cgroup"]
+    assert (whole["readOnly"], whole["recursiveReadOnly"]) == (True, "IfPossible")
+    assert "mountPropagation" not in whole  # with one, API servers refuse it
     assert "ports" not in enforcer
     assert "env" not in enforcer
     assert {volume["hostPath"]["type"] for volume in spec["volumes"] if volume["name"].startswith("kubepods")} == {

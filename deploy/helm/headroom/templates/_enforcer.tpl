@@ -31,7 +31,7 @@
     - name: cgroup
       mountPath: /host/cgroup
       readOnly: true
-      mountPropagation: HostToContainer
+      recursiveReadOnly: IfPossible # on cgroup v1 each controller is a mount of its own below it
     {{- range $number, $path := .Values.enforcer.kubepods }}
     - name: kubepods-{{ $number }}
       mountPath: /host/cgroup{{ trimPrefix "/sys/fs/cgroup" $path }}
