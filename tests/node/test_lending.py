@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from tests.node.conftest import LENDING_SECONDS, Pod, Pods
+from tests.node.conftest import LENDING_SECONDS
 from tests.node.layout import NODE
+from tests.node.pods import Pod, Pods
 from tests.node.release import Release
 from tests.support import eventually
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from deploy.local.identities import RELEASE
-from tests.node.conftest import LENDING_SECONDS, Pods
+from tests.node.conftest import LENDING_SECONDS
 from tests.node.layout import NODE
+from tests.node.pods import Pods
 from tests.node.release import NAMESPACE, Release
 from tests.support import eventually
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from shared import quantity
-from tests.node.conftest import Pod, Pods
 from tests.node.layout import NODE
+from tests.node.pods import Pod, Pods
 from tests.node.release import Release
 from tests.support import eventually
 

@@ -1,3 +1,3 @@
 module headroom.io/tests/node/probe
 
-go 1.24
+go 1.25

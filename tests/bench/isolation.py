@@ -1,0 +1,173 @@
+"""What a service of Prod notices of Mid pods beside it on a real node, by each way of bounding these.
+
+`make bench ARGS=isolation` takes root and a quarter of an hour. The service hashes what it is asked for, out of more
+than caches hold; a client in a pod of its own asks at a steady rate, and counts from when an answer was due. Beside
+them are four pods of Mid: two burn all CPU they get, one takes far more memory than it asks for, one takes as much.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploy.local.apiserver import patching
+from tests.apiserver.binaries import Unavailable
+from tests.bench.row import Row
+from tests.node.cluster import NodeCluster, Parts
+from tests.node.pods import Pod, Pods
+from tests.node.release import Release, demo_values
+from tests.support import eventually
+
+LENDING_SECONDS = 300.0
+WARM_SECONDS = 30.0  # in which memory is filled, and what is to go has gone
+LOAD_SECONDS = 40
+RATE = 150  # requests a second
+KIB = 2048  # hashed for each: 2 to 3 ms of a core
+GONE = "evicted"
+
+# What Mid lives from, and the service and its client request.
+IDLE = {"cpu": "1000m", "memory": "6Gi"}
+SERVICE, CLIENT = {"cpu": "500m", "memory": "128Mi"}, {"cpu": "100m", "memory": "64Mi"}
+# What pods of Mid do, and request.
+MID = {
+    "burner-1": (("burn", "2"), {"cpu": "150m", "memory": "64Mi"}),
+    "burner-2": (("burn", "2"), {"cpu": "150m", "memory": "64Mi"}),
+    "greedy": (("hold", "2048"), {"cpu": "50m", "memory": "64Mi"}),
+    "honest": (("hold", "3900"), {"cpu": "50m", "memory": "4Gi"}),
+}
+
+KOORDINATORS_FORM = {"manager": {"settings": {"translation": "koordinator"}}}
+ENFORCER = {
+    "enforcer": {"enabled": True, "kubepods": [f"/sys/fs/cgroup/{each}/kubepods" for each in ("cpu", "memory")]}
+}
+
+
+def _eviction() -> dict[str, Any]:
+    """Thresholds that the honest pod's memory reaches, and nothing that is there now."""
+    percent = int(psutil.virtual_memory().percent) + 9
+    strategy = {"enable": True, "evictEnabled": True, "memoryEvictThresholdPercent": percent}
+    return {"colocationConfig": {"thresholds": {"clusterStrategy": strategy}}}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A way of bounding pods of Mid: values of the chart."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the client saw, the cores that pods of Mid got meanwhile, and what became of each."""
+
+    p50_ms: float
+    p99_ms: float
+    per_second: float
+    failed: int
+    mid_cores: float = 0.0
+    fates: tuple[str, ...] = ()
+
+    def said(self) -> str:
+        return f"Mid used {self.mid_cores:.2f} cores; {', '.join(self.fates)}"
+
+
+def rows() -> list[Row]:
+    """The service's latency beside Mid, each with that of the service alone; nothing where no node can be made."""
+    try:
+        parts = Parts(os.environ)
+    except Unavailable as error:
+        print(f"no node here: {error}", file=sys.stderr)
+        return []
+    scenarios = [
+        Scenario("nothing bounds them", KOORDINATORS_FORM),
+        Scenario("the enforcer alone", KOORDINATORS_FORM | ENFORCER),
+        Scenario("limits (the default)"),
+        Scenario("limits and eviction", _eviction()),
+        Scenario("limits and the enforcer", ENFORCER),
+    ]
+    with tempfile.TemporaryDirectory(prefix="headroom-bench-") as logs:
+        cluster = NodeCluster(parts, Path(logs))
+        try:
+            return _rows(_Town(cluster), scenarios)
+        finally:
+            cluster.close()
+
+
+class _Town:
+    """The chart, the service and its client."""
+
+    def __init__(self, cluster: NodeCluster) -> None:
+        self._cluster = cluster
+        self._prod, self._mid, self._client = Pods(cluster), Pods(cluster), Pods(cluster)
+        self._release = self.install({})
+        self._prod.run("idle", requests=IDLE)
+        service = self._prod.run("service", "serve", str(KIB), requests=SERVICE)
+        self._url = f"http://{service['status']['podIP']}:8080/"
+
+    def install(self, values: Mapping[str, Any]) -> Release:
+        """The release with these values on top of the demo's."""
+        release = Release(self._cluster, patching.merge(demo_values(), values))
+        release.install()
+        return release
+
+    def alone(self) -> Measured:
+        return self._asked()
+
+    def beside(self, scenario: Scenario) -> Measured:
+        """The service beside all pods of Mid."""
+        self.install(scenario.values)
+        eventually(lambda: self._release.mid_cpu() >= 450, LENDING_SECONDS, 1.0)
+        pods = [self._mid.run(name, *does, tier="koord-mid", requests=asks) for name, (does, asks) in MID.items()]
+        time.sleep(WARM_SECONDS)
+        begun, before = time.monotonic(), [self._cpu_seconds(pod) for pod in pods]
+        seen = self._asked()
+        used = [self._cpu_seconds(pod) - earlier for pod, earlier in zip(pods, before, strict=True)]
+        mid_cores = sum(max(0.0, each) for each in used) / (time.monotonic() - begun)
+        fates = tuple(f"{pod['metadata']['name']} {self._fate(pod)}" for pod in pods)
+        self._mid.delete()
+        return Measured(seen.p50_ms, seen.p99_ms, seen.per_second, seen.failed, mid_cores, fates)
+
+    def _asked(self) -> Measured:
+        self._client.create("client", "load", self._url, str(RATE), str(LOAD_SECONDS), requests=CLIENT)
+        eventually(lambda: self._client.get("client")["status"]["phase"] == "Succeeded", 10 * LOAD_SECONDS, 1.0)
+        told = json.loads(self._client.log("client"))
+        self._client.delete()
+        return Measured(told["p50_ms"], told["p99_ms"], told["per_second"], int(told["failed"]))
+
+    def _cpu_seconds(self, pod: Pod) -> float:
+        try:
+            return int((self._cluster.pod_cgroup("cpuacct", pod) / "cpuacct.usage").read_text()) / 1e9
+        except OSError:
+            return 0.0  # it is gone
+
+    def _fate(self, pod: Pod) -> str:
+        name = pod["metadata"]["name"]
+        found = self._cluster.kubectl("get", "pod", name, "--ignore-not-found", "--output=json")
+        if not found:
+            return GONE
+        status = json.loads(found)["status"]
+        ended = [each["state"].get("terminated", {}).get("reason") for each in status.get("containerStatuses", [])]
+        return str(next(filter(None, ended), status["phase"].lower()))
+
+
+def _rows(town: _Town, scenarios: list[Scenario]) -> list[Row]:
+    alone = town.alone()
+    found = []
+    for scenario in scenarios:
+        beside = town.beside(scenario)
+        print(f"{scenario.name}: {beside} (alone: {alone})", file=sys.stderr)
+        about = f"a Prod service beside Mid, {scenario.name} ({beside.said()})"
+        found += [
+            Row(f"p99 of {about}", beside.p99_ms, "ms", None, "alone", alone.p99_ms),
+            Row(f"median of {about}", beside.p50_ms, "ms", None, "alone", alone.p50_ms),
+            Row(f"answers of {about}", beside.per_second, "1/s", None, "alone", alone.per_second),
+        ]
+    return found

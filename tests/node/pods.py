@@ -1,0 +1,56 @@
+"""Pods of the tests' own on the node."""
+
+import json
+from typing import Any
+
+from shared import names
+from tests.node.cluster import NodeCluster
+from tests.node.images import PROBE
+from tests.support import eventually
+
+START_SECONDS = 120.0
+
+Pod = dict[str, Any]
+
+
+class Pods:
+    """Pods that run the probe."""
+
+    def __init__(self, cluster: NodeCluster) -> None:
+        self._cluster = cluster
+        self._made: list[str] = []
+
+    def create(self, name: str, *arguments: str, tier: str = "", **resources: Any) -> None:
+        """`tier` is a value of the label by which a pod says it is of Mid or Batch; `resources` the container's."""
+        container = {"name": "main", "image": PROBE, "imagePullPolicy": "Never", "resources": resources}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {names.LABEL_PRIORITY_CLASS: tier} if tier else {}},
+            "spec": {
+                "containers": [container | ({"args": list(arguments)} if arguments else {})],
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": False,
+            },
+        }
+        self._made.append(name)
+        self._cluster.kubectl("apply", "--filename=-", text=json.dumps(pod))
+
+    def run(self, name: str, *arguments: str, tier: str = "", **resources: Any) -> Pod:
+        """The pod once it runs."""
+        self.create(name, *arguments, tier=tier, **resources)
+        eventually(lambda: self.get(name)["status"]["phase"] == "Running", START_SECONDS, 0.2)
+        return self.get(name)
+
+    def get(self, name: str) -> Pod:
+        return dict(json.loads(self._cluster.kubectl("get", "pod", name, "--output=json")))
+
+    def log(self, name: str) -> str:
+        return self._cluster.kubectl("logs", name)
+
+    def delete(self) -> None:
+        """All of them, at once."""
+        if self._made:
+            self._cluster.kubectl("delete", "pod", *self._made, "--ignore-not-found", "--wait", "--now")
+            self._made.clear()
