@@ -1,6 +1,6 @@
 """What a service of Prod notices of Mid pods beside it on a real node, by each way of bounding these.
 
-`make bench ARGS=isolation` takes root and a quarter of an hour. The service hashes what it is asked for, out of more
+`make bench ARGS=isolation` takes root and ten minutes. The service hashes what it is asked for, out of more
 than caches hold; a client in a pod of its own asks at a steady rate, and counts from when an answer was due. Beside
 them are four pods of Mid: two burn all CPU they get, one takes far more memory than it asks for, one takes as much.
 """
