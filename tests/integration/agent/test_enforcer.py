@@ -27,14 +27,16 @@ MID, BATCH = "0f1e2d3c-aaaa-bbbb-cccc-00000000000a", "0f1e2d3c-aaaa-bbbb-cccc-00
 ID = "0123456789abcdef" * 4
 MIB = 1 << 20
 HELD = Suppress(cpu_milli=500, capacity_milli=2000)
-BOUNDS = {"cpu_milli": 200, "limit_milli": 300, "limit_bytes": 64 * MIB}
+CONTAINER = ContainerOrder(id=f"containerd://{ID}", cpu_milli=200, limit_milli=300, limit_bytes=64 * MIB)
 PODS = (
     PodOrder(
         uid=MID,
         qos=KubeQoS.BURSTABLE,
         tier=Tier.MID,
-        containers=(ContainerOrder(id=f"containerd://{ID}", **BOUNDS),),
-        **BOUNDS,  # type: ignore[arg-type]
+        containers=(CONTAINER,),
+        cpu_milli=200,
+        limit_milli=300,
+        limit_bytes=64 * MIB,
     ),
     PodOrder(uid=BATCH, qos=KubeQoS.BEST_EFFORT, tier=Tier.BATCH, cpu_milli=2000, limit_milli=1500),
 )

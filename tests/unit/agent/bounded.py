@@ -26,9 +26,17 @@ V2_FILES = {
 
 
 def mid(qos: KubeQoS = KubeQoS.BEST_EFFORT) -> PodOrder:
-    bounds = {"cpu_milli": 200, "limit_milli": 400, "limit_bytes": 64 * MIB}
-    container = ContainerOrder(id=f"containerd://{trees.ID}", **bounds)
-    return PodOrder(uid=MID, key="d/mid", qos=qos, tier=Tier.MID, containers=(container,), **bounds)  # type: ignore[arg-type]
+    container = ContainerOrder(id=f"containerd://{trees.ID}", cpu_milli=200, limit_milli=400, limit_bytes=64 * MIB)
+    return PodOrder(
+        uid=MID,
+        key="d/mid",
+        qos=qos,
+        tier=Tier.MID,
+        containers=(container,),
+        cpu_milli=200,
+        limit_milli=400,
+        limit_bytes=64 * MIB,
+    )
 
 
 def batch(qos: KubeQoS = KubeQoS.BEST_EFFORT) -> PodOrder:
