@@ -34,8 +34,9 @@ from manager.autoscaler.reporting import history, metrics, status
 from manager.autoscaler.reporting.announcer import Announcer
 from manager.autoscaler.reporting.history import History
 from manager.autoscaler.reporting.journal import Journal
-from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_escalator import Named
+from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.reporting.quota_status import QuotaStatus
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_up import orchestrator

@@ -1,56 +1,28 @@
 """What the autoscaler sees, decides and does (all under `headroom_autoscaler_`).
 
-`theirs` are Cluster Autoscaler's own names for what it has, too, and `escalators` Escalator's, for dashboards and
-alerts that exist already.
+`metrics_theirs` has Cluster Autoscaler's own names for what it has, too, and `metrics_escalator` Escalator's.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from manager.autoscaler import assessment, limits
-from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import GroupStatus, Happening, Incident
+from manager.autoscaler.cluster_state.state import Happening, Incident
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.limits import CPU, MEMORY, Bounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import metrics_errors, metrics_nodes, staying
+from manager.autoscaler.reporting import metrics_nodes, metrics_theirs, staying
 from manager.autoscaler.reporting.metrics_escalator import Escalators, Named
+from manager.autoscaler.reporting.metrics_theirs import STATES, STEP_SECONDS, Latest, Theirs
 from manager.autoscaler.rounds import Act, Round, Scanned, What
-from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
 from manager.autoscaler.snapshot.cluster import NodeFacts
-from manager.autoscaler.utilization.decisions import Decision as Scan
-from manager.autoscaler.waiting import NOT_JUDGED
 
 OURS = "headroom_autoscaler"
-THEIRS = "cluster_autoscaler"
 
 MAIN, SCALE_UP, SCALE_DOWN = "main", "scaleUp", "scaleDown"  # functions that others may be named beside
-_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-
-_STATES: Mapping[str, Callable[[Readiness], int]] = {
-    "ready": lambda found: found.ready,
-    "unready": lambda found: found.unready,
-    "notStarted": lambda found: found.not_started,
-    "beingDeleted": lambda found: found.being_deleted,
-    "suspended": lambda found: found.suspended,
-    "unregistered": lambda found: found.unregistered,
-    "longUnregistered": lambda found: found.long_unregistered,
-}
-
-
-@dataclass(frozen=True)
-class Theirs:
-    """What only Cluster Autoscaler's metrics tell: the bounds of the cluster, in whole cores and bytes."""
-
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    max_nodes_total: int = 0
-    autoprovisioning: bool = False
-    per_group: bool = False
 
 
 class Metrics:
@@ -72,12 +44,12 @@ class Metrics:
         )
         overdue.set_function(overdue_seconds)
         self._ours = _Ours(registry)
-        self._theirs: _TheirCounters | None = None
-        self._last = _Last()
+        self._theirs: metrics_theirs.Counters | None = None
+        self._last = Latest()
         registry.register(_Gauges(lambda: self._last))
         if theirs is not None:
-            self._theirs = _TheirCounters(registry)
-            registry.register(_TheirGauges(lambda: self._last, theirs, self._theirs))
+            self._theirs = metrics_theirs.Counters(registry)
+            registry.register(metrics_theirs.Gauges(lambda: self._last, theirs, self._theirs))
         self._escalators: Escalators | None = None
         if escalators is not None:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
@@ -101,7 +73,7 @@ class Metrics:
         decided = made.scale_down
         if decided is None and made.state.groups:  # none goes in a round that has groups grow, and all stays known
             decided = last.scale_down
-        self._last = _Last(made, {**last.active, **active}, usage, decided, staying.latest_scans(made, last.scans))
+        self._last = Latest(made, {**last.active, **active}, usage, decided, staying.latest_scans(made, last.scans))
         self._ours.note(made)
         if self._theirs is not None:
             self._theirs.note(made, failure)
@@ -118,15 +90,6 @@ class Metrics:
             self._theirs.seconds.labels(function).observe(seconds)
 
 
-@dataclass(frozen=True)
-class _Last:
-    made: Round | None = None
-    active: Mapping[str, float] = field(default_factory=dict)
-    usage: Mapping[str, int] = field(default_factory=dict)
-    scale_down: ScaleDown | None = None
-    scans: tuple[Scan, ...] = ()
-
-
 class _Ours:
     """What has happened since the start."""
 
@@ -135,7 +98,11 @@ class _Ours:
             return Counter(f"{OURS}_{name}", about, labels, registry=registry)
 
         self.seconds = Histogram(
-            f"{OURS}_function_duration_seconds", "What a step took", ["function"], registry=registry, buckets=_SECONDS
+            f"{OURS}_function_duration_seconds",
+            "What a step took",
+            ["function"],
+            registry=registry,
+            buckets=STEP_SECONDS,
         )
         self._rounds = counter("rounds", "Rounds by whether anything could be decided", "result")
         self._decisions = counter("decisions", "Decisions by what came of them", "outcome")
@@ -178,7 +145,7 @@ class _Ours:
 class _Gauges(Collector):
     """Computed at scrape time from the last round, so that groups that are gone are not shown."""
 
-    def __init__(self, last: Callable[[], _Last]) -> None:
+    def __init__(self, last: Callable[[], Latest]) -> None:
         self._last = last
 
     def describe(self) -> Iterable[Metric]:
@@ -244,7 +211,7 @@ def _cluster(made: Round) -> Iterator[Metric]:
     state = made.state
     yield _gauge("cluster_healthy", "0 while too many nodes are not ready", state.healthy)
     nodes = _family("nodes", "Nodes of the cluster by state", "state")
-    for name, count in _STATES.items():
+    for name, count in STATES.items():
         nodes.add_metric([name], count(state.readiness))
     yield nodes
     yield _gauge("ungrouped_nodes", "Nodes that are in no group", len(state.ungrouped))
@@ -268,7 +235,7 @@ def _groups(made: Round) -> Iterator[Metric]:
             ("max", group.group.max_size),
         ):
             size.add_metric([name, bound], value)
-        for state, count in _STATES.items():
+        for state, count in STATES.items():
             nodes.add_metric([name, state], count(group.readiness))
         nodes.add_metric([name, "upcoming"], group.upcoming)
         for each in Mode:
@@ -277,144 +244,6 @@ def _groups(made: Round) -> Iterator[Metric]:
         if group.backoff is not None:
             backoff.add_metric([name, group.backoff.code], 1)
     yield from (size, nodes, mode, healthy, backoff)
-
-
-class _TheirCounters:
-    """Cluster Autoscaler's, of scale-up."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"{THEIRS}_{name}", about, labels, registry=registry)
-
-        self.seconds = Histogram(
-            f"{THEIRS}_function_duration_seconds",
-            "Time taken by various parts of the main loop",
-            ["function"],
-            registry=registry,
-            buckets=_SECONDS,
-        )
-        self._errors = counter("errors", "The number of loops failed due to an error", "type")
-        gpu = ("gpu_resource_name", "gpu_name")
-        self._scaled_up = counter("scaled_up_nodes", "Number of nodes added", *gpu)
-        self._failed = counter("failed_scale_ups", "Number of times scale-up has failed", "reason", *gpu)
-        self._failed_nodes = counter("failed_node_creations", "Number of nodes that failed to be created", "reason")
-        self._created = counter("created_node_groups", "Number of node groups created", "group_type")
-        self._deleted = counter("deleted_node_groups", "Number of node groups deleted", "group_type")
-        # These two are counters whose names do not end as such, which this library's own cannot be.
-        self.skipped: Tally[tuple[str, str]] = Tally()
-        self.removed = 0
-        self._nodes = metrics_nodes.Theirs(THEIRS, registry)
-        self._codes = metrics_errors.Codes()
-
-    def note(self, made: Round, failure: Exception | None) -> None:
-        self._nodes.note(made)
-        if failure is not None:
-            self._errors.labels(metrics_errors.kind(failure)).inc()
-        for act in made.acts:
-            if act.error:
-                self._errors.labels(metrics_errors.CLOUD).inc()
-            nodes = act.to_size - act.from_size
-            match act.what:
-                case What.INCREASE if act.done:
-                    self._scaled_up.labels("", "").inc(nodes)
-                case What.INCREASE if act.error:
-                    self._failed.labels(metrics_errors.CLOUD, "", "").inc()
-                case What.CREATE_GROUP if act.done:
-                    self._created.labels("autoprovisioned").inc()
-                case What.DELETE_GROUP if act.done:
-                    self._deleted.labels("autoprovisioned").inc()
-                case What.DELETE_NODES if act.done and act.reason == assessment.UNREGISTERED:
-                    self.removed += len(act.nodes)
-        for incident in made.incidents:
-            if incident.what is Happening.TIMED_OUT:
-                self._failed.labels("timeout", "", "").inc()
-                self._failed_nodes.labels("timeout").inc(incident.nodes)
-            elif incident.what is Happening.CREATION_FAILED and incident.error is not None:
-                code = self._codes.of(incident.error)
-                self._failed.labels(code, "", "").inc()
-                self._failed_nodes.labels(code).inc(incident.nodes)
-        for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
-            if made.decision is not None and any(_exceeds(each.reason, resource) for each in made.decision.skipped):
-                self.skipped["up", reason] += 1
-            if resource in metrics_nodes.below_limits(made):
-                self.skipped["down", reason] += 1
-
-
-class _TheirGauges(Collector):
-    """Cluster Autoscaler's, from the last round."""
-
-    def __init__(self, last: Callable[[], _Last], configured: Theirs, counters: _TheirCounters) -> None:
-        self._last = last
-        self._configured = configured
-        self._counters = counters
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering computes nothing."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        last, configured = self._last(), self._configured
-        made = last.made
-        if made is None:
-            return
-        state = made.state
-        yield _their("cluster_safe_to_autoscale", "Whether the cluster is healthy enough to autoscale", state.healthy)
-        nodes = _their_family("nodes_count", "Number of nodes in cluster", "state")
-        for name in ("ready", "unready", "notStarted", "longUnregistered", "unregistered"):
-            nodes.add_metric([name], _STATES[name](state.readiness))
-        yield nodes
-        groups = _their_family("node_groups_count", "Number of node groups managed", "node_group_type")
-        created = sum(group.group.autoprovisioned for group in state.groups.values())
-        groups.add_metric(["autoscaled"], len(state.groups) - created)
-        groups.add_metric(["autoprovisioned"], created)
-        yield groups
-        pods = _their_family("unschedulable_pods_count", "Number of unschedulable pods in the cluster", "type")
-        demands = made.decision.demands if made.decision is not None else ()
-        pods.add_metric(["unschedulable"], sum(len(each.pods) for each in demands))
-        pods.add_metric(["scheduler_unprocessed"], sum(why == NOT_JUDGED for why in made.aside.values()))
-        yield pods
-        yield _their("max_nodes_count", "Maximum number of nodes in all node groups", configured.max_nodes_total)
-        yield _their("cluster_cpu_current_cores", "Current number of cores", last.usage.get(CPU, 0))
-        yield _their("cluster_memory_current_bytes", "Current number of bytes of memory", last.usage.get(MEMORY, 0))
-        for name, resource in (("cpu_limits_cores", CPU), ("memory_limits_bytes", MEMORY)):
-            family = _their_family(name, "Minimum and maximum in the cluster", "direction")
-            bounds = configured.bounds.get(resource, Bounds())
-            for direction, value in (("minimum", bounds.low), ("maximum", bounds.high)):
-                if value is not None:
-                    family.add_metric([direction], value)
-            yield family
-        yield _their("nap_enabled", "Whether node autoprovisioning is enabled", configured.autoprovisioning)
-        activity = _their_family("last_activity", "Last time certain part of the logic executed", "activity")
-        for name, time in last.active.items():
-            activity.add_metric([name], time)
-        yield activity
-        skipped = _their_family(
-            "skipped_scale_events_count", "Count of scaling events skipped for a limit", "direction", "reason"
-        )
-        for (direction, reason), count in sorted(self._counters.skipped.items()):
-            skipped.add_metric([direction, reason], count)
-        yield skipped
-        removed = "Number of unregistered nodes removed by CA"
-        yield _their("old_unregistered_nodes_removed_count", removed, self._counters.removed)
-        yield from metrics_nodes.theirs(_their_family, made, last.scale_down)
-        if configured.per_group:
-            yield from _their_groups(state.groups)
-
-
-def _their_groups(groups: Mapping[str, GroupStatus]) -> Iterator[Metric]:
-    least = _their_family("node_group_min_count", "Minimum number of nodes in the node group", "node_group")
-    most = _their_family("node_group_max_count", "Maximum number of nodes in the node group", "node_group")
-    target = _their_family("node_group_target_count", "Target number of nodes in the node group", "node_group")
-    healthy = _their_family("node_group_healthiness", "Whether the node group is healthy", "node_group")
-    backoff = _their_family("node_group_backoff_status", "Whether the node group is backed off", "node_group", "reason")
-    for name, group in sorted(groups.items()):
-        least.add_metric([name], group.group.min_size)
-        most.add_metric([name], group.group.max_size)
-        target.add_metric([name], group.group.target_size)
-        healthy.add_metric([name], group.healthy)
-        if group.backoff is not None:
-            backoff.add_metric([name, group.backoff.code], 1)
-    yield from (least, most, target, healthy, backoff)
 
 
 def _result(act: Act) -> str:
@@ -434,23 +263,9 @@ def _failure(incident: Incident) -> str:
     return ""
 
 
-def _exceeds(reason: str, resource: str) -> bool:
-    """Whether a group was skipped for a quota (see `limits.Exceeded`) of this resource."""
-    quotas = [each for each in reason.split("; ") if each.startswith("exceeded quota")]
-    return any(resource in each.rpartition("resources: ")[2].split(", ") for each in quotas)
-
-
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"{OURS}_{name}", about, value=value)
 
 
 def _family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"{OURS}_{name}", about, labels=labels)
-
-
-def _their(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{THEIRS}_{name}", about, value=value)
-
-
-def _their_family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{THEIRS}_{name}", about, labels=labels)

@@ -14,8 +14,9 @@ from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Ha
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.limits import Bounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_errors import MOST_CODES
+from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_up.decisions import Decision, Demand, Left, Outcome
 from manager.autoscaler.scale_up.groups import Skipped

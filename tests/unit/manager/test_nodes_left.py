@@ -16,8 +16,9 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.removal_planning import LIKELY_TO_GO
 from manager.autoscaler.reporting import answers, answers_nodes, status, staying, telling
 from manager.autoscaler.reporting.journal import Journal
-from manager.autoscaler.reporting.metrics import Metrics, Theirs
+from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_escalator import Named
+from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.staying import Standing
