@@ -19,11 +19,12 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.app import Application
 from deploy.local.apiserver.bodies import check_object
 from deploy.local.apiserver.database import DataInUse
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.kinds import CRD_GROUP
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import How, Writes
+from deploy.local.apiserver.writes import Writes
 from shared import descriptors
 from shared.errors import InvalidInput
 from shared.web.limits import Limits

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from deploy.local.apiserver import bodies, selectors, status, structs
 from deploy.local.apiserver.builtin import new_style_errors
+from deploy.local.apiserver.decoding import How, decode
 from deploy.local.apiserver.handlers import APPLY, Handlers, how_of, mutation, with_patch
 from deploy.local.apiserver.kinds import Kind, field_label_error, field_labels
 from deploy.local.apiserver.objects import JsonObject, encode
@@ -18,7 +19,6 @@ from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, warning_headers
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.status import FieldError
-from deploy.local.apiserver.writes import How, decode
 
 # The fields of events.k8s.io/v1 by those of the core group.
 _NAMES: Mapping[str, str] = {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deploy.local.apiserver import apply, bodies, metadata, patching, selectors, status, structs
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.kinds import Kind, field_label_error, field_labels
 from deploy.local.apiserver.listing import Lister, Moment, undone
 from deploy.local.apiserver.objects import Json, JsonObject, timestamp
@@ -21,7 +22,7 @@ from deploy.local.apiserver.responses import (
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Record, Store, object_key
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
-from deploy.local.apiserver.writes import How, Mutate, Outcome
+from deploy.local.apiserver.writes import Mutate, Outcome
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

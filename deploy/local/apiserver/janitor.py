@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from deploy.local.apiserver import disruption, selectors, status
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import FOREGROUND, ORPHAN, Deletion
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, timestamp, unix_seconds
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.store import Change, Record, Store, object_key
-from deploy.local.apiserver.writes import How, Outcome, Writes
+from deploy.local.apiserver.writes import Outcome, Writes
 
 logger = logging.getLogger(__name__)
 

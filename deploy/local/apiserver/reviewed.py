@@ -20,13 +20,14 @@ from deploy.local.apiserver import admissionreview, bodies, patching, status, st
 from deploy.local.apiserver.admissionreview import InvalidAnswer, Unreadable, Verdict, denial, question
 from deploy.local.apiserver.authentication import USER
 from deploy.local.apiserver.callouts import CallFailed, Callouts, NoClient
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind, blank
 from deploy.local.apiserver.objects import JsonObject, copy, decode, dig
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.webhooks import Asked, Registered, Webhook
-from deploy.local.apiserver.writes import Draft, How, Mutate, Outcome, Writes
+from deploy.local.apiserver.writes import Draft, Mutate, Outcome, Writes
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from deploy.local.apiserver import bodies, status
 from deploy.local.apiserver.authentication import USER
+from deploy.local.apiserver.decoding import decode
 from deploy.local.apiserver.handlers import how_of
 from deploy.local.apiserver.kinds import TOKEN_REQUEST, Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp
@@ -18,7 +19,6 @@ from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, json_response, warning_headers
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import decode
 
 _EVERYTHING: JsonObject = {
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deploy.local.apiserver import apply, bodies, metadata, status, workloads
+from deploy.local.apiserver.decoding import How
+from deploy.local.apiserver.decoding import decode as decode_object
 from deploy.local.apiserver.handlers import APPLY, how_of, mutation, with_patch
 from deploy.local.apiserver.kinds import SCALE, Kind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, timestamp
@@ -15,8 +17,7 @@ from deploy.local.apiserver.responses import Response, json_response, warning_he
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.selectors import object_text
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import How, Mutate, Writes
-from deploy.local.apiserver.writes import decode as decode_object
+from deploy.local.apiserver.writes import Mutate, Writes
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from deploy.local.apiserver import bodies, disruption, status
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion, check_preconditions
 from deploy.local.apiserver.kinds import BINDING, EVICTION, Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
@@ -16,7 +17,7 @@ from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, json_response, warning_headers
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import How, Outcome, Writes
+from deploy.local.apiserver.writes import Outcome, Writes
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."

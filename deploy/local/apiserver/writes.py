@@ -6,18 +6,18 @@ Everything here runs inside one turn of the event loop; what it decides is durab
 from __future__ import annotations
 
 import random
-import re
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.local.apiserver import apply, builtin, deletion, metadata, quoting, registry, status, structs
+from deploy.local.apiserver import apply, builtin, deletion, metadata, registry, status, structs
 from deploy.local.apiserver.admission import Admission
+from deploy.local.apiserver.decoding import How, decode, identity_problem, rule_errors, undecodable
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind, blank, mismatch
-from deploy.local.apiserver.objects import Json, JsonObject, encode, timestamp
+from deploy.local.apiserver.kinds import Kind, blank
+from deploy.local.apiserver.objects import JsonObject, encode, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Record, Store, object_key
@@ -38,26 +38,7 @@ _ADMITTED: Mapping[str, Sequence[str]] = {
     "/pods": ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations"),
     "/namespaces": ("finalizers",),
 }
-_NOT_INTO = re.compile(r"json: cannot unmarshal (\S+(?: \d\S*)?) into Go struct field \S+ of type (\S+)")
-_GO_KINDS = {"object": "map", "array": "slice", "number": "int64"}
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How a write is made: by whom, for real or not, and how strictly fields are taken.
-
-    `patch`: what was merged into the object, if anything was; `strategic`: in the way of built-in kinds.
-    """
-
-    manager: str = "apiserver"
-    operation: str = "Update"
-    subresource: str = ""
-    dry_run: bool = False
-    field_validation: str = "Warn"
-    patch: Json = None
-    strategic: bool = False
-    repeated: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +98,7 @@ class Writes:
             structs.decode_metadata(kind.kind, obj, alone=True) if kind.custom else structs.decode(kind.struct, obj)
         )
         if decoded.problem:
-            raise _undecodable(kind, obj, how, decoded.problem)
+            raise undecodable(kind, obj, how, decoded.problem)
         sent = set(obj["spec"]) if isinstance(obj.get("spec"), dict) else set()
         self._admission.admit(kind, namespace, name, obj)
         identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": now}
@@ -179,7 +160,7 @@ class Writes:
         new = dict(mutate(old))
         if not isinstance(new.get("metadata"), dict | None):
             problem = structs.decode_metadata(kind.kind, {"metadata": new["metadata"]}).problem
-            raise _undecodable(kind, new, how, problem)
+            raise undecodable(kind, new, how, problem)
         meta = new["metadata"] = dict(new.get("metadata") or {})
         metadata.check_version(kind, old, meta, replacing=replacing)
         metadata.check_identity(kind, old, meta, replacing=replacing)
@@ -193,7 +174,7 @@ class Writes:
         """Takes what became of a draft's object outside. Raises StatusError (400, 409, 422, 500)."""
         kind, warnings = draft.kind, draft.warnings
         decoded = structs.decode_metadata(kind.kind, obj) if kind.custom else structs.decode(kind.struct, obj)
-        if problem := _identity_problem(kind, obj) or decoded.problem:
+        if problem := identity_problem(kind, obj) or decoded.problem:
             raise status.internal(problem)
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         if draft.old is not None:
@@ -226,7 +207,7 @@ class Writes:
         try:
             builtin.rules_of(kind).default(taken)
         except ValueError as error:
-            raise _undecodable(kind, taken, how, str(error)) from error
+            raise undecodable(kind, taken, how, str(error)) from error
         draft.obj = taken
 
     def track(self, draft: Draft) -> None:
@@ -253,7 +234,7 @@ class Writes:
     def settled(self, draft: Draft) -> Draft:
         """The draft, with every rule kept, as it would be stored. Raises StatusError (400, 422)."""
         kind, old, obj, how = draft.kind, draft.old, draft.obj, draft.how
-        errors = [*metadata.errors(kind, old, obj), *draft.errors, *_rule_errors(kind, old, obj, how)]
+        errors = [*metadata.errors(kind, old, obj), *draft.errors, *rule_errors(kind, old, obj, how)]
         if errors:
             raise status.invalid(kind.group, kind.kind, draft.name, errors)
         if kind.kind == "CustomResourceDefinition":
@@ -332,72 +313,6 @@ class Writes:
             return Outcome(encode(obj), deleted=True, uid=uid)
         record, done = self._store.delete(kind.resource, object_key(namespace, name), obj)
         return Outcome(record.value, done, deleted=True, uid=uid)
-
-
-def decode(kind: Kind, obj: JsonObject, how: How) -> tuple[JsonObject, list[FieldError], Sequence[str]]:
-    """An object as its kind has it, what its schema finds wrong, and what to warn of. Raises StatusError (400, 422)."""
-    decoded = structs.decode_metadata(kind.kind, obj) if kind.custom else structs.decode(kind.struct, obj)
-    if problem := _identity_problem(kind, obj) or decoded.problem:
-        raise _undecodable(kind, obj, how, problem)
-    taken, unknown, errors = decoded.obj, list(decoded.unknown), list[FieldError]()
-    taken["metadata"] = {key: value for key, value in taken["metadata"].items() if value or value == 0}
-    if kind.schema is not None:
-        checked = kind.schema.check(taken)
-        taken, errors = checked.obj, checked.errors
-        if how.subresource == "status":
-            errors = [error.below("status") for error in errors]
-        unknown += checked.unknown
-    complaints = [*how.repeated, *(f'unknown field "{path}"' for path in unknown)]
-    if complaints and how.field_validation == "Strict":
-        if how.repeated and how.repeated[0].startswith("line "):
-            complaints[: len(how.repeated)] = [status.repeated_in_yaml(how.repeated)]
-        raise _undecodable(kind, obj, how, f"strict decoding error: {', '.join(complaints)}")
-    return taken, errors, complaints if how.field_validation == "Warn" else ()
-
-
-def _rule_errors(kind: Kind, old: JsonObject | None, obj: JsonObject, how: How) -> Iterable[FieldError]:
-    """What the rules of a built-in kind find wrong. Raises StatusError (400, 422)."""
-    if kind.kind == "CustomResourceDefinition":
-        return registry.definition_errors(obj)
-    if how.subresource == "binding":
-        return ()  # it sets the one field of a pod's spec that no update may
-    try:
-        return list(builtin.rules_of(kind).errors(obj, old))
-    except ValueError as error:
-        raise _undecodable(kind, obj, how, str(error)) from error
-
-
-def _identity_problem(kind: Kind, obj: JsonObject) -> str:
-    for key, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-        if obj.get(key) not in (None, "", expected):
-            if not kind.custom:
-                return mismatch(kind, str(obj.get("apiVersion")), str(obj.get("kind")))
-            return f"the {key} in the data ({obj[key]}) does not match the expected {key} ({expected})"
-    return ""
-
-
-def _undecodable(kind: Kind, obj: JsonObject, how: How, why: str) -> status.StatusError:
-    """What is no object of its kind: a bad body, or a patch that makes a bad object of a good one."""
-    if how.operation == "Apply":
-        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-        return status.not_applicable(kind.group, kind.version, kind.kind, key, why)
-    if how.patch is not None:
-        shown = quoting.go_text(how.patch) if how.strategic else quoting.patched(kind, obj, how.patch)
-        why = _NOT_INTO.sub(_not_restored, why) if how.strategic else why
-        return status.invalid("", "", "", [status.invalid_value("patch", shown, why)])
-    return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
-
-
-def _not_restored(match: re.Match[str]) -> str:
-    """What a strategic patch is told of a wrong type: it does not go through JSON."""
-    found, wanted = _GO_KINDS.get(match[1].split()[0], match[1]), match[2]
-    if wanted.startswith(("[]", "map[")):
-        return f"cannot restore {'slice' if wanted.startswith('[]') else 'map'} from {found}"
-    if "." in wanted:
-        return f"cannot restore struct from: {found}"
-    if (found, wanted) == ("int64", "string"):
-        return "cannot convert int64 to string"
-    return f"unrecognized type: {wanted}"
 
 
 def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.store import Store
-from deploy.local.apiserver.writes import How, Writes
+from deploy.local.apiserver.writes import Writes
 from tests.integration.apiserver.conftest import MERGE, STRATEGIC, Api, config_map, pod
 from tests.support import eventually
 
