@@ -13,18 +13,17 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import assessment, bookkeeper, planning, scanning
+from manager.autoscaler import bookkeeper, planning, scanning
 from manager.autoscaler.actuation.growth import Growth
 from manager.autoscaler.actuation.scan_work import Hands
 from manager.autoscaler.asking import QuestionCloud
 from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
-from manager.autoscaler.cloudprovider.contract import Created, NodeRef
-from manager.autoscaler.cloudprovider.errors import ProviderError, Unavailable
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.config import Config
+from manager.autoscaler.group_writes import GroupWrites
 from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.outlook import Memory, OfferedBy
@@ -38,16 +37,14 @@ from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_escalator import Named
 from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.reporting.quota_status import QuotaStatus
-from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase
+from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.watching import Expected, Peaks, Watching
 from shared import names
 from shared.api.core import Pod
 from shared.clock import Clock
-from shared.errors import HeadroomError, InvalidInput
+from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.events import ObjectRef, Recorder
 from shared.telemetry import Loops
@@ -56,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 
-MOST_NAMED = 3  # of many, in an error
 OVERDUE_INTERVALS = 3  # scan intervals that a round may take before everybody is told
 PAUSE_SECONDS = 0.5  # between two rounds at least, unless the scan interval is shorter
 _POLL_SECONDS = 0.1  # how soon a waiting pod, or the end, is noticed
@@ -147,6 +143,9 @@ class Autoscaler:
         )
         self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
+        self._group_writes = GroupWrites(
+            config, self._watching, self._guard, self._cloud_lock, self._growth, self._may_write
+        )
         self._quota_status = QuotaStatus(client, self._may_write, clock)
         self._number = 0
         self._again_seconds: float | None = None
@@ -352,17 +351,23 @@ class Autoscaler:
         made = planned.round
         kept = planned.books
         self._books.write(kept)
-        done = [self._corrected(act) for act in made.acts if act.what in (What.DELETE_NODES, What.DECREASE_TARGET)]
+        done = [
+            self._group_writes.corrected(act)
+            for act in made.acts
+            if act.what in (What.DELETE_NODES, What.DECREASE_TARGET)
+        ]
         decisions = list(planned.decisions)
         creations = {(act.group, act.mode is Mode.RECOMMEND): act for act in made.acts if act.what is What.CREATE_GROUP}
         for number, decision in enumerate(decisions):
             for creation in decision.creations:
                 act = creations[creation.group, decision.advice]
-                act, decisions[number], kept = self._created(act, creation, decisions[number], kept, planned)
+                act, decisions[number], kept = self._group_writes.created(
+                    act, creation, decisions[number], kept, planned
+                )
                 done.append(act)
-        increased, kept = self._increased(decisions, kept, made.time)
+        increased, kept = self._group_writes.increased(decisions, kept, made.time)
         done += increased
-        done += [self._group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
+        done += [self._group_writes.group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
         self._removals.note(done)
         done += self._removals.done(planned)
         try:
@@ -392,77 +397,6 @@ class Autoscaler:
         due = self._scans.due_in(made.time)
         self._again_seconds = due if self._again_seconds is None else min(self._again_seconds, due)
         return made
-
-    def _corrected(self, act: Act) -> Act:
-        if act.what is What.DELETE_NODES:
-            # All of them had no Node; who has registered while the cloud was asked may be at work already.
-            here = self._watching.provider_ids()
-            if act.reason == assessment.UNREGISTERED and (unread := self._watching.unread_nodes()):
-                return replace(act, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
-            refs = [NodeRef(each, each) for each in act.nodes if each not in here]
-            act = replace(act, nodes=tuple(ref.name for ref in refs), to_size=act.from_size - len(refs))
-            return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True)) if refs else act
-        return self._done(act, lambda: self._guard.decrease_target(act.group, act.from_size - act.to_size))
-
-    def _group_deleted(self, act: Act) -> Act:
-        return self._done(act, lambda: self._guard.delete_group(act.group))
-
-    def _created(
-        self, act: Act, creation: Creation, decision: Decision, kept: Books, planned: Planned
-    ) -> tuple[Act, Decision, Books]:
-        """The group itself, empty, the decision with what its nodes go to, and the books after it."""
-        made: list[Created] = []
-        act = self._done(act, lambda: made.append(self._guard.create_group(creation.spec)))
-        if act.error:
-            return act, decision, self._backed_off(kept, act, planned.round.time)
-        if not made:
-            return act, decision, kept
-        created = made[0]
-        kept = bookkeeping.created(kept, (each.id for each in (created.main, *created.extras)), creation.group)
-        templates = {}
-        for group in (created.main, *created.extras):
-            try:
-                with self._cloud_lock:
-                    templates[group.id] = planned.outlook.new_template(group.id)
-            except (ProviderError, InvalidInput) as error:
-                logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
-        after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
-        return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
-
-    def _increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:
-        """What is to be raised, and what became of it."""
-        acts = planning.increases(decisions, self._config)
-        wanted = [
-            Increase(act.group, act.from_size, act.to_size, act.max_size)
-            for act in acts
-            if act.mode is Mode.ENFORCE and self._may_write()
-        ]
-        if not wanted:
-            return acts, kept
-        errors, kept = self._growth.ask(wanted, kept, now)
-        return [
-            replace(act, done=errors[act.group] is None, error=str(errors[act.group] or ""))
-            if act.mode is Mode.ENFORCE and act.group in errors  # and no advice on the same group
-            else act
-            for act in acts
-        ], kept
-
-    def _done(self, act: Act, work: Callable[[], object]) -> Act:
-        """The act, tried if it may be."""
-        if act.mode is not Mode.ENFORCE or not self._may_write():
-            return act
-        try:
-            with self._cloud_lock:
-                work()
-        except ProviderError as error:
-            logger.error("%s failed: %s", act.what, error, extra={"group": act.group})
-            return replace(act, error=str(error))
-        logger.info("%s: %s", act.what, act.reason, extra={"group": act.group})
-        return replace(act, done=True)
-
-    def _backed_off(self, kept: Books, act: Act, now: float) -> Books:
-        code = bookkeeping.CLOUD_PROVIDER_ERROR
-        return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=code)
 
     def _may_write(self) -> bool:
         return not self._place.dry_run and self._is_leader()
