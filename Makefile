@@ -6,7 +6,7 @@ CLUSTER ?= embedded
 # Thousands of short processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test quick watch assets test-apiserver test-node lint image-check budgets bench conformance clean
+.PHONY: setup run test quick watch assets test-apiserver test-node test-cgroup2 lint image-check budgets bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.
 WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSETS="$$assets"
@@ -52,6 +52,10 @@ test-apiserver: setup
 test-node: setup
 	@$(BIN)/python -m tests.node build
 	@$(BIN)/python -m pytest -n 0 --cluster node $(if $(filter tests/%,$(ARGS)),,tests/node) $(ARGS)
+
+# The tests of real cgroups on cgroup v2, whatever this machine has, in an emulated one.
+test-cgroup2: setup
+	@$(BIN)/python -m tests.cgroup2 $(ARGS)
 
 image-check: setup
 	@$(BIN)/python -m pytest tests/image $(ARGS)

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.apiserver.binaries import Unavailable
@@ -21,9 +22,9 @@ PROGRAMS = {
 """Packages by the program that shows that they are there."""
 
 
-def unpacked(cache: Path) -> Path:
+def unpacked(cache: Path, programs: Mapping[str, str] = PROGRAMS) -> Path:
     """The folder with the files of all that is missing here. Raises Unavailable."""
-    missing = sorted(name for name, program in PROGRAMS.items() if shutil.which(program) is None)
+    missing = sorted(name for name, program in programs.items() if shutil.which(program) is None)
     key = hashlib.sha256("\n".join([*missing, Path("/etc/os-release").read_text()]).encode()).hexdigest()[:16]
     target = cache / f"tools-{key}"
     if target.exists():
@@ -65,8 +66,6 @@ def _fetch(packages: list[str], folder: Path) -> None:
             subprocess.run(["dpkg", "-x", str(archive), str(folder / "unpacked")], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(f"{', '.join(packages)} cannot be fetched: {error}") from error
-    for name in ("usr", "etc"):
-        if (folder / "unpacked" / name).exists():
-            shutil.copytree(folder / "unpacked" / name, folder / name, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(folder / "unpacked", folder, symlinks=True, dirs_exist_ok=True)
     for name in ("unpacked", "lists", "archives"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -27,6 +27,7 @@ from tests.support.apiserver import ApiServer
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "memory")
+DELEGATED = " ".join(f"+{controller}" for controller in CONTROLLERS)
 
 BURN = """
 import time
@@ -42,10 +43,11 @@ class PodGroup:
 
     def __init__(self, uid: str, directories: list[Path]) -> None:
         self.uid = uid
-        self._directories = directories
+        self._directories = list(dict.fromkeys(directories))  # v2 has one tree for all controllers
         self._processes: list[subprocess.Popen[bytes]] = []
-        for directory in directories:
+        for directory in self._directories:
             directory.mkdir(parents=True)
+            _delegate(directory)
 
     def run(self, code: str) -> subprocess.Popen[bytes]:
         """A Python process that is in the group before its first line runs."""
@@ -69,6 +71,20 @@ class PodGroup:
         self._processes.clear()
         for directory in self._directories:
             eventually(functools.partial(is_removed, directory))
+
+
+def _delegate(directory: Path) -> None:
+    """On v2 a cgroup has the controllers that each one above it passes on."""
+    for above in reversed(directory.relative_to(CGROUP_ROOT).parents):
+        control = CGROUP_ROOT / above / "cgroup.subtree_control"
+        if control.exists():
+            control.write_text(DELEGATED)
+
+
+def is_delegated() -> bool:
+    """Whether the machine's tree passes the controllers on, which is not a test's to change."""
+    passed = (CGROUP_ROOT / "cgroup.subtree_control").read_text().split()
+    return set(CONTROLLERS) <= set(passed)
 
 
 def is_removed(directory: Path) -> bool:
@@ -115,8 +131,8 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     hierarchy = cgroups.hierarchy(CGROUP_ROOT)
     if hierarchy is None or not all(os.access(root, os.W_OK) for root in hierarchy.roots.values()):
         pytest.skip("cgroups are not writable here")
-    if hierarchy.v2:
-        pytest.skip("the tree's root must delegate cpu and memory first, which is not this test's to change")
+    if hierarchy.v2 and not is_delegated():
+        pytest.skip("the root of the cgroup tree does not delegate cpu and memory")
     made = Machine(Layout(hierarchy, request.param, f"headroom-test-{uuid.uuid4().hex[:8]}"))
     try:
         yield made

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -42,11 +43,41 @@ PODS = (
 )
 
 
+class Kernel(NamedTuple):
+    """The files that the kernel has for bounds, and what it answers, by the version of its cgroups."""
+
+    files: tuple[str, str, str]  # weight and quota of cpu, and memory
+    bounds: tuple[str, ...]  # of the pod of Mid and of its container: least weight, 300 milli-cores, 64 MiB
+    half_a_core: str
+    one_and_a_half: str
+    unlimited: str
+    while_suppressed: str  # of a pod of Batch whose limit is above what all of them have: v1 refuses that
+
+
+V1 = Kernel(
+    ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"),
+    ("2", "30000", str(64 * MIB), "204", "30000", str(64 * MIB)),
+    half_a_core="50000",
+    one_and_a_half="150000",
+    unlimited="-1",
+    while_suppressed="-1",
+)
+V2 = Kernel(
+    ("cpu.weight", "cpu.max", "memory.max"),
+    ("1", "30000 100000", str(64 * MIB), "8", "30000 100000", str(64 * MIB)),
+    half_a_core="50000 100000",
+    one_and_a_half="150000 100000",
+    unlimited="max 100000",
+    while_suppressed="150000 100000",
+)
+
+
 class Place:
     """Where orders come from, and what became of them."""
 
     def __init__(self, machine: Machine, group: PodGroup, directory: Path) -> None:
         self.layout, self.group, self.directory = machine.layout, group, directory
+        self.kernel = V2 if self.layout.hierarchy.v2 else V1
         self.suppress: Suppress | None = HELD
         self.cpu = self.layout.hierarchy.throttling or self.layout.hierarchy.roots["cpu"]
         self._stop = threading.Event()
@@ -69,31 +100,32 @@ class Place:
     @property
     def bounds(self) -> tuple[str, ...]:
         pod = self.layout.pod_path(KubeQoS.BURSTABLE, MID)
-        inner = str(self.layout.container_dir("cpu", KubeQoS.BURSTABLE, MID, f"containerd://{ID}"))
-        container = os.path.relpath(inner, self.layout.hierarchy.roots["cpu"])
-        names = ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes")
-        return tuple(self.read(path, name) for path in (pod, container) for name in names)
+        return tuple(self.read(path, name) for path in (pod, self.container) for name in self.kernel.files)
+
+    @property
+    def container(self) -> str:
+        inner = self.layout.container_dir("cpu", KubeQoS.BURSTABLE, MID, f"containerd://{ID}")
+        return os.path.relpath(inner, self.layout.hierarchy.roots["cpu"])
 
     @property
     def best_effort(self) -> str:
-        return self.read(self.layout.class_path(KubeQoS.BEST_EFFORT), "cpu.cfs_quota_us")
+        return self.read(self.layout.class_path(KubeQoS.BEST_EFFORT), self.kernel.files[1])
 
     @property
     def batch_quota(self) -> str:
-        return self.read(self.layout.pod_path(KubeQoS.BEST_EFFORT, BATCH), "cpu.cfs_quota_us")
+        return self.read(self.layout.pod_path(KubeQoS.BEST_EFFORT, BATCH), self.kernel.files[1])
 
 
 # Names differ between drivers, the kernel's answers do not.
 cgroupfs = pytest.mark.parametrize("machine", [Driver.CGROUPFS], indirect=True)
-EXPECTED = ("2", "30000", str(64 * MIB), "204", "30000", str(64 * MIB))
 
 
 @pytest.fixture
 def place(machine: Machine, tmp_path: Path) -> Iterator[Place]:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("an enforcer is root, and setpriv takes its capabilities away")
-    group = machine.pod(MID)
-    machine.container(MID, ID)
+    machine.pod(MID)
+    group = machine.container(MID, ID)
     machine.pod(BATCH, KubeQoS.BEST_EFFORT)
     top = machine.layout.hierarchy.roots["cpu"]
     cpu = machine.layout.hierarchy.throttling or top
@@ -128,43 +160,43 @@ def running(place: Place) -> Iterator[subprocess.Popen[bytes]]:
 @cgroupfs
 def test_the_kernel_takes_the_bounds_and_a_killed_enforcer_is_made_up_for(place: Place) -> None:
     with running(place) as process:
-        eventually(lambda: place.bounds == EXPECTED)
-        eventually(lambda: place.best_effort == "50000")
-        assert place.batch_quota == "-1"  # more than all of them have would be refused
+        eventually(lambda: place.bounds == place.kernel.bounds)
+        eventually(lambda: place.best_effort == place.kernel.half_a_core)
+        eventually(lambda: place.batch_quota == place.kernel.while_suppressed)
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert "CapEff:\t0000000000000000" in status
         assert "CapBnd:\t0000000000000000" in status
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert place.best_effort == "50000"
+    assert place.best_effort == place.kernel.half_a_core
     with running(place) as process:
         place.suppress = None
-        eventually(lambda: place.best_effort == "-1")
-        eventually(lambda: place.batch_quota == "150000")
+        eventually(lambda: place.best_effort == place.kernel.unlimited)
+        eventually(lambda: place.batch_quota == place.kernel.one_and_a_half)
         place.suppress = HELD
-        eventually(lambda: place.best_effort == "50000")
+        eventually(lambda: place.best_effort == place.kernel.half_a_core)
         process.terminate()
         assert process.wait(30) == 0
-    assert place.best_effort == "-1"
-    assert place.bounds == EXPECTED
+    assert place.best_effort == place.kernel.unlimited
+    assert place.bounds == place.kernel.bounds
 
 
 @pytest.mark.thorough
 @cgroupfs
-def test_a_pod_beyond_its_quota_is_throttled(place: Place) -> None:
+def test_a_container_beyond_its_pods_quota_is_throttled(place: Place) -> None:
     place.suppress = None
     cpus = {place.cpu, place.layout.hierarchy.roots["cpu"]}
-    path = place.layout.pod_path(KubeQoS.BURSTABLE, MID)
+    pod = place.layout.pod_path(KubeQoS.BURSTABLE, MID)
 
     def throttled() -> bool:
-        stat = dict(line.split() for line in place.read(path, "cpu.stat").splitlines())
-        return int(stat["nr_throttled"]) > 5
+        stats = [place.read(path, "cpu.stat").splitlines() for path in (pod, place.container)]
+        return sum(int(dict(line.split() for line in stat)["nr_throttled"]) for stat in stats) > 5
 
     with running(place):
-        eventually(lambda: place.bounds == EXPECTED)
+        eventually(lambda: place.bounds == place.kernel.bounds)
         process = place.group.run(BURN)
         for root in cpus:
-            (root / path / "cgroup.procs").write_text(str(process.pid))
+            (root / place.container / "cgroup.procs").write_text(str(process.pid))
         eventually(throttled)
         process.kill()
         process.wait()

@@ -230,18 +230,18 @@ from agent.metrics_advisor import cgroup
 from agent.metrics_advisor.local import LocalSource
 from tests.integration.agent.test_usage import CONTAINER_ID, container
 
-parent = sys.argv[1]
+parent, tree, uid, wanted = sys.argv[1], sys.argv[2], sys.argv[3], set(sys.argv[4:])
 os.setgroups([])
 os.setresgid(65532, 65532, 65532)
 os.setresuid(65532, 65532, 65532)
 capabilities = [line for line in open("/proc/self/status") if line.startswith("CapEff")]
 try:
-    os.mkdir(f"/sys/fs/cgroup/memory/{parent}/forbidden")
+    os.mkdir(f"{tree}/forbidden")
 except OSError as error:
     refused = error.errno
 cgroup.MEMORY_SECONDS = 2.0
 source = LocalSource(cgroup_root=Path("/sys/fs/cgroup"), cgroup_parent=parent, state_dir=Path("/"))
-readings, (pod, uid, wanted) = {}, (container("web", CONTAINER_ID), sys.argv[2], set(sys.argv[3:]))
+readings, pod = {}, container("web", CONTAINER_ID)
 deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     sample = source.sample([pod])
@@ -259,7 +259,10 @@ print(json.dumps({
     "readings": sorted({f"{key.kind}/{key.metric}" for key in readings}),
 }))
 """
-READ_ONLY = 'for top in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,ro "$top"; done; exec "$@"'
+READ_ONLY = """
+while read -r _ top _; do case "$top" in /sys/fs/cgroup*) mount -o remount,bind,ro "$top" ;; esac; done < /proc/mounts
+exec "$@"
+"""
 
 
 def test_nothing_is_needed_but_a_read_only_mount_of_the_cgroups(machine: Machine) -> None:
@@ -269,9 +272,13 @@ def test_nothing_is_needed_but_a_read_only_mount_of_the_cgroups(machine: Machine
     machine.container(UID, CONTAINER_ID).run(BURN)
     wanted = {"node/load_1m", "node/disk_size", "numa/memory", "pod/memory_with_page_cache"}
     command = ["unshare", "--mount", "sh", "-ec", READ_ONLY, "sh", sys.executable, "-c", UNPRIVILEGED]
-    result = subprocess.run(
-        [*command, machine.layout.parent, UID, *wanted], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
-    )
+    command += [
+        machine.layout.parent,
+        str(machine.layout.hierarchy.roots["memory"] / machine.layout.parent),
+        UID,
+        *wanted,
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert (answer["uid"], answer["capabilities"], answer["refused"]) == (65532, 0, errno.EROFS)
