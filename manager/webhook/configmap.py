@@ -1,11 +1,10 @@
-"""A colocation configuration that could not take effect as written is not taken.
+"""A colocation configuration that could not take effect as written is not taken, nor are such thresholds of use.
 
-The judge is the parser that the manager reads it with: what is denied here is what the manager would refuse, or report
-as a problem of a node config.
+The judge is the parser that the manager reads each key with: what is denied here is what the manager would refuse, or
+report as a problem of a node config.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,9 +12,10 @@ from manager.noderesource import batch, mid
 from manager.webhook import reviews
 from manager.webhook.reviews import Answer, Request
 from shared import names
-from shared.api import colocation
+from shared.api import colocation, thresholds
 from shared.api.colocation import ColocationConfig, ColocationStrategy
 from shared.api.core import ConfigMap, Node
+from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput, shown
 from shared.kube.resources import CONFIGMAPS
 
@@ -39,26 +39,44 @@ class ConfigAdmission:
         self._nodes = nodes
 
     def review(self, request: Request) -> Answer:
-        """Denied when the key was changed to something that would not take effect."""
+        """Denied when a key was changed to something that would not take effect."""
         if not request.is_about(CONFIGMAPS.group, CONFIGMAPS.plural, (reviews.CREATE, reviews.UPDATE)) or (
             request.namespace,
             request.name,
         ) != (self._namespace, self._name):
             return Answer()
         try:
-            text, before = _text(request.object), _text(request.old_object)
+            data, before = _data(request.object), _data(request.old_object)
         except _MALFORMED as error:
             return Answer(warnings=(f"not checked, since it cannot be read: {error}",))
-        if text == before or not text.strip():
-            return Answer()
-        source = f"ConfigMap {self._namespace}/{self._name} {names.CONFIG_KEY_COLOCATION}"
+        judges = {names.CONFIG_KEY_COLOCATION: self._colocation, names.CONFIG_KEY_THRESHOLDS: self._thresholds}
+        answers = [
+            judged(text, f"ConfigMap {self._namespace}/{self._name} {key}")
+            for key, judged in judges.items()
+            if (text := data.get(key, "")).strip() and text != before.get(key, "")
+        ]
+        return Answer(
+            denied="; ".join(each.denied for each in answers if each.denied is not None) or None,
+            warnings=tuple(warning for each in answers for warning in each.warnings),
+        )
+
+    def _colocation(self, text: str, source: str) -> Answer:
         try:
             config = colocation.parse(text, source=source)
         except InvalidInput as problem:
             return Answer(denied=str(problem))
         if config.problems:
             return Answer(denied="; ".join(map(str, config.problems)))
-        return Answer(warnings=(*_meaningless(config), *itertools.islice(_conflicts(config, self._nodes()), 1)))
+        selectors = [each.selector for each in config.node_configs]
+        return Answer(warnings=(*_meaningless(config), *_conflicts(colocation.NODE_CONFIGS, selectors, self._nodes)))
+
+    def _thresholds(self, text: str, source: str) -> Answer:
+        try:
+            config = thresholds.parse(text, source=source)
+        except InvalidInput as problem:
+            return Answer(denied=str(problem))
+        selectors = [selector for selector, _ in config.nodes]
+        return Answer(warnings=tuple(_conflicts(thresholds.NODES, selectors, self._nodes)))
 
 
 def _meaningless(config: ColocationConfig) -> Iterator[str]:
@@ -76,23 +94,26 @@ def _meaningless(config: ColocationConfig) -> Iterator[str]:
                 yield f"{prefix}{wire_name}: {shown(value)}: counts as {known[0]}, since it is none of {expected}"
 
 
-def _conflicts(config: ColocationConfig, nodes: Iterable[Node]) -> Iterator[str]:
-    """Nodes that several node configs select, of which the first one counts."""
-    if len(config.node_configs) < 2:
+def _conflicts(
+    field: str, selectors: Sequence[LabelSelector | None], nodes: Callable[[], Iterable[Node]]
+) -> Iterator[str]:
+    """The first node that several parts of `field` select, of which the first one counts."""
+    if len(selectors) < 2:
         return
-    for node in nodes:
+    for node in nodes():
         labels = node.metadata.labels or {}
         matching = [
-            f"{colocation.NODE_CONFIGS}[{index}]"
-            for index, each in enumerate(config.node_configs)
-            if each.selector is not None and each.selector.matches(labels)
+            f"{field}[{index}]"
+            for index, selector in enumerate(selectors)
+            if selector is not None and selector.matches(labels)
         ]
         if len(matching) > 1:
             yield f"Node {node.metadata.name} is selected by {' and '.join(matching)}; the first one counts"
+            return
 
 
-def _text(raw: msgspec.Raw) -> str:
-    """The key's value; empty where there is no ConfigMap."""
+def _data(raw: msgspec.Raw) -> Mapping[str, str]:
+    """The values by key; empty where there is no ConfigMap."""
     if bytes(raw) in (b"", b"null"):
-        return ""
-    return (_CONFIG_MAP.decode(raw).data or {}).get(names.CONFIG_KEY_COLOCATION, "")
+        return {}
+    return _CONFIG_MAP.decode(raw).data or {}

@@ -348,6 +348,49 @@ def test_values_with_a_meaning_are_not_worth_a_warning(policy: str) -> None:
         assert judged(config_map(json.dumps({"midReclaimMode": mode}))) == Answer()
 
 
+def thresholds_map(strategy: object) -> dict[str, Any]:
+    return config_map(None, **{names.CONFIG_KEY_THRESHOLDS: json.dumps(strategy)})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"nope": {}}, "resource-threshold-config: nope: {}: expected clusterStrategy and nodeStrategies alone"),
+        ({"clusterStrategy": {"enabled": True}}, "resource-threshold-config: clusterStrategy"),
+        (
+            {"clusterStrategy": {"memoryEvictThresholdPercent": 60, "memoryEvictLowerPercent": 60}},
+            "clusterStrategy.memoryEvictLowerPercent: 60: must be less than memoryEvictThresholdPercent, 60",
+        ),
+        (
+            {"nodeStrategies": [{"nodeSelector": {}, "enable": True}]},
+            "nodeStrategies[0].nodeSelector: {}: must select nodes by a label at least",
+        ),
+    ],
+)
+def test_thresholds_that_mean_nothing_are_denied_by_field_and_value(strategy: object, said: str) -> None:
+    denied = judged(thresholds_map(strategy)).denied
+    assert denied is not None
+    assert denied.startswith("ConfigMap ns/config resource-threshold-config")
+    assert said in denied
+
+
+def test_thresholds_are_judged_when_they_change_and_with_what_else_is_wrong() -> None:
+    good = {"clusterStrategy": {"enable": True, "evictEnabled": True, "memoryEvictThresholdPercent": 75}}
+    assert judged(thresholds_map(good)) == Answer()
+    bad = thresholds_map({"nope": 1})
+    assert judged(bad, old=bad) == Answer()
+    bad["data"] |= {names.CONFIG_KEY_COLOCATION: '{"no": 1}'}
+    denied = judged(bad, old=config_map("{}")).denied
+    assert denied is not None
+    assert [key in denied for key in ("colocation-config: no", "resource-threshold-config: nope")] == [True, True]
+
+
+def test_a_node_that_several_threshold_strategies_select_is_warned_of() -> None:
+    both = [{"nodeSelector": labelled(pool="a")}, {"nodeSelector": labelled(zone="z")}]
+    (warning,) = judged(thresholds_map({"nodeStrategies": both})).warnings
+    assert warning.endswith("is selected by nodeStrategies[0] and nodeStrategies[1]; the first one counts")
+
+
 # The wire
 
 
