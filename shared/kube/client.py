@@ -23,7 +23,7 @@ from shared.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unr
 from shared.kube.http import Response, Stream, Transport
 from shared.kube.objects import Refused
 from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
-from shared.kube.retry import ONCE, Retry
+from shared.kube.retry import ONCE, Answers, Retry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -104,6 +104,7 @@ class Client:
     ) -> None:
         self.clock = clock or SystemClock()
         self.metrics = metrics.of(registry)
+        self.answers = Answers()
         self._transport = Transport(connection, user_agent)
         self._retry = retry or Retry()
         self._timeout_seconds = timeout_seconds
@@ -380,9 +381,11 @@ class Client:
         try:
             answer = send()
             code = str(answer.status)
+            self.answers.note(None, self.clock.monotonic())
             return answer
         except ApiError as error:
             code = str(error.status)
+            self.answers.note(error, self.clock.monotonic())
             raise
         finally:
             self.metrics.requests.labels(verb, code).inc()

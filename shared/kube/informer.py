@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from shared.kube import objects, watch
+from shared.kube import objects, retry, watch
 from shared.kube.client import Client
 from shared.kube.errors import ApiError, Gone, InvalidResponse, NotFound, ServerError, TooManyRequests, Unreachable
 from shared.kube.objects import HasMetadata, ObjectT, Refused, WatchEvent
@@ -194,7 +194,7 @@ class Informer(Generic[RecordT]):
             error or "the server ended it",
             extra={"resource": str(self._resource), "reason": reason},
         )
-        self._client.clock.wait(stop, delay)
+        retry.wait(self._client.clock, stop, delay, self._client.answers if isinstance(error, Unreachable) else None)
 
     def _list(self) -> None:
         listing = self._client.list(

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 
 from shared.errors import HeadroomError
+from shared.kube import retry
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
+from shared.kube.errors import NotFound, Unreachable
 from shared.kube.resources import Resource
 from shared.kube.retry import Backoff, Jitter
 
@@ -29,6 +30,7 @@ def wait_for(
     client = client.single_attempt()
     backoff = Backoff(client.clock, SLOWLY)
     while not stop.is_set():
+        answers = None
         try:
             client.list(resource, field_selector=field_selector)
             return True
@@ -38,6 +40,7 @@ def wait_for(
             delay = ABSENT_SECONDS * random.uniform(0.5, 1.5)
         except HeadroomError as error:
             delay = backoff.delay_seconds(error)
+            answers = client.answers if isinstance(error, Unreachable) else None
             logger.warning("cannot be listed, next look in %.0f s: %s", delay, error, extra={"resource": str(resource)})
-        client.clock.wait(stop, delay)
+        retry.wait(client.clock, stop, delay, answers)
     return False

@@ -13,6 +13,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.informer import Change, Informer, Kept, Kind
 from shared.kube.resources import NODES
+from shared.kube.retry import LOOK_SECONDS, Jitter
 from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.scripted import (
@@ -341,6 +342,33 @@ def test_the_server_can_ask_to_be_left_alone(server: ScriptedServer, start: Star
     eventually(lambda: watched_from(server) == ["2", "2"])
     assert 7 <= clock.waits[0] < 8
     assert 5 <= clock.waits[1] < 6
+
+
+def test_all_go_on_once_one_has_an_answer_from_a_server_that_was_away(server: ScriptedServer, start: Start) -> None:
+    clock = ManualClock()
+    client = Client(Connection(server.url), "test", clock=clock)
+    slow = Jitter(base_seconds=1e6, cap_seconds=1e6)
+    followed = [Informer(client, NODES, Node, jitter=slow) for _ in range(3)]
+    server.then(*[reset()] * 3)
+    clock.advance(60)
+    for one in followed:
+        start(one.run)
+    eventually(lambda: len(server.requests) == 3 and clock.waiting == 3)
+
+    def well(exchange: Exchange) -> None:
+        (stream() if "watch" in exchange.request_seen.query else page(node("a", 1), version=2))(exchange)
+
+    server.then(*[well] * 7)
+    clock.advance(LOOK_SECONDS)
+    client.get(NODES, "a")  # a report, say
+
+    def all_synced() -> bool:
+        clock.advance(LOOK_SECONDS)
+        return all(one.synced.is_set() for one in followed)
+
+    eventually(all_synced)
+    assert clock.monotonic() < 1e4
+    assert [one.keys() for one in followed] == [["a"]] * 3
 
 
 def test_a_kind_the_server_does_not_know_is_empty_and_current_until_it_does(
