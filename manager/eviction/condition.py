@@ -6,7 +6,7 @@ type. What was said last can be read from the Node, so each change is said once,
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from manager.eviction.shortfall import Cause, Shortfall
@@ -17,6 +17,9 @@ from shared.names import Tier
 
 TYPES = {Tier.MID: names.CONDITION_MID_SHORTFALL, Tier.BATCH: names.CONDITION_BATCH_SHORTFALL}
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+# Beyond it a figure that was said misleads who reads it. As usual for what is written to Nodes.
+MOVED_SHARE = 0.1
 
 SHOWN = "the Node goes on showing what they hold, and nothing is lent anew"
 
@@ -35,11 +38,12 @@ _EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the Node says by one condition, apart from when."""
+    """What the Node says by one condition, apart from when. `figures` are those in the message that count."""
 
     status: str
     reason: str
     message: str = ""
+    figures: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def event_type(self) -> Literal["Normal", "Warning"]:
@@ -48,6 +52,10 @@ class Said:
     def event_reason(self, type_: str) -> str:
         """One CamelCase word: MidResourceShort and the like."""
         return _EVENTS[type_][self.status]
+
+    def misleads(self, now: "Said") -> bool:
+        """Whether one of its figures is another by more than a tenth `now`."""
+        return any(abs(new - old) > MOVED_SHARE * old for old, new in zip(self.figures, now.figures, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,8 @@ def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     """What is said of a shortfall; after `patience_seconds` of it pods are evicted, None is never."""
     becomes = "none is evicted" if patience_seconds is None else f"eviction begins after {patience_seconds} s"
     status = UNKNOWN if shortfall.cause is Cause.UNKNOWN else TRUE
-    return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {SHOWN}; {becomes}")
+    figures = (*shortfall.held, *shortfall.missing, *(shortfall.there_is or ()))
+    return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {SHOWN}; {becomes}", figures)
 
 
 def on(node: Node, type_: str) -> Condition | None:

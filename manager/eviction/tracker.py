@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 # A shortfall counts as over when there has been none for so long: one that comes and goes is said once.
 CALM_SECONDS = 60.0
-# The numbers in what is said may be so old, as each change of them would be a write.
+# The numbers in what is said may be so old, as each change of them would be a write; those that mislead only so old.
 MESSAGE_SECONDS = 300.0
+MOVED_SECONDS = 60.0
 # Longer than a write takes to come back through the watch.
 ECHO_SECONDS = 10.0
 
@@ -54,6 +55,10 @@ class _Last:
 
     said: Said
     at: float
+
+    def is_outdated(self, wanted: Said, now: float) -> bool:
+        """Whether it is time to say it anew."""
+        return now - self.at >= (MOVED_SECONDS if self.said.misleads(wanted) else MESSAGE_SECONDS)
 
 
 _NOTHING: Mapping[Tier, Tracked] = {}
@@ -150,7 +155,7 @@ class Tracker:
                 wanted = condition.ENDS[type_]
             if before is None or (before.status, before.reason) != (wanted.status, wanted.reason):
                 turned.add(type_)
-            elif before == wanted or (type_ in last and now - last[type_].at < MESSAGE_SECONDS):
+            elif before == wanted or (type_ in last and not last[type_].is_outdated(wanted, now)):
                 continue
             said[type_] = wanted
         if still_calm:

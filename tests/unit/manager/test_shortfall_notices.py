@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from manager.eviction.condition import Notice
-from manager.eviction.tracker import CALM_SECONDS, ECHO_SECONDS, MESSAGE_SECONDS, Tracker
+from manager.eviction.tracker import CALM_SECONDS, ECHO_SECONDS, MESSAGE_SECONDS, MOVED_SECONDS, Tracker
 from manager.noderesource import explain
 from shared import names
 from shared.api.colocation import NodeStrategy
@@ -78,20 +78,25 @@ def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[
     assert follower.due() == set()
 
 
-def test_numbers_that_change_wait_and_do_not_turn_anything(tracked: tuple[Tracker, ManualClock]) -> None:
+@pytest.mark.parametrize(
+    ("there_is", "missing", "seconds"), [(460, "540m", MESSAGE_SECONDS), (400, "600m", MOVED_SECONDS)]
+)
+def test_numbers_that_change_wait_and_do_not_turn_anything(
+    tracked: tuple[Tracker, ManualClock], there_is: int, missing: str, seconds: float
+) -> None:
     follower, clock = tracked
     first = follower.looked(node(), EVICTING, SHORT, [POD])
     assert first is not None
     follower.noticed(first)
     on_node = node(said("True", written(first)["message"], "2023-11-14T22:00:00Z"))
-    clock.advance(MESSAGE_SECONDS - 1)
-    assert follower.looked(on_node, EVICTING, decision(400), [POD]) is None
+    clock.advance(seconds - 1)
+    assert follower.looked(on_node, EVICTING, decision(there_is), [POD]) is None
     clock.advance(1)
-    later = follower.looked(on_node, EVICTING, decision(400), [POD])
+    later = follower.looked(on_node, EVICTING, decision(there_is), [POD])
     assert later is not None
     assert later.turned == frozenset()
     assert written(later)["lastTransitionTime"] == "2023-11-14T22:00:00Z"
-    assert "cpu 600m is missing" in written(later)["message"]
+    assert f"cpu {missing} is missing" in written(later)["message"]
 
 
 def test_a_new_leader_ends_what_an_old_one_said(tracked: tuple[Tracker, ManualClock]) -> None:
