@@ -112,6 +112,7 @@ class Agent:
             advisor=self._advisor,
             predict_server=self._predict_server,
             reporter=self._reporter,
+            enforcer_status=None if self._publisher is None else Path(settings.enforcer_status_dir),
         )
         self._certificate = None if settings.tls == "off" else serving.ServingCertificate(settings, clock)
         self._web = web.server(

@@ -13,7 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.enforcer import orders, status, table
+import msgspec
+
+from agent.enforcer import bounds, orders, status, table
+from agent.enforcer.bounds import Bound, Outcome, PodBounds
 from agent.enforcer.orders import Orders, PodOrder
 from agent.enforcer.settings import EnforcerSettings
 from agent.enforcer.status import Status
@@ -31,6 +34,8 @@ changes = logging.getLogger(f"{__name__}.changes")
 ROUND_SECONDS = 1.0
 RECONCILE_SECONDS = 10.0  # the kubelet rewrites its classes each minute, pods when they are made or resized
 STALE_SECONDS = 30.0
+
+_AGAIN = Bound(cgroup="", file="", term="", amount=None, unit="", value="", outcome=Outcome.REFUSED, at=0.0)
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class Enforcer:
         self._tree: Tree | None = None
         self._quota_usec = table.UNLIMITED
         self._counts = _Counts()
+        self._told: dict[str, PodBounds] = {}
+        self._told_body = b""
 
     def round(self) -> None:
         """One second's work; whatever fails of it is said, and tried again."""
@@ -120,41 +127,62 @@ class Enforcer:
         tree = self._tree
         if tree is None:
             return
+        told = {}
         for order in current.pods:
             wanted = table.settings(order, tree.layout, self._choices, suppressed=current.suppress is not None)
-            changed: list[str] = []
-            # v1 takes no quota below those of the cgroups inside, so what it refuses is tried once more at the end.
-            again = [each for each in wanted if not self._apply(tree, each, changed, final=False)]
-            for each in again:
-                self._apply(tree, each, changed, final=True)
-            if changed:
+            found = {each: self._apply(tree, each, final=False) for each in wanted}
+            for each, bound in found.items():
+                # v1 takes no quota below those of the cgroups inside, so what it refuses is tried once more at the end.
+                if bound is _AGAIN:
+                    found[each] = self._apply(tree, each, final=True)
+            now = [bound for bound in found.values() if bound is not None]
+            written = [bound for bound in now if bound.outcome is Outcome.WRITTEN]
+            if written:
+                names = ", ".join(f"{each.cgroup[-24:]} {each.file} {each.before} -> {each.value}" for each in written)
                 about = {"pod": order.key, "uid": order.uid, "tier": order.tier}
-                changes.info("bounds written: %s", ", ".join(changed), extra=about)
+                changes.info("bounds written: %s", names, extra=about | {"bounds": msgspec.to_builtins(written)})
+            before = self._told[order.uid].bounds if order.uid in self._told else ()
+            told[order.uid] = bounds.of_pod(order.key, order.tier, bounds.followed(before, now))
+        self._told = told
 
-    def _apply(self, tree: Tree, setting: Setting, changed: list[str], *, final: bool) -> bool:
-        """Whether the knob need not be tried again."""
+    def _apply(self, tree: Tree, setting: Setting, *, final: bool) -> Bound | None:
+        """What came of it; None where the kernel has no such knob, and `_AGAIN` where it is to be tried again."""
         try:
             if setting.knob is Knob.IDLE and not tree.has(setting.path, Knob.IDLE):
-                return True
+                return None
             if setting.only_without_idle and tree.has(setting.path, Knob.IDLE):
-                return True
-            before = tree.set(setting.path, setting.knob, setting.value)
+                return None
+            stood = tree.set(setting.path, setting.knob, setting.value)
         except OSError as error:
-            if error.errno in GONE:
-                self._counts.gone += 1
-                return True
             if error.errno == errno.EINVAL and not final:
-                return False
+                return _AGAIN
             self._went_wrong(setting.path, error)
-            return True
+            gone = error.errno in GONE
+            return self._bound(tree, setting, Outcome.GONE if gone else Outcome.REFUSED, problem=str(error))
         except (ValueError, NotAllowed) as error:
             self._went_wrong(setting.path, error)
-            return True
-        if before is not None:
-            self._counts.written += 1
-            name = table.FILES[tree.v2][setting.knob]
-            changed.append(f"{setting.path.rpartition('/')[2][-24:]} {name} {before} -> {setting.value}")
-        return True
+            return self._bound(tree, setting, Outcome.REFUSED, problem=str(error))
+        if not stood.changed:
+            return self._bound(tree, setting, Outcome.STANDS, value=stood.wanted)
+        self._counts.written += 1
+        return self._bound(tree, setting, Outcome.WRITTEN, value=stood.wanted, before=stood.before)
+
+    def _bound(
+        self, tree: Tree, setting: Setting, outcome: Outcome, *, value: str = "", before: str = "", problem: str = ""
+    ) -> Bound:
+        term, amount, unit = setting.term
+        return Bound(
+            cgroup=setting.path,
+            file=table.FILES[tree.v2].get(setting.knob, setting.knob.name),
+            term=term,
+            amount=amount,
+            unit=unit,
+            value=value,
+            outcome=outcome,
+            at=self._monotonic(),
+            before=before,
+            problem=problem[: bounds.MOST_TEXT],
+        )
 
     def _suppress(self, current: Orders) -> None:
         wanted, tree = current.suppress, self._tree
@@ -200,6 +228,10 @@ class Enforcer:
         )
         try:
             status.write(self._status_dir, told)
+            body = bounds.encoded(self._told)
+            if body != self._told_body:
+                bounds.write(self._status_dir, body)
+                self._told_body = body
         except OSError as error:
             logger.error("what was done cannot be told: %s", error)
 

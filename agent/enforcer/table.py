@@ -9,6 +9,7 @@ not know these. A pod that requests cpu of the node as well has a weight by that
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.enforcer.orders import Bounds, PodOrder
 from agent.metrics_advisor.cgroups import Layout
@@ -50,6 +51,18 @@ FILES = {
 OF_MEMORY = frozenset({Knob.MEMORY, Knob.OOM_GROUP})
 
 
+class Term(NamedTuple):
+    """What a value follows from; `unit` is that of the amount: "milli", "bytes" or ""."""
+
+    name: str
+    amount: int | None = None
+    unit: str = ""
+
+
+LEAST = Term("the least: pods of Prod are beside it")
+HELD_TOGETHER = Term("none of its own while best-effort pods are held together")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One knob of the cgroup at `path` below the roots; `only_without_idle` is not for a cgroup that has cpu.idle."""
@@ -57,6 +70,7 @@ class Setting:
     path: str
     knob: Knob
     value: int
+    term: Term
     only_without_idle: bool = False
 
 
@@ -96,30 +110,37 @@ def settings(order: PodOrder, layout: Layout, choices: Choices, *, suppressed: b
     percent = choices.batch_weight_percent if batch else 100
     idle = batch and choices.batch_idle
     without_quota = suppressed and not v2 and order.qos is KubeQoS.BEST_EFFORT
-    found = [Setting(path, Knob.IDLE, int(idle))] if batch and not order.native else []
+    requested = f"{order.tier}-cpu requested" + (f" x {percent} %" if batch else "")
+    idle_term = Term("batchIdle", int(idle))
+    found = [Setting(path, Knob.IDLE, int(idle), idle_term)] if batch and not order.native else []
     if not order.native:
-        own = order.cpu_milli * percent // 100 if order.qos is KubeQoS.BEST_EFFORT else 0
-        found.append(Setting(path, Knob.WEIGHT, shares(own), only_without_idle=idle))
-    found += _limits(path, order, without_quota=without_quota)
+        best_effort = order.qos is KubeQoS.BEST_EFFORT
+        own = order.cpu_milli * percent // 100 if best_effort else 0
+        term = Term(requested, order.cpu_milli, "milli") if best_effort else LEAST
+        found.append(Setting(path, Knob.WEIGHT, shares(own), term, only_without_idle=idle))
+    found += _limits(path, order, order.tier, without_quota=without_quota)
     if batch and v2:
-        found.append(Setting(path, Knob.OOM_GROUP, 1))
+        found.append(Setting(path, Knob.OOM_GROUP, 1, Term("a pod of Batch")))
     for container in order.containers:
         inner = layout.find_container(path, container.id)
         if inner is not None:
             if not order.native:
-                found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100)))
-            found += _limits(inner, container, without_quota=without_quota)
+                term = Term(requested, container.cpu_milli, "milli")
+                found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100), term))
+            found += _limits(inner, container, order.tier, without_quota=without_quota)
     return found
 
 
-def _limits(path: str, bounds: Bounds, *, without_quota: bool) -> list[Setting]:
+def _limits(path: str, bounds: Bounds, tier: Tier, *, without_quota: bool) -> list[Setting]:
     found = []
     if without_quota:
-        found.append(Setting(path, Knob.QUOTA, UNLIMITED))
+        found.append(Setting(path, Knob.QUOTA, UNLIMITED, HELD_TOGETHER))
     elif bounds.limit_milli is not None:
-        found.append(Setting(path, Knob.QUOTA, bounds.limit_milli))
+        term = Term(f"{tier}-cpu limit", bounds.limit_milli, "milli")
+        found.append(Setting(path, Knob.QUOTA, bounds.limit_milli, term))
     if bounds.limit_bytes is not None:
-        found.append(Setting(path, Knob.MEMORY, bounds.limit_bytes))
+        term = Term(f"{tier}-memory limit", bounds.limit_bytes, "bytes")
+        found.append(Setting(path, Knob.MEMORY, bounds.limit_bytes, term))
     return found
 
 

@@ -25,6 +25,14 @@ class Quota(NamedTuple):
     period_usec: int
 
 
+class Stood(NamedTuple):
+    """What stood in a file `before`, and the text that is to: whether the file was `changed`."""
+
+    before: str
+    wanted: str
+    changed: bool
+
+
 class NotAllowed(Exception):
     """The cgroup is no pod's, or the value is none that a pod may have; a defect of ours, or somebody's attempt."""
 
@@ -42,17 +50,17 @@ class Tree:
         self.best_effort = layout.class_path(KubeQoS.BEST_EFFORT)
         self._classes = {self._top, self.best_effort, layout.class_path(KubeQoS.BURSTABLE)}
 
-    def set(self, path: str, knob: Knob, value: int) -> str | None:
-        """What stood there before it was changed to `value`; None where that stood there already."""
+    def set(self, path: str, knob: Knob, value: int) -> Stood:
+        """Changes it to `value`, unless that stands there already."""
         if not -1 <= value <= _MOST[knob] or (value < 0 and knob not in (Knob.QUOTA, Knob.MEMORY)):
             raise NotAllowed(f"{knob.name} of {path} to {value}")
         with self._opened(path, knob, os.O_RDWR) as file:
             before = _text(file)
             wanted = self._rendered(path, knob, value, before)
-            if _agree(before, wanted):
-                return None
-            _write(file, wanted)
-            return before
+            changed = not _agree(before, wanted)
+            if changed:
+                _write(file, wanted)
+            return Stood(before, wanted, changed)
 
     def has(self, path: str, knob: Knob) -> bool:
         """Whether the kernel knows such a knob there."""

@@ -6,17 +6,20 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from agent.enforcer import bounds
 from agent.http import queries
 from agent.http.rooms import FRESH_SECONDS, READING_SECONDS, Rooms
 from agent.http.schemas import (
     Aggregate,
     Amount,
+    Bound,
     ContainerUsage,
     Explained,
     Histogram,
     ModelHistory,
     ModelSays,
     NodeUsage,
+    PodBounds,
     PodDetail,
     Pods,
     PodUsage,
@@ -115,7 +118,34 @@ def pod(rooms: Rooms, uid: str) -> PodDetail | None:
         usage=[_summary(rooms, Kind.POD, uid, seconds) for seconds in SUMMARY_SECONDS],
         workload_history=history(series.of_workload(found.workload)) if found.workload else None,
         history=history(uid),  # asked last: whoever knows the workload's knows the pod's
+        enforcer=_enforced(rooms, uid),
     )
+
+
+def _enforced(rooms: Rooms, uid: str) -> PodBounds | None:
+    """What an enforcer says of the pod, with the times of the wall clock."""
+    told = None if rooms.enforcer_status is None else bounds.read(rooms.enforcer_status)
+    found = None if told is None else told.pods.get(uid)
+    if found is None:
+        return None
+    booted_at = rooms.clock.now() - rooms.clock.monotonic()
+
+    def said(one: bounds.Bound) -> Bound:
+        time = durations.timestamp(min(max(0.0, booted_at + one.at), rooms.clock.now()))
+        return Bound(
+            one.cgroup,
+            one.file,
+            one.term,
+            one.amount,
+            one.unit,
+            one.value,
+            str(one.outcome),
+            time,
+            one.before,
+            one.problem,
+        )
+
+    return PodBounds(found.tier, [said(one) for one in found.bounds], found.omitted)
 
 
 class Chosen(NamedTuple):

@@ -69,6 +69,24 @@ ANSWERS: dict[str, Any] = {
         ],
         "history": _HISTORY,
         "workload_history": _HISTORY,
+        "enforcer": {
+            "tier": "mid",
+            "bounds": [
+                {
+                    "cgroup": f"kubepods/besteffort/pod{_UID}",
+                    "file": "cpu.max",
+                    "term": "mid-cpu limit",
+                    "amount": 400,
+                    "unit": "milli",
+                    "value": "40000 100000",
+                    "outcome": "written",
+                    "time": _TIME,
+                    "before": "max 100000",
+                    "problem": "",
+                }
+            ],
+            "omitted": 0,
+        },
     },
     "getSeries": {
         "kind": "pod",

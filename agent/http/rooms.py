@@ -1,6 +1,7 @@
 """The running parts of an agent that its endpoints look into."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -32,6 +33,7 @@ class Rooms:
     advisor: MetricsAdvisor
     predict_server: PredictServer
     reporter: Reporter
+    enforcer_status: Path | None = None  # the folder in which an enforcer tells what it has done
 
     def usages(self) -> dict[str, Usage]:
         """Every entity's last sample, if it is of the last seconds."""

@@ -101,8 +101,36 @@ class ModelHistory:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """One file of one cgroup as the enforcer keeps it; docs/schemas/pod_bounds.json has each field."""
+
+    cgroup: str
+    file: str
+    term: str
+    amount: int | None
+    unit: str
+    value: str
+    outcome: str
+    time: str
+    before: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class PodBounds:
+    """What the enforcer last did for a pod, in the order in which it writes; `omitted` are bounds beyond the first."""
+
+    tier: str
+    bounds: list[Bound]
+    omitted: int
+
+
+@dataclass(frozen=True)
 class PodDetail(PodUsage):
-    """A pod with its containers and its past; `cold` while its history is too short to lend what it does not use."""
+    """A pod with its containers and its past; `cold` while its history is too short to lend what it does not use.
+
+    `enforcer` is null without an enforcer, and for a pod that it does not know.
+    """
 
     time: str
     created: str
@@ -112,6 +140,7 @@ class PodDetail(PodUsage):
     usage: list[UsageSummary]
     history: ModelHistory | None
     workload_history: ModelHistory | None
+    enforcer: PodBounds | None = None
 
 
 @dataclass(frozen=True)

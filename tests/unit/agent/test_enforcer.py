@@ -1,16 +1,19 @@
 """Pods of Mid and Batch are kept within their bounds, in every layout, by nothing but what the table has."""
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from agent.enforcer import orders, status
+from agent.enforcer import bounds, orders, status
+from agent.enforcer.bounds import Bound, Outcome
 from agent.enforcer.enforcer import RECONCILE_SECONDS, STALE_SECONDS
-from agent.enforcer.orders import Orders, Suppress
+from agent.enforcer.orders import Orders, PodOrder, Suppress
 from agent.enforcer.table import Knob
 from agent.enforcer.tree import NotAllowed, Tree
 from agent.metrics_advisor import cgroups
@@ -190,6 +193,119 @@ def test_orders_of_before_a_reboot_count_for_nothing(tmp_path: Path) -> None:
     machine.rounds(3)
     assert machine.of(mid(), "cpu.weight") == "1"
     assert machine.best_effort == "max 100000"
+
+
+def told(machine: Bounded, order: PodOrder) -> dict[tuple[str, str], Bound]:
+    """What is said of a pod's bounds, by file, and whether it is the container's."""
+    found = bounds.read(machine.status_dir)
+    assert found is not None
+    said = found.pods[order.uid]
+    assert (said.key, said.tier, said.omitted) == (order.key, order.tier, 0)
+    pod = machine.tree.pod_path(order.uid, "besteffort")
+    return {("pod" if each.cgroup == pod else "container", each.file): each for each in said.bounds}
+
+
+def test_each_bound_is_told_with_what_it_follows_from_and_when_and_over_what_it_was_written(tmp_path: Path) -> None:
+    machine = Bounded(tmp_path)
+    machine.add(mid())
+    machine.order(mid())
+    machine.rounds()
+    first, written_at = told(machine, mid()), machine.clock.monotonic()
+    assert first.keys() == {
+        (of, file) for of in ("pod", "container") for file in ("cpu.weight", "cpu.max", "memory.max")
+    }
+    assert {each.outcome for each in first.values()} == {Outcome.WRITTEN}
+    assert {each.at for each in first.values()} == {written_at}
+    quota = first["pod", "cpu.max"]
+    assert (quota.term, quota.amount, quota.unit) == ("mid-cpu limit", 400, "milli")
+    assert (quota.before, quota.value) == ("max 100000", "40000 100000")
+    weight = first["container", "cpu.weight"]
+    assert (weight.term, weight.amount, weight.value) == ("mid-cpu requested", 200, "8")
+    for _ in range(int(RECONCILE_SECONDS)):
+        machine.order(mid())
+        machine.rounds()
+    assert told(machine, mid()) == first  # it stands, since when it was written
+    machine.enforcer = machine.started()
+    machine.rounds()
+    assert {each.outcome for each in told(machine, mid()).values()} == {Outcome.STANDS}
+    machine.order(batch())
+    machine.rounds()
+    left = bounds.read(machine.status_dir)
+    assert left is not None
+    assert left.pods.keys() == {batch().uid}
+
+
+@pytest.mark.parametrize("version", [Version.V1, Version.V2])
+def test_a_cgroup_that_vanishes_between_read_and_write_is_gone_and_what_the_kernel_refuses_is_told(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Bounded(tmp_path, version)
+    machine.add(mid())
+    machine.order(mid())
+    real, files = os.pwrite, {}
+
+    def write(file: int, data: bytes, offset: int) -> int:
+        name = Path(os.readlink(f"/proc/self/fd/{file}"))
+        code = {"memory": errno.ENODEV, "cpu.max": errno.EINVAL, "cpu.cfs_quota_us": errno.EINVAL}
+        for prefix, number in code.items():
+            if name.name.startswith(prefix):
+                files[name.name] = number
+                raise OSError(number, os.strerror(number))
+        return real(file, data, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", write)
+        machine.rounds()
+    found = told(machine, mid())
+    by_outcome = {
+        outcome: {file for (_, file), each in found.items() if each.outcome is outcome} for outcome in Outcome
+    }
+    assert len(files) == 2
+    assert by_outcome[Outcome.GONE] == {name for name, number in files.items() if number == errno.ENODEV}
+    assert by_outcome[Outcome.REFUSED] == {name for name, number in files.items() if number == errno.EINVAL}
+    assert all("Invalid argument" in each.problem for each in found.values() if each.outcome is Outcome.REFUSED)
+    said = status.read(machine.status_dir)
+    assert said is not None
+    assert (said.gone, said.failed) == (2, 2)
+    machine.clock.advance(RECONCILE_SECONDS)
+    machine.order(mid())
+    machine.rounds()
+    assert {each.outcome for each in told(machine, mid()).values()} == {Outcome.WRITTEN}
+
+
+def test_what_is_told_of_bounds_is_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    bound = Bound(
+        cgroup="x" * 100, file="f", term="t", amount=1, unit="milli", value="v", outcome=Outcome.WRITTEN, at=1.0
+    )
+    pod = bounds.of_pod("d/p", "mid", [bound] * (bounds.MOST_BOUNDS + 3))
+    assert (len(pod.bounds), pod.omitted) == (bounds.MOST_BOUNDS, 3)
+    body = bounds.encoded({str(uid): pod for uid in range(1000)})
+    assert len(body) <= bounds.MOST_BYTES
+    bounds.write(tmp_path, body)
+    read = bounds.read(tmp_path)
+    assert read is not None
+    assert len(read.pods) + read.omitted == 1000
+    assert len(read.pods) >= 15
+    for garbage in (b"", b"{", b"[" * 100_000, b" " * (bounds.MOST_BYTES + 5), b'{"pods": {"a": 1}}'):
+        (tmp_path / bounds.FILE).write_bytes(garbage)
+        assert bounds.read(tmp_path) is None
+
+
+def test_a_kubelets_tree_that_is_made_later_or_elsewhere_is_found(tmp_path: Path) -> None:
+    machine = Bounded(tmp_path, parent="kubelet")
+    shutil.rmtree(machine.tree.root / machine.tree.parent)
+    machine.order(mid())
+    machine.rounds()
+    said = status.read(machine.status_dir)
+    assert said is not None
+    assert (said.layout, said.failed) == ("", 0)
+    machine.add(mid())
+    for level in ("besteffort", "burstable"):
+        machine.make(machine.tree.class_path(level))
+    machine.clock.advance(RECONCILE_SECONDS)
+    machine.order(mid())
+    machine.rounds()
+    assert machine.of(mid(), "memory.max") == str(64 * MIB)
 
 
 class Killed(BaseException):

@@ -76,7 +76,7 @@
 - name: orders
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
 - name: status
-  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+  emptyDir: {medium: Memory, sizeLimit: 8Mi}
 - name: token
   projected:
     sources:
