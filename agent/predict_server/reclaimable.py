@@ -23,6 +23,7 @@ BOUND_PEAK = "peak"  # the peak leaves nothing
 UNKNOWN = "unknown"  # the candidate that stands in for a predictor that did not answer: all that was requested
 
 UNITS = ("milli", "bytes")
+NOTHING = Resources()
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Inputs:
     """Everything one answer depends on. `history` is of the prod pods and the system together.
 
     `candidates` are what the predictor says the peak may be, by name; the largest counts. `lending` are the pods of
-    the lending classes. `parameters` are the policy's terms for the explanation, for cpu and for memory.
+    the lending classes. `system_peak` is the most that the system used at any sample of a week, which is in the peak
+    of a predictor that remembers: a program of the node that is busy for seconds alone, as when a control plane
+    starts, can leave nothing of a small one. `parameters` are the policy's terms for the explanation, for cpu and for
+    memory.
     """
 
     allocatable: Resources
@@ -41,6 +45,7 @@ class Inputs:
     now: float
     lending: Sequence[Lender] = ()
     parameters: tuple[Sequence[Term], Sequence[Term]] = ((), ())
+    system_peak: Resources = NOTHING
 
     @property
     def model_peak(self) -> Resources:
@@ -99,6 +104,7 @@ def explain(inputs: Inputs, claim: Claim) -> Reclaimable:
                 term("predictedPeak", inputs.model_peak, winner),
                 *(term("coldRequest", pod.request, f"pod {pod.pod.metadata.key}") for pod in cold),
                 term("coldRequests", inputs.requests.cold, "prod pods"),
+                term("systemPeak", inputs.system_peak, "the system, in a week"),
                 term("peak", claim.peak, "prediction"),
                 term("allocatable", inputs.allocatable, "node"),
                 *claim.rule[resource],
@@ -113,7 +119,8 @@ def explain(inputs: Inputs, claim: Claim) -> Reclaimable:
 
 def _reason(cpu: ResourceExplanation, memory: ResourceExplanation) -> str:
     def said(resource: ResourceExplanation) -> str:
-        return sentence(term for term in resource.terms if term.name in ("requested", "peak", "allocatable"))
+        told = {"requested", "peak", "allocatable"} | ({"systemPeak"} if resource.bound == BOUND_PEAK else set())
+        return sentence(term for term in resource.terms if term.name in told)
 
     return f"cpu bound by {cpu.bound}: {said(cpu)}; memory bound by {memory.bound}: {said(memory)}"
 

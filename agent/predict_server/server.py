@@ -305,8 +305,7 @@ class PredictServer:
             prod = self._history(situation.whole)
             found = model.peak(situation)
             if found is not None and self._truth.is_due(now):
-                in_force = np.max(list(found.values()), axis=0)[:, 0]
-                peaks = {**self._shadows.peaks(situation), self._active: in_force}
+                peaks = {**self._shadows.peaks(situation), self._active: np.max(list(found.values()), axis=0)[:, 0]}
                 self._truth.promise(peaks, situations.amounts([requests.requested])[0], now)
             inputs = Inputs(
                 allocatable=node.allocatable,
@@ -317,6 +316,7 @@ class PredictServer:
                 now=self._time.wall(now),
                 lending=lending,
                 parameters=(current.terms(0, model.names), current.terms(1, model.names)),
+                system_peak=situations.most(situation.system),
             )
             answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
             n_sigma_peaks = n_sigma.peaks(current, situation)

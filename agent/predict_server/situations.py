@@ -5,14 +5,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agent.metric_cache import series
+from agent.metric_cache.series import Usage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories
 from agent.predict_server.lenders import Lender
-from agent.predict_server.models import Situation
+from agent.predict_server.models import DAYS_OF_MAXIMA, Situation
+from agent.predict_server.reclaimable import rounded_up
 from agent.predict_server.table import ModelTable
 from agent.states_informer.pods import NodePod
 from shared.names import LENDING_CLASSES, PriorityClass
-from shared.quantity import MILLI_PER_CORE
+from shared.quantity import MILLI_PER_CORE, Resources
 
 
 def prod(table: ModelTable, lending: Iterable[Lender], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
@@ -32,6 +34,11 @@ def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_second
 def amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
     """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
     return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
+
+
+def most(histories: Histories) -> Resources:
+    """The largest sample of a week of the first of them."""
+    return rounded_up(Usage(*histories.maxima(DAYS_OF_MAXIMA)[0].tolist()))
 
 
 def _situation(

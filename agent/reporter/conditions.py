@@ -62,9 +62,7 @@ def conditions(
             MODEL_READY,
             ready,
             "Trained" if ready else prediction.unclaimed.reason,
-            f"{prediction.prod.samples} training steps"
-            if ready and prediction.prod
-            else f"nothing is claimed: {prediction.unclaimed.message}",
+            _trained(prediction) if ready else f"nothing is claimed: {prediction.unclaimed.message}",
         ),
         _condition(
             PREDICTOR_HEALTHY,
@@ -102,6 +100,13 @@ def conditions(
         )
         for new in fresh
     )
+
+
+def _trained(prediction: Prediction) -> str:
+    """With the reason where nothing of a resource can be reclaimed: people ask for it then."""
+    steps = f"{prediction.prod.samples if prediction.prod else 0} training steps"
+    answer = prediction.reclaimable
+    return steps if answer is None or min(answer.result) > 0 else f"{steps}; {answer.explanation.reason}"
 
 
 def _condition(kind: str, good: bool, reason: str, message: str) -> Condition:

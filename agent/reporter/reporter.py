@@ -28,7 +28,7 @@ from shared.api.nodeslo import HostApplication
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client, Patch
-from shared.kube.errors import NotFound
+from shared.kube.errors import NotFound, Unreachable
 from shared.kube.resources import NODEMETRICS
 from shared.kube.retry import Backoff, Jitter
 
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # how soon a change of spec, or the end of a wait, is noticed
 TIMEOUT_SECONDS = 10.0
 BURST = 2
+PODS_SECONDS = 45.0  # after an outage, by when every watch has tried again, within the interval that managers grant
 SECONDS_EACH = 10.0  # between two attempts in the long run, unless they are wanted more often
 
 
@@ -86,6 +87,8 @@ class Reporter:
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
         self._limiter = Limiter(BURST)
         self._waiting = False
+        self._is_away = False  # the API server, when last a report was to be sent
+        self._pods_by = 0.0  # monotonic; until then a report without pods is held back
         self._reports = Counter("headroom_agent_reports", "Reports by reason", ["reason"], registry=registry)
         self._failures = Counter("headroom_agent_report_failures", "Reports that did not arrive", registry=registry)
         self._refused = Counter("headroom_agent_refused_report_policies", "Report policies refused", registry=registry)
@@ -145,14 +148,33 @@ class Reporter:
         reason = schedule.due(now, current.intervals, claim, threshold, pressed=pressed is not None)
         if reason is None:
             return
+        if not synced and (seconds := self._held_back_seconds(now)) > 0:
+            schedule.failed(now, reason, seconds)
+            return
         status, body = self._made(pods, prediction, reason, second, pressed)
         self._limiter.take()
         failure = self._send(body)
+        self._is_away = isinstance(failure, Unreachable)
         if failure is None:
             self._arrived_well(Sent(self._clock.now(), reason, status))
             schedule.succeeded(self._clock.monotonic(), claim, pressed=pressed is not None)
         else:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
+
+    def _held_back_seconds(self, now: float) -> float:
+        """For how long a report that claims nothing, as the pods are not known, is held back; 0 for not at all.
+
+        After an outage they are known again in a moment, and it would take all back until well after that.
+        """
+        if self._is_away:
+            try:
+                self._listed()
+            except Unreachable as error:
+                return self._backoff.delay_seconds(error)
+            except HeadroomError as error:
+                logger.info("the API server is back: %s", error)
+            self._is_away, self._pods_by = False, now + PODS_SECONDS
+        return LOOK_SECONDS if now < self._pods_by else 0.0
 
     def _pressure(self, second: int) -> Pressure | None:
         node = self._states.node()
@@ -188,13 +210,17 @@ class Reporter:
 
     def _conditions_before(self) -> tuple[Condition, ...] | None:
         """Those of the report before this process's first; None while they cannot be had."""
-        own = f"metadata.name={self._node_name}"
         try:
-            listed = self._client.list(NODEMETRICS, into=ReportedNodeMetric, field_selector=own)
+            listed = self._listed()
         except HeadroomError as error:
             logger.warning("the last report cannot be read: %s", error)
             return None
-        return listed.items[0].conditions if listed.items else ()
+        return listed[0].conditions if listed else ()
+
+    def _listed(self) -> list[ReportedNodeMetric]:
+        """This node's NodeMetric, if there is one."""
+        own = f"metadata.name={self._node_name}"
+        return self._client.list(NODEMETRICS, into=ReportedNodeMetric, field_selector=own).items
 
     def _send(self, body: bytes) -> HeadroomError | None:
         """Why the report did not arrive; None when it did."""

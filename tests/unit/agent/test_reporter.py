@@ -238,3 +238,45 @@ def test_when_the_api_server_tells_no_pods_for_long_nothing_is_claimed_until_it_
     finally:
         reporting.close()
         server.close()
+
+
+def others(server: NodeServer) -> list[Request]:
+    """What was asked for but pods."""
+    return [one for one in server.requests if not one.path.endswith("/pods")]
+
+
+def test_after_a_long_outage_of_the_api_server_no_report_takes_back_what_is_known_again_in_a_moment(
+    tmp_path: Path,
+) -> None:
+    server = NodeServer(objects(), {"pods": [error_event(403, "Forbidden")]})
+    reporting = Reporting(tmp_path, server)
+
+    def claims(since: int) -> list[str]:
+        writes = server.writes[since:]
+        return [sent(one)["prodReclaimableMetric"]["resource"]["resources"]["cpu"] for one in writes]
+
+    try:
+        server.unreadable = {"pods": reset(), "nodemetrics": reset()}
+        reporting.pass_seconds(90)
+        assert claims(0)[-1] != "0"
+        server.refusal = reset()
+        tried = len(server.writes)
+        reporting.pass_seconds(int(LOST_SECONDS) + 120)
+        assert not reporting.states.synced
+        away = len(server.writes)
+        assert away > tried
+        del server.unreadable["nodemetrics"]
+        server.refusal = None
+        spoken = len(others(server))
+        while len(others(server)) == spoken:
+            reporting.pass_seconds(1)
+        assert not reporting.states.synced
+        del server.unreadable["pods"]
+        reporting.pass_seconds(35)
+        eventually(lambda: reporting.states.synced)  # however long that takes here, no more time passes
+        reporting.pass_seconds(90)
+        assert claims(away)
+        assert "0" not in claims(away)
+    finally:
+        reporting.close()
+        server.close()

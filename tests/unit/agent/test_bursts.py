@@ -1,0 +1,52 @@
+"""A program of the node that is busy for seconds, as a control plane that starts, is in the peak, and is told."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.metric_cache.cache import MetricCache
+from agent.metric_cache.series import Usage
+from agent.predict_server.prediction import Prediction
+from agent.reporter import conditions
+from agent.reporter.conditions import Circumstances
+from agent.states_informer.informer import NodeState
+from shared.clock import ManualClock
+from shared.quantity import Resources
+from tests.unit.agent.models import entities, predict_server
+from tests.unit.agent.pods import NOW, pod
+
+GIB = 2**30
+BUSY_SECONDS = 10
+NODE = NodeState(Resources(1900, 8 * GIB), simulated=False)  # of two cores
+LENDER = pod("idle", cpu="1200m")
+
+
+def after_a_burst(directory: Path, interval_seconds: int) -> Prediction:
+    """Two hours with the system at 1.6 cores for ten seconds in the middle of it."""
+    clock = ManualClock(NOW)
+    cache = MetricCache(clock=clock)
+    server = predict_server(directory, cache, clock, histogram_update_interval_seconds=interval_seconds)
+    for second in range(7200):
+        clock.advance(1)
+        system = Usage(1.6 if 3600 <= second < 3600 + BUSY_SECONDS else 0.15, GIB / 2)
+        cache.append(cache.second(), entities(system, idle=Usage(0.05, GIB / 4)))
+        if second % interval_seconds == interval_seconds - 1:
+            server.train([LENDER])
+    return server.predict([LENDER], NODE)
+
+
+@pytest.mark.parametrize(("interval_seconds", "counts"), [(30, True), (300, False)])
+def test_a_busy_moment_counts_from_a_tenth_of_a_training_interval_on_and_has_a_term(
+    tmp_path: Path, interval_seconds: int, counts: bool
+) -> None:
+    found = after_a_burst(tmp_path, interval_seconds)
+    assert found.reclaimable is not None
+    explained = found.reclaimable.explanation.cpu
+    terms = {term.name: term for term in explained.terms}
+    assert terms["systemPeak"].value == pytest.approx(1600 if counts else 150, abs=1)
+    assert (explained.result == 0, explained.bound == "peak") == (counts, counts)
+    ready = next(
+        each for each in conditions.conditions(found, Circumstances(), (), NOW) if each.type == conditions.MODEL_READY
+    )
+    assert ready.status == "True"
+    assert ("systemPeak 1600m" in ready.message) == counts
