@@ -208,6 +208,9 @@ def test_a_bad_configuration_is_refused_by_field_where_it_is_applied(
     site.client.create(CONFIGMAPS, good, names.INSTALL_NAMESPACE)
     with pytest.raises(Forbidden, match="midCPUThresholdPercent"):
         site.client.replace(CONFIGMAPS, names.CONFIG_MAP, bad, names.INSTALL_NAMESPACE)
+    odd = {names.CONFIG_KEY_THRESHOLDS: '{"clusterStrategy": {"memoryEvictLowerPercent": 70}}'}
+    with pytest.raises(Forbidden, match="memoryEvictLowerPercent: 70: must be less than memoryEvictThresholdPercent"):
+        site.client.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": odd}, names.INSTALL_NAMESPACE)
     if KUBECTL:
         file = tmp_path / "config.json"
         file.write_text(json.dumps(bad))
