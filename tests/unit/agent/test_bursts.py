@@ -22,13 +22,13 @@ LENDER = pod("idle", cpu="1200m")
 
 
 def after_a_burst(directory: Path, interval_seconds: int) -> Prediction:
-    """Two hours with the system at 1.6 cores for ten seconds in the middle of it."""
+    """Half an hour with the system at 1.6 cores for ten seconds in the middle of it."""
     clock = ManualClock(NOW)
     cache = MetricCache(clock=clock)
     server = predict_server(directory, cache, clock, histogram_update_interval_seconds=interval_seconds)
-    for second in range(7200):
+    for second in range(1800):
         clock.advance(1)
-        system = Usage(1.6 if 3600 <= second < 3600 + BUSY_SECONDS else 0.15, GIB / 2)
+        system = Usage(1.6 if 900 <= second < 900 + BUSY_SECONDS else 0.15, GIB / 2)
         cache.append(cache.second(), entities(system, idle=Usage(0.05, GIB / 4)))
         if second % interval_seconds == interval_seconds - 1:
             server.train([LENDER])
