@@ -5,9 +5,11 @@ cannot be taken by others. A model that raises or answers nonsense leaves the pe
 answer that lends nothing.
 """
 
+import functools
 import importlib.metadata
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +41,7 @@ def members(expression: str, *, source: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in combined[1].split(",")) if combined else (text,)
     for name in names:
         if not _entry_points(name):
-            known = sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP).names)
+            known = sorted(_installed(tuple(sys.path)).names)
             problem = f"no predictor {name!r} (known: {', '.join(known)}, and max(a,b) of them)"
             raise InvalidInput(source=source, field="predictor", value=expression, problem=problem)
     return tuple(dict.fromkeys(names))
@@ -47,8 +49,7 @@ def members(expression: str, *, source: str) -> tuple[str, ...]:
 
 def built_in() -> tuple[str, ...]:
     """The names of the predictors that come with Headroom."""
-    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
-    return tuple(sorted(one.name for one in found if _is_ours(one)))
+    return tuple(sorted(one.name for one in _installed(tuple(sys.path)) if _is_ours(one)))
 
 
 def load(name: str) -> Callable[[Parameters], Predictor]:
@@ -59,8 +60,15 @@ def load(name: str) -> Callable[[Parameters], Predictor]:
 
 def _entry_points(name: str) -> Sequence[importlib.metadata.EntryPoint]:
     """Ours first: no other package takes the name of a built-in predictor."""
-    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
-    return sorted(found, key=_is_ours, reverse=True)
+    return sorted(_installed(tuple(sys.path)).select(name=name), key=_is_ours, reverse=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(_paths: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+    """All predictors. What each installed package offers is read from its files, and once while Python looks for
+    packages in the same places: an agent asks some ten times when it starts.
+    """
+    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
 def _is_ours(entry_point: importlib.metadata.EntryPoint) -> bool:
