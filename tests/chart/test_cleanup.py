@@ -1,7 +1,6 @@
 """`headroom cleanup` as a user runs it, against an API server."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,8 +14,8 @@ from shared.clock import SystemClock
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, PODS
 from tests.chart.conftest import add_kind
-from tests.support import eventually
-from tests.support.apiserver import ROOT, ApiServer
+from tests.support import daemons, eventually
+from tests.support.apiserver import ApiServer
 
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
 HELD = {names.MID_CPU: "300", names.MID_MEMORY: "0"}
@@ -35,9 +34,8 @@ class Leftovers:
         self.namespace = server.add_namespace()
 
     def cleanup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "deploy.cli", "cleanup", "--kubeconfig", str(self._server.kubeconfig)]
-        command += ["--namespace", self.namespace, *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        where = ("--kubeconfig", str(self._server.kubeconfig), "--namespace", self.namespace)
+        return daemons.run("deploy.cli", "cleanup", *where, *arguments)
 
     def add_node(self, name: str, *, mid: bool = True, **metadata: object) -> None:
         self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}})
@@ -218,7 +216,6 @@ def test_a_manager_that_still_runs_is_noticed(leftovers: Leftovers, server: ApiS
 
 def test_a_kubeconfig_that_is_none_is_bad_input(tmp_path_factory: pytest.TempPathFactory) -> None:
     missing = tmp_path_factory.mktemp("none") / "kubeconfig"
-    command = [sys.executable, "-m", "deploy.cli", "cleanup", "--kubeconfig", str(missing)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = daemons.run("deploy.cli", "cleanup", "--kubeconfig", str(missing))
     assert done.returncode == 2
     assert str(missing) in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from shared.kube.resources import EVENTS
 from tests.e2e.conftest import UP, RunningCluster, processes_of
-from tests.support import eventually
+from tests.support import daemons, eventually
 
 CGROUPS = Path("/sys/fs/cgroup")
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -112,8 +112,11 @@ def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_
         (("--cloud", "/no/such/cloud.yaml"), "/no/such/cloud.yaml"),
     ],
 )
-def test_bad_usage_is_one_line_and_status_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    done = _up(*arguments, runtime_dir=tmp_path)
+def test_bad_usage_is_one_line_and_status_2(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    done = daemons.run("deploy.cli", "up", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -25,6 +25,7 @@ from shared.kube.errors import NotFound
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, CONFIGMAPS, NAMESPACES, NODEMETRICS, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
 from tests.support import PATIENCE_SECONDS, eventually
+from tests.support.daemons import Daemon
 from tests.support.proxy import FaultProxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ class ApiServer(ABC):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes] | Daemon] = {}
 
     @property
     @abstractmethod
@@ -141,8 +142,11 @@ class ApiServer(ABC):
             return
         leash = [sys.executable, "-m", "deploy.local.leash", str(os.getpid())]
         with (self.directory / f"{program.name}.log").open("ab") as log:
-            command = [*leash, program.target, *program.arguments]
-            self._processes[program.name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            if os.sep in program.target:
+                command = [*leash, program.target, *program.arguments]
+                self._processes[program.name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            else:
+                self._processes[program.name] = Daemon(program.target, *program.arguments, stdout=log, stderr=log)
 
     def _end(self, name: str, how: signal.Signals) -> None:
         if process := self._processes.pop(name, None):

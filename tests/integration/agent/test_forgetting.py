@@ -1,7 +1,5 @@
 """`headroom forget` reaches the agent through its Node, and what it forgot is told in the report."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from shared import names
 from shared.kube.resources import NODES
 from tests.integration.agent.node import Node, get
-from tests.support import eventually
+from tests.support import daemons, eventually
 from tests.support.apiserver import ApiServer, write_kubeconfig
 
 
@@ -20,8 +18,7 @@ def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
 
 def forget(kubeconfig: Path, *arguments: str) -> tuple[int, str]:
     """The command's exit status and what it says."""
-    command = [sys.executable, "-m", "deploy.cli", "forget", *arguments, "--kubeconfig", str(kubeconfig)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = daemons.run("deploy.cli", "forget", *arguments, "--kubeconfig", str(kubeconfig))
     return done.returncode, done.stdout + done.stderr
 
 

@@ -5,7 +5,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from shared.kube.node_heartbeat import LEASE_NAMESPACE
 from shared.kube.resources import LEASES, NODES, PODS
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.daemons import Daemon
 
-ROOT = Path(__file__).resolve().parents[3]
 SETTLE_SECONDS = 120.0  # for what several controllers have to agree upon
 
 
@@ -39,9 +38,8 @@ class NodeProcess:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "deploy.local.node", *self._arguments]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            self._process = Daemon("deploy.local.node", *self._arguments, stdout=log, stderr=log)
 
     def end(self, how: signal.Signals) -> None:
         self._process.send_signal(how)

@@ -2,14 +2,12 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 
 from tests.support import eventually
-from tests.support.apiserver import ROOT
+from tests.support.daemons import Daemon
 from tests.support.local_http import LOCAL_HTTP
 
 START_SECONDS = 120.0
@@ -24,8 +22,7 @@ class ManagerProcess:
         chosen = {"kubeconfig": kubeconfig, "namespace": namespace, "identity": name, "listen": "127.0.0.1:0"} | flags
         options = [f"--{flag.replace('_', '-')}={value}" for flag, value in chosen.items()]
         with self._log.open("wb") as output:
-            command = [sys.executable, "-m", "manager", *options, "--log-format=json"]
-            self._process = subprocess.Popen(command, cwd=ROOT, stderr=output)
+            self._process = Daemon("manager", *options, "--log-format=json", stderr=output)
         self.url = eventually(self._announced_url, START_SECONDS)
 
     def signal(self, how: signal.Signals) -> None:

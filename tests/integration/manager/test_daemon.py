@@ -12,11 +12,9 @@ import pytest
 from shared.kube.resources import LEASES
 from tests.integration.manager.conftest import Cluster
 from tests.integration.manager.process import START_SECONDS
-from tests.support import eventually
+from tests.support import daemons, eventually
 from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
 from tests.support.local_http import LOCAL_HTTP
-
-COMMAND = [sys.executable, "-m", "manager"]
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def test_the_process_works_until_sigterm_and_gives_its_lease_up(
     cluster.configure()
     cluster.add_node("n1")
     log = tmp_path / "log"
-    command = [*COMMAND, "--kubeconfig", kubeconfig, "--namespace", cluster.namespace]
+    command = [sys.executable, "-m", "manager", "--kubeconfig", kubeconfig, "--namespace", cluster.namespace]
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], cwd=ROOT, stderr=output)
 
@@ -59,13 +57,7 @@ def test_the_process_works_until_sigterm_and_gives_its_lease_up(
     ],
 )
 def test_settings_that_mean_nothing_end_it_with_one_line(kubeconfig: str, flags: list[str], complaint: str) -> None:
-    found = subprocess.run(
-        [*COMMAND, "--kubeconfig", kubeconfig, "--log-level", "error", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-    )
+    found = daemons.run("manager", "--kubeconfig", kubeconfig, "--log-level", "error", *flags)
     assert found.returncode == 2
     assert re.search(complaint, found.stderr), found.stderr
     assert len(found.stderr.splitlines()) == 1

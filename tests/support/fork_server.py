@@ -1,0 +1,87 @@
+"""Forks daemons from a process that has imported what they import: `python -m tests.support.fork_server FD PARENT_PID`.
+
+FD is a socket on which each order comes with the two files of a daemon's output (see `daemons`). A daemon becomes a
+child of the process PARENT_PID, which adopts orphans while it waits for the answer. From there on it is as good as
+spawned: its own process with its own environment, signals and exit status.
+"""
+
+import gc
+import importlib
+import os
+import runpy
+import socket
+import sys
+import time
+
+import msgspec
+
+from deploy.local import leash
+
+ORDER_BYTES = 1 << 20
+# What can be run, and what that imports, at once or later.
+IMPORTS = {
+    "agent": ("agent.main",),
+    "deploy.cli": ("deploy.cli", "deploy.cleanup", "deploy.forget", "deploy.local.up"),
+    "deploy.local.apiserver": ("deploy.local.apiserver.__main__",),
+    "deploy.local.node": ("deploy.local.node",),
+    "manager": ("manager.main",),
+}
+
+
+class Order(msgspec.Struct):
+    """`python -m TARGET ARGUMENTS`."""
+
+    target: str
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+def serve(orders: socket.socket, parent_pid: int) -> Order | None:
+    """Returns in each daemon, with what it is to run; and None once there are no more orders."""
+    while True:
+        received, files, _, _ = socket.recv_fds(orders, ORDER_BYTES, 2)
+        if not received:
+            return None
+        order = msgspec.json.decode(received, type=Order)
+        for name in IMPORTS[order.target]:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # what is shared stays shared
+        reading, writing = os.pipe()
+        between = os.fork()
+        if not between:
+            between = os.getpid()
+            if pid := os.fork():
+                os.write(writing, str(pid).encode())
+                os._exit(0)
+            _become_daemon(order, files, between, parent_pid)
+            return order
+        os.waitpid(between, 0)
+        orders.send(os.read(reading, 64))
+        for file in (*files, reading, writing):
+            os.close(file)
+
+
+def _become_daemon(order: Order, files: list[int], between: int, parent_pid: int) -> None:
+    while os.getppid() == between:  # until it has ended
+        time.sleep(0.001)
+    leash.tie_to(parent_pid)
+    for number, file in enumerate(files, 1):
+        os.dup2(file, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(order.environment)
+
+
+def main() -> None:
+    descriptor, parent_pid = map(int, sys.argv[1:])
+    order = serve(socket.socket(fileno=descriptor), parent_pid)
+    if order is not None:
+        for name in (order.target, f"{order.target}.__main__"):  # to be run, it must not have been imported
+            sys.modules.pop(name, None)
+        sys.argv = [order.target, *order.arguments]
+        runpy.run_module(order.target, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
