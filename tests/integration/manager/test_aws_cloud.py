@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import boto3
-import botocore.loaders
 import pytest
 
 from manager.autoscaler.cloudprovider import build
@@ -83,6 +81,8 @@ class Aws:
 
     def own(self, service: str) -> Any:
         """A client, to arrange and to look with."""
+        import boto3  # here, as each worker imports this file, and one runs it
+
         if service not in self._own:
             self._own[service] = boto3.client(service, region_name=REGION, endpoint_url=self.url)
         return self._own[service]
@@ -179,6 +179,8 @@ NOBODY = Client(Connection("http://127.0.0.1:1"), "test")
 
 @pytest.fixture(scope="module")
 def aws_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    import botocore.loaders
+
     with pytest.MonkeyPatch.context() as environment, contextlib.closing(Aws(tmp_path_factory.mktemp("aws"))) as aws:
         environment.setenv("AWS_ACCESS_KEY_ID", "testing")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "testing")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
 
 from tests.unit.backtest import traces
 from tests.unit.backtest.test_command import results, run
@@ -32,6 +31,8 @@ def test_a_cluster_comes_to_the_same_numbers_to_the_last_digit(
         status, out, err = run(capsys, monkeypatch, *asked, *more)
         assert status == 0, err
         return [{key: value for key, value in one.items() if key != "cpu_seconds"} for one in results(out)]
+
+    from distributed import LocalCluster  # here, as each worker imports this file, and one runs it
 
     with LocalCluster(
         n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None, local_directory=str(tmp_path)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import polars
 import pytest
 
 from deploy.backtest import fleets, matrix, tables
@@ -46,6 +45,8 @@ def test_samples_between_ticks_count_in_the_tick_before_with_the_largest(tmp_pat
 
 
 def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
+    import polars  # here, as each worker imports this file, and one runs it
+
     table = polars.DataFrame({"ts": [0, 300], "a": [0.5, None], "b": [1.0, 2.0]})
     table.write_parquet(tmp_path / "x_cpu_cores.parquet")
     grid = on_grid(tables.samples(tmp_path / "x_cpu_cores.parquet"))
