@@ -21,5 +21,5 @@ def eventually(
         elapsed = time.monotonic() - begun
         if elapsed >= timeout_seconds:
             raise AssertionError(f"not so within {timeout_seconds:g} s; last seen: {value!r}")
-        time.sleep(max(interval_seconds, min(0.2, elapsed / 20)))
+        time.sleep(max(interval_seconds, min(0.2, elapsed / 8)))
     return value
