@@ -173,6 +173,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     collector = asyncio.create_task(collect_garbage())
     await server.serve()
     collector.cancel()
+    await app.close()
     await store.stop()
 
 

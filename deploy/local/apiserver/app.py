@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deploy.local.apiserver import bodies, discovery, nesting, openapi, requests, status
+from deploy.local.apiserver import bodies, discovery, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
-from deploy.local.apiserver.events import EventsView
 from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
@@ -22,7 +21,6 @@ from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.reviews import Reviews
-from deploy.local.apiserver.scale import ScaleSubresource
 from deploy.local.apiserver.store import Change, Store
 from deploy.local.apiserver.subresources import PodSubresources
 from deploy.local.apiserver.watch import Hub
@@ -60,11 +58,7 @@ class Application:
         self._reviewed = Reviewed(store, self.writes, self._webhooks)
         self._handlers = Handlers(store, self._reviewed, self._hub, self._lister)
         self._pods = PodSubresources(store, self.writes, self._reviewed, kinds)
-        core_events = kinds.of_resource("/events")
-        assert core_events is not None
-        self._events = EventsView(self._handlers, self._reviewed, core_events)
-        self._scale = ScaleSubresource(store, self.writes, self._reviewed)
-        self._reviews = Reviews(store, self._reviewed, token)
+        self._reviews = Reviews(token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)
         self._faults = Faults()
@@ -87,7 +81,10 @@ class Application:
         for task in self._tasks:
             task.cancel()
         self._hub.close()
-        self._reviewed.close()
+
+    async def close(self) -> None:
+        """Ends the connections to webhooks."""
+        await self._reviewed.close()
 
     async def _tick(self) -> None:
         while True:
@@ -130,7 +127,7 @@ class Application:
         except Disconnect:
             raise
         except RecursionError:  # patches can nest an object deeper than any of them is
-            return failure(status.bad_request(nesting.TOO_DEEP)), rule
+            return failure(status.bad_request("the object nests too deep")), rule
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             return failure(status.internal(f"{type(error).__name__}: {error}")), rule
@@ -141,28 +138,15 @@ class Application:
             return self._route_other(request)
         review = _REVIEWS.get((target.group, target.version, target.resource))
         if review is not None:
-            return await self._reviews.review(request, target, review)
+            return self._reviews.review(request, target, review)
         if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
             return await self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
         if kind is None or not _serves(kind.status, kind.subresources, target):
-            return self._not_served(target)
-        if kind.stored_in is not None:
-            return await self._events.handle(request, target, kind)
-        match target.subresource:
-            case "binding" | "eviction" | "log":
-                return await self._pods.handle(request, target)
-            case "scale":
-                return await self._scale.handle(request, target, kind)
-            case "token":
-                return await self._reviews.token(request, target, kind)
-        return await self._handlers.handle(request, target, kind)
-
-    def _not_served(self, target: Target) -> Response:
-        """A Status where built-in kinds are, plain text where nothing or only custom kinds would be."""
-        if any(k.group == target.group and not k.custom for k in self._kinds.kinds()):
             raise status.no_such_resource()
-        return text_response("404 page not found\n", 404)
+        if target.subresource in ("binding", "eviction", "log"):
+            return await self._pods.handle(request, target)
+        return await self._handlers.handle(request, target, kind)
 
     def _route_other(self, request: Request) -> Response:
         parts = request.path.strip("/").split("/")

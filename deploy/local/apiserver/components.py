@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from deploy.local.apiserver import structs
-from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS, SCALE, TOKEN_REQUEST, Kind
+from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS, Kind
 from deploy.local.apiserver.merging import ListRule
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.structs import Member
@@ -41,7 +41,7 @@ _BASIC: Mapping[str, JsonObject] = {
     "int64": {"type": "integer", "format": "int64"},
     "float64": {"type": "number", "format": "double"},
 }
-_KINDS = {kind.struct: kind for kind in (*BUILT_IN, *REVIEWS, SCALE, TOKEN_REQUEST)}
+_KINDS = {kind.struct: kind for kind in (*BUILT_IN, *REVIEWS)}
 IDENTITY: Mapping[str, JsonObject] = {
     "apiVersion": STRING | {"description": "The version of the schema that this object follows."},
     "kind": STRING | {"description": "The kind of this object."},
@@ -118,14 +118,12 @@ def _schema(go: str) -> JsonObject:
             schema["properties"][key]["description"] = text
     if required := [key for key, member in members.items() if member.required]:
         schema["required"] = required
-    if structs.is_atomic_struct(go):
-        schema["x-kubernetes-map-type"] = "atomic"
     return schema
 
 
 def _property(member: Member) -> JsonObject:
     schema = _of_type(member.type)
-    return schema if member.rule is None else schema | _merging(member.rule, schema.get("type", ""))
+    return schema if member.rule is None else schema | _merging(member.rule)
 
 
 def _of_type(go: str) -> JsonObject:
@@ -139,15 +137,9 @@ def _of_type(go: str) -> JsonObject:
     return reference(name(go))
 
 
-def _merging(rule: ListRule, schema_type: str) -> JsonObject:
-    """How a field merges: lists and maps when they are applied, all when they are patched."""
+def _merging(rule: ListRule) -> JsonObject:
+    """How a field merges when it is patched."""
     found: JsonObject = {}
-    if rule.map_keys:
-        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(rule.map_keys)}
-    elif rule.is_set:
-        found["x-kubernetes-list-type"] = "set"
-    elif rule.atomic and schema_type == "object":
-        found["x-kubernetes-map-type"] = "atomic"
     merges = bool(rule.merge_key or rule.union)
     if strategies := ["merge"] * merges + ["retainKeys"] * rule.retain_keys + ["replace"] * rule.replace:
         found["x-kubernetes-patch-strategy"] = ",".join(strategies)

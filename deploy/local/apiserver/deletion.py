@@ -10,6 +10,7 @@ from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+PROPAGATIONS = ("Background", "Foreground", "Orphan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Deletion:
     uid: str = ""
     resource_version: str = ""
     propagation: str = "Background"
+    dry_run: bool = False
 
 
 def may_go(kind: Kind, obj: JsonObject) -> bool:
@@ -37,14 +39,13 @@ def holds_content(kind: Kind, obj: JsonObject) -> bool:
 
 def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
     """Raises StatusError (409) when the object is not the one, or not the version, to be deleted."""
-    if wanted.uid and wanted.uid != meta["uid"]:
-        why = f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({meta['uid']}). "
-        why += "The object might have been deleted and then recreated"
-        raise status.conflict(kind.group, kind.kind, meta["name"], why)
-    if wanted.resource_version and wanted.resource_version != meta["resourceVersion"]:
-        why = f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
-        why += f"ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
-        raise status.conflict(kind.group, kind.kind, meta["name"], why)
+    for what, asked, found in (
+        ("UID", wanted.uid, meta["uid"]),
+        ("ResourceVersion", wanted.resource_version, meta["resourceVersion"]),
+    ):
+        if asked and asked != found:
+            why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})"
+            raise status.conflict(kind.group, kind.plural, meta["name"], why)
 
 
 def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:

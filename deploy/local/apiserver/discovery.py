@@ -6,20 +6,18 @@ import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from deploy.local.apiserver.kinds import REVIEWS, SCALE, TOKEN_REQUEST, Kind
+from deploy.local.apiserver.kinds import REVIEWS, Kind
 from deploy.local.apiserver.objects import JsonObject
 
 KUBERNETES_MINOR = "36"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SUBRESOURCE_VERBS = {
-    "status": ["get", "patch", "update"], "scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
+    "status": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
 }  # fmt: skip
 _SUBRESOURCE_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
-    "scale": (SCALE.group, SCALE.version, SCALE.kind),
-    "token": (TOKEN_REQUEST.group, TOKEN_REQUEST.version, TOKEN_REQUEST.kind),
 }
 
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 EVENT_SECONDS = 3600.0
 SWEEP_SECONDS = 20.0
 _AT_LEISURE = Deletion()
-_HOW = How(manager="garbage-collector")
+_HOW = How()
 _BUDGETS = "policy/poddisruptionbudgets"
 Where = tuple[str, str]  # resource and key
 Work = tuple[str, str, str]  # chore, and its object
@@ -216,7 +216,7 @@ class Janitor:
             if b'"deletionTimestamp"' not in record.value:
                 self._delete(record)
         if not content:
-            self._update(kind, namespace, lambda old: old | {"spec": {}}, How(subresource="finalize"))
+            self._update(kind, namespace, lambda old: old | {"spec": {}}, How("finalize"))
 
     def _furnish(self, namespace: str, _: str) -> None:
         record = self._store.get("/namespaces", namespace)

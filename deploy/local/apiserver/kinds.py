@@ -7,12 +7,10 @@ custom kinds get the same description from their definition.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from deploy.local.apiserver import structs
 from deploy.local.apiserver.merging import ListRule, Path
-from deploy.local.apiserver.objects import JsonObject
 
 if TYPE_CHECKING:
     from deploy.local.apiserver.schema import Schema
@@ -32,11 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One served kind.
-
-    `status`: has the status subresource; `generation`: spec changes are counted; `stored_in`: the group whose kind it
-    is another version of.
-    """
+    """One served kind. `status`: has the status subresource; `generation`: spec changes are counted."""
 
     group: str
     version: str
@@ -54,7 +48,6 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     name_format: str = "subdomain"
-    stored_in: str | None = None
     columns: tuple[Column, ...] = ()
     schema: Schema | None = None
 
@@ -65,7 +58,7 @@ class Kind:
     @property
     def resource(self) -> str:
         """The key of the kind's collection, free of the version."""
-        return f"{self.group if self.stored_in is None else self.stored_in}/{self.plural}"
+        return f"{self.group}/{self.plural}"
 
     @property
     def singular_name(self) -> str:
@@ -81,17 +74,8 @@ class Kind:
         return f"{self.group.partition('.')[0] or 'core'}/{self.version}.{self.kind}"
 
     def list_rule(self, path: Path) -> ListRule | None:
-        """The merge rule at an index-free path of field names."""
-        if path[0] == "metadata":
-            return structs.list_rule(structs.META, path[1:])
-        return self.schema.list_rules.get(path) if self.schema is not None else structs.list_rule(self.struct, path)
-
-
-@cache
-def blank(kind: Kind) -> JsonObject:
-    """What an object of a kind is that says nothing."""
-    nothing: JsonObject = {"metadata": {}}
-    return nothing if kind.custom else structs.decode(kind.struct, nothing).obj
+        """How a strategic patch of a built-in kind merges at an index-free path of field names."""
+        return structs.list_rule(self.struct, path)
 
 
 _METADATA_FIELDS = ("metadata.name", "metadata.namespace")
@@ -103,10 +87,6 @@ _EVENT_FIELDS = (
     "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
     "reason", "reportingComponent", "source", "type",
-)  # fmt: skip
-_NEW_EVENT_FIELDS = (
-    "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
-    "regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type",
 )  # fmt: skip
 CRD_GROUP = "apiextensions.k8s.io"
 ADMISSION_GROUP = "admissionregistration.k8s.io"
@@ -121,7 +101,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "ConfigMap", "configmaps", short_names=("cm",)),
     Kind("", "v1", "Secret", "secrets", selectable=("type",)),
     Kind("", "v1", "Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS, create_on_update=True),
-    Kind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",),
+    Kind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",),
          returns_deleted=True),
     Kind("", "v1", "Service", "services", short_names=("svc",), categories=("all",), status=True,
          returns_deleted=True, name_format="label"),
@@ -130,18 +110,18 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True,
          returns_deleted=True),
     Kind("", "v1", "ReplicationController", "replicationcontrollers", short_names=("rc",), categories=("all",),
-         status=True, generation=True, subresources=("scale",), selectable=("status.replicas",)),
+         status=True, generation=True, selectable=("status.replicas",)),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", unconditional_update=False, create_on_update=True),
     Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True,
          generation=True, unconditional_update=False),
     Kind("apps", "v1", "Deployment", "deployments", short_names=("deploy",), categories=("all",), status=True,
-         generation=True, subresources=("scale",)),
+         generation=True),
     Kind("apps", "v1", "ReplicaSet", "replicasets", short_names=("rs",), categories=("all",), status=True,
-         generation=True, subresources=("scale",), selectable=("status.replicas",)),
+         generation=True, selectable=("status.replicas",)),
     Kind("apps", "v1", "DaemonSet", "daemonsets", short_names=("ds",), categories=("all",), status=True,
          generation=True),
     Kind("apps", "v1", "StatefulSet", "statefulsets", short_names=("sts",), categories=("all",), status=True,
-         generation=True, subresources=("scale",)),
+         generation=True),
     Kind("batch", "v1", "Job", "jobs", categories=("all",), status=True, generation=True,
          selectable=("status.successful",)),
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",),
@@ -161,46 +141,23 @@ BUILT_IN: tuple[Kind, ...] = (
          categories=("api-extensions",), generation=True, unconditional_update=False),
     Kind(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
          categories=("api-extensions",), generation=True, unconditional_update=False),
-    Kind("events.k8s.io", "v1", "Event", "events", short_names=("ev",), selectable=_NEW_EVENT_FIELDS,
-         create_on_update=True, stored_in=""),
     Kind(CRD_GROUP, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
          short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          unconditional_update=False),
 )  # fmt: skip
 
 
-SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 BINDING = Kind("", "v1", "Binding", "bindings")
 EVICTION = Kind("policy", "v1", "Eviction", "evictions")
-TOKEN_REQUEST = Kind("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
 # Answered, never stored: questions about who is allowed what.
 REVIEWS: tuple[Kind, ...] = (
-    Kind("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
     Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
-    Kind("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
     Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False),
-    Kind("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
     Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
 )
-
-
-def mismatch(kind: Kind, api_version: str, name: str) -> str:
-    """Why an object of another version or kind is none of this built-in kind."""
-    version = api_version.rpartition("/")[2]
-    if any((other.api_version, other.kind) == (api_version, name) for other in BUILT_IN):
-        package = kind.group.partition(".")[0] or "core"
-        return f"converting ({version}.{name}) to ({package}.{kind.kind}): unknown conversion"
-    return f'no kind "{name}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
 
 
 def field_labels(kind: Kind) -> tuple[str, ...]:
     """The fields that a field selector may name."""
     own = _METADATA_FIELDS if kind.namespaced or not kind.selectable else _METADATA_FIELDS[:1]
     return own + kind.selectable
-
-
-def field_label_error(kind: Kind, label: str) -> str:
-    """What the API says of a field that cannot be selected by."""
-    if kind.selectable or kind.custom:
-        return f"field label not supported: {label}"
-    return f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'

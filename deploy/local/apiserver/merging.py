@@ -1,4 +1,4 @@
-"""How lists and objects merge: what patches and server-side apply ask about a field."""
+"""How a list or object merges in a strategic patch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """How a list (or an object) merges.
-
-    In a strategic patch: by the `merge_key`, as a `union`, or else it is replaced; when applied: by the `map_keys`, as
-    a set, or not at all (`atomic`).
-    """
+    """By the `merge_key`, as a `union`, or else the value is replaced."""
 
     merge_key: str = ""
-    map_keys: tuple[str, ...] = ()
     union: bool = False
-    is_set: bool = False
     retain_keys: bool = False
     replace: bool = False
-    atomic: bool = False
-    atomic_items: bool = False
 
 
 ListRules = Callable[[Path], ListRule | None]

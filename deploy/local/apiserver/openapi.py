@@ -13,8 +13,8 @@ from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.responses import Response, json_response
 from deploy.local.apiserver.structs import META
 
-_QUERY = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
-_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+_QUERY = ("dryRun", "fieldManager", "fieldValidation", "pretty")
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC = "application/strategic-merge-patch+json"
 _TITLE = "Headroom's embedded Kubernetes API"
 _V2 = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"

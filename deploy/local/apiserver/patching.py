@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from deploy.local.apiserver import status
 from deploy.local.apiserver.merging import ListRule, ListRules, Path
 from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
-from deploy.local.apiserver.quoting import go_text
 
 _COPIED_BYTES = 3 << 20  # by all operations of one patch
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
-_REJECTED = "the server rejected our request due to an error in our request"
 
 
 def merge(target: Json, patch: Json) -> Json:
@@ -32,6 +30,12 @@ def merge(target: Json, patch: Json) -> Json:
     return result
 
 
+def merged(live: JsonObject, patch: JsonObject) -> JsonObject:
+    """`merge` of an object into an object."""
+    result: JsonObject = merge(live, patch)
+    return result
+
+
 class PatchFailed(Exception):
     """A JSON patch that does not apply to this object."""
 
@@ -43,7 +47,7 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
     try:
         return apply_operations(target, operations)
     except PatchFailed as error:
-        raise status.StatusError(422, "Invalid", _REJECTED, details={}) from error
+        raise status.StatusError(422, "Invalid", f"the JSON patch does not apply: {error}") from error
 
 
 def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:
@@ -58,9 +62,7 @@ def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> Js
         try:
             document = _operate(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            named = f'"{operation.get("path")}"' if operation.get("op") in ("add", "remove") else operation.get("path")
-            why = f"{operation.get('op')} operation does not apply: doc is missing path: {named}: missing value"
-            raise PatchFailed(why) from error
+            raise PatchFailed(f"{operation.get('op')} does not apply at {operation.get('path')!r}") from error
     if not isinstance(document, dict):
         raise PatchFailed("what the patch leaves is no object")
     return document
@@ -83,7 +85,7 @@ def _operate(document: Json, operation: JsonObject) -> Json:
             return _add(document, path, copy(_find(document, _pointer(operation["from"]))))
         case "test":
             if _tested(document, path) != operation.get("value"):
-                raise PatchFailed(f"testing value {operation['path']} failed: test failed")
+                raise PatchFailed(f"the test of {operation['path']} failed")
             return document
     raise PatchFailed(f"Unexpected kind: {operation.get('op')}")
 
@@ -141,8 +143,7 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
     if isinstance(parent, list):
         del parent[_index(step, len(parent) - 1)]
     elif step not in parent:
-        at = "/".join(("", *path))
-        raise PatchFailed(f"error in remove for path: '{at}': Unable to remove nonexistent key: {step}: missing value")
+        raise PatchFailed(f"there is nothing to remove at /{'/'.join(path)}")
     else:
         del parent[step]
     return document
@@ -151,7 +152,7 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Path = ()) -> JsonObject:
     """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives act.
 
-    `target` stays as it is. Raises StatusError (500) for a malformed patch.
+    `target` stays as it is. Raises StatusError (400) for a malformed patch.
     """
     directive = patch.get("$patch")
     if directive == "delete":
@@ -159,7 +160,7 @@ def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Pat
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
     if directive not in (None, "merge"):
-        raise status.StatusError(500, "", f"unknown patch type: {directive} in map: {go_text(patch)}")
+        raise status.bad_request(f"unknown patch type: {directive}")
     retained = patch.get(_RETAIN)
     result = {key: value for key, value in target.items() if retained is None or key in retained}
     for key, value in patch.items():
@@ -204,7 +205,7 @@ def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: 
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or merge_key not in item:
-            raise status.StatusError(500, "", f"map: {go_text(item)} does not contain declared merge key: {merge_key}")
+            raise status.bad_request(f"an item of {'.'.join(path)} does not contain its merge key: {merge_key}")
         at = next((i for i, old in enumerate(result) if old.get(merge_key) == item[merge_key]), None)
         if item.get("$patch") == "delete":
             result = [old for old in result if old.get(merge_key) != item[merge_key]]

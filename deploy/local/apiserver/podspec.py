@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from deploy.local.apiserver import metadata, status
 from deploy.local.apiserver.objects import JsonObject, dig
 from deploy.local.apiserver.status import FieldError
 from shared import quantity
 
-_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_RESTART_POLICIES = ("Always", "OnFailure", "Never")
-_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_TOLERATING = ("Equal", "Exists")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _EVICTING_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
-_PORT_NAME_RULES: Mapping[str, str] = {
-    r"[-a-z0-9]*": "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
-    r".*[a-z].*": "must contain at least one letter (a-z)",
+_CHOICES = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "dnsPolicy": ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
 }
-_PORT_RULE = "must be between 1 and 65535, inclusive"
-_VALUE_OF_EXISTS = "value must be empty when `operator` is 'Exists'"
-_KEY_OF_EXISTS = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-_EFFECT_OF_SECONDS = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 def setdefaults(target: JsonObject, **defaults: object) -> None:
@@ -48,72 +38,38 @@ def default(spec: JsonObject) -> None:
         spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler",
         terminationGracePeriodSeconds=30, securityContext={},
     )  # fmt: skip
-    if spec.get("serviceAccountName"):
-        spec["serviceAccount"] = spec["serviceAccountName"]
-    elif spec.get("serviceAccount"):
-        spec["serviceAccountName"] = spec["serviceAccount"]
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
     for container in containers_of(spec):
-        _default_container(container, host_network=bool(spec.get("hostNetwork")))
+        _default_container(container)
     for volume in spec.get("volumes") or ():
-        _default_volume(volume)
+        if len(volume) == 1:
+            volume["emptyDir"] = {}
+        for name in _MODES:
+            if name in volume:
+                setdefaults(volume[name], defaultMode=0o644)
 
 
-def _default_container(container: JsonObject, *, host_network: bool) -> None:
-    latest = ":" not in (container.get("image") or "").rpartition("/")[2]
-    latest = latest or str(container.get("image")).endswith(":latest")
+def _default_container(container: JsonObject) -> None:
+    tag = (container.get("image") or "").rpartition("/")[2].partition("@")[0].partition(":")[2]
     setdefaults(
         container, terminationMessagePath="/dev/termination-log", terminationMessagePolicy="File",
-        imagePullPolicy="Always" if latest else "IfNotPresent",
+        imagePullPolicy="Always" if tag in ("", "latest") else "IfNotPresent",
     )  # fmt: skip
     for port in container.get("ports") or ():
         setdefaults(port, protocol="TCP")
-        if host_network:
-            setdefaults(port, hostPort=port["containerPort"])
     for variable in container.get("env") or ():
-        _default_field_ref(variable.get("valueFrom") or {})
+        if field := dig(variable, "valueFrom", "fieldRef"):
+            setdefaults(field, apiVersion="v1")
     for name in _PROBES:
         if name in container:
-            _default_probe(container[name])
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
-            _default_http_get(hook)
+            setdefaults(container[name], timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            if "httpGet" in container[name]:
+                setdefaults(container[name]["httpGet"], path="/", scheme="HTTP")
     resources = container["resources"]
     if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-
-
-def _default_probe(probe: JsonObject) -> None:
-    setdefaults(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
-    _default_http_get(probe)
-    if "grpc" in probe:
-        setdefaults(probe["grpc"], service="")
-
-
-def _default_http_get(handler: JsonObject) -> None:
-    if "httpGet" in handler:
-        setdefaults(handler["httpGet"], path="/", scheme="HTTP")
-
-
-def _default_field_ref(source: JsonObject) -> None:
-    if "fieldRef" in source:
-        setdefaults(source["fieldRef"], apiVersion="v1")
-    if "resourceFieldRef" in source:
-        setdefaults(source["resourceFieldRef"], divisor="0")
-
-
-def _default_volume(volume: JsonObject) -> None:
-    if len(volume) == 1:
-        volume["emptyDir"] = {}
-    for name in _MODES:
-        if name in volume:
-            setdefaults(volume[name], defaultMode=0o644)
-    for source in [volume, *(dig(volume, "projected", "sources") or ())]:
-        for item in dig(source, "downwardAPI", "items") or ():
-            _default_field_ref(item)
-        if "serviceAccountToken" in source:
-            setdefaults(source["serviceAccountToken"], expirationSeconds=3600)
-    if "hostPath" in volume:
-        setdefaults(volume["hostPath"], type="")
 
 
 def admit(spec: JsonObject) -> None:
@@ -146,136 +102,81 @@ def qos_class(spec: JsonObject) -> str:
 
 
 def errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    """Everything wrong with a pod's spec that has its defaults."""
+    """What is wrong with a pod's spec that has its defaults, as far as anything here goes by it."""
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     if not spec.get("containers"):
         yield status.required(f"{path}.containers")
     names: set[str] = set()
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
-            where = f"{path}.{field}[{index}]"
-            name = container.get("name")
-            if not name:
-                yield status.required(f"{where}.name")
-            elif name not in names:
-                yield from metadata.name_errors(name, "label", f"{where}.name")
-            yield from _container_errors(container, volumes, where)
-            if name and name in names:
+            where, name = f"{path}.{field}[{index}]", container.get("name") or ""
+            yield from metadata.name_errors(name, "label", f"{where}.name")
+            if name in names:
                 yield status.duplicate(f"{where}.name", name)
-            names.add(name or "")
-    for name, allowed in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
-        if spec.get(name) not in allowed:
-            yield status.unsupported(f"{path}.{name}", spec.get(name), allowed)
-    for key in spec.get("nodeSelector") or {}:
-        yield from metadata.qualified_name_errors(key, f"{path}.nodeSelector")
-    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield status.invalid_value(f"{path}.securityContext.shareProcessNamespace", True, detail)
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline < 2**31:
-        detail = "must be between 1 and 2147483647, inclusive"
-        yield status.invalid_value(f"{path}.activeDeadlineSeconds", deadline, detail)
+            names.add(name)
+            yield from _container_errors(container, volumes, where)
+    for field, allowed in _CHOICES.items():
+        if spec.get(field) not in allowed:
+            yield status.unsupported(f"{path}.{field}", spec.get(field), allowed)
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration_errors(toleration, f"{path}.tolerations[{index}]")
 
 
 def _container_errors(container: JsonObject, volumes: set[str], where: str) -> Iterator[FieldError]:
-    image = container.get("image") or ""
-    if not image:
+    if not container.get("image"):
         yield status.required(f"{where}.image")
-    elif image != image.strip():
-        yield status.invalid_value(f"{where}.image", image, "must not have leading or trailing whitespace")
-    if container["terminationMessagePolicy"] not in _MESSAGE_POLICIES:
-        policy = container["terminationMessagePolicy"]
-        yield status.unsupported(f"{where}.terminationMessagePolicy", policy, _MESSAGE_POLICIES)
-    yield from _port_errors(container.get("ports") or (), f"{where}.ports")
-    for index, variable in enumerate(container.get("env") or ()):
-        if not variable["name"]:
-            yield status.required(f"{where}.env[{index}].name")
-    paths: set[str] = set()
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        at = f"{where}.volumeMounts[{index}]"
-        if not mount["name"]:
-            yield status.required(f"{at}.name")
-        if mount["name"] not in volumes:
-            yield FieldError(f"{at}.name", "FieldValueNotFound", f"Not found: {status.shown(mount['name'])}")
-        if not mount["mountPath"]:
-            yield status.required(f"{at}.mountPath")
-        if mount["mountPath"] in paths:
-            yield status.invalid_value(f"{at}.mountPath", mount["mountPath"], "must be unique")
-        paths.add(mount["mountPath"])
     if container["imagePullPolicy"] not in _PULL_POLICIES:
         yield status.unsupported(f"{where}.imagePullPolicy", container["imagePullPolicy"], _PULL_POLICIES)
+    for index, port in enumerate(container.get("ports") or ()):
+        if not 0 < port["containerPort"] < 65536:
+            detail = "must be between 1 and 65535, inclusive"
+            yield status.invalid_value(f"{where}.ports[{index}].containerPort", port["containerPort"], detail)
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount["name"] not in volumes:
+            yield status.invalid_value(f"{where}.volumeMounts[{index}].name", mount["name"], "is no volume of the pod")
+        if not mount["mountPath"]:
+            yield status.required(f"{where}.volumeMounts[{index}].mountPath")
     yield from _resource_errors(container["resources"], f"{where}.resources")
-
-
-def _port_errors(ports: Sequence[JsonObject], where: str) -> Iterator[FieldError]:
-    names: set[str] = set()
-    for index, port in enumerate(ports):
-        at = f"{where}[{index}]"
-        if name := port.get("name", ""):
-            for pattern, detail in _PORT_NAME_RULES.items():
-                if not re.fullmatch(pattern, name):
-                    yield status.invalid_value(f"{at}.name", name, detail)
-            if name in names:
-                yield status.duplicate(f"{at}.name", name)
-            names.add(name)
-        if not port["containerPort"]:
-            yield status.required(f"{at}.containerPort")
-        elif not 0 < port["containerPort"] < 65536:
-            yield status.invalid_value(f"{at}.containerPort", port["containerPort"], _PORT_RULE)
-        if not 0 <= port.get("hostPort", 0) < 65536:
-            yield status.invalid_value(f"{at}.hostPort", port["hostPort"], _PORT_RULE)
-        if port["protocol"] not in _PROTOCOLS:
-            yield status.unsupported(f"{at}.protocol", port["protocol"], _PROTOCOLS)
 
 
 def _toleration_errors(toleration: JsonObject, where: str) -> Iterator[FieldError]:
     key, operator, effect = (toleration.get(name) or "" for name in ("key", "operator", "effect"))
     if key:
-        yield from metadata.qualified_name_errors(key, f"{where}.key")
+        yield from metadata.key_errors(key, f"{where}.key")
     elif operator != "Exists":
-        yield status.invalid_value(f"{where}.operator", operator, _KEY_OF_EXISTS)
-    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-        yield status.invalid_value(f"{where}.effect", effect, _EFFECT_OF_SECONDS)
-    if operator == "Exists" and toleration.get("value"):
-        yield status.invalid_value(f"{where}.operator", toleration["value"], _VALUE_OF_EXISTS)
-    elif operator not in ("", *_TOLERATING):
-        yield status.unsupported(f"{where}.operator", operator, _TOLERATING)
+        yield status.invalid_value(f"{where}.operator", operator, "must be Exists when `key` is empty")
+    if operator not in ("", "Equal", "Exists"):
+        yield status.unsupported(f"{where}.operator", operator, ("Equal", "Exists"))
+    elif operator == "Exists" and toleration.get("value"):
+        yield status.invalid_value(f"{where}.value", toleration["value"], "must be empty when `operator` is 'Exists'")
     if effect and effect not in _EFFECTS:
         yield status.unsupported(f"{where}.effect", effect, _EFFECTS)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield status.invalid_value(f"{where}.effect", effect, "must be 'NoExecute' when `tolerationSeconds` is set")
 
 
 def _resource_errors(resources: JsonObject, where: str) -> Iterator[FieldError]:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for field, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
-            yield from _resource_name_errors(name, f"{where}.{field}[{name}]")
-            yield from amount_errors(name, amount, f"{where}.{field}[{name}]")
+            at = f"{where}.{field}[{name}]"
+            yield from metadata.key_errors(name, at)
+            if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
+                yield status.invalid_value(at, name, "must be a standard resource for containers")
+            yield from amount_errors(name, amount, at)
     for name, amount in requests.items():
-        if name not in limits:
-            if _extended(name):
-                yield status.required(f"{where}.limits", "Limit must be set for non overcommitable resources")
-            continue
-        request, limit = quantity.milli(amount), quantity.milli(limits[name])
-        if request > limit:
+        if name not in limits and _extended(name):
+            yield status.required(f"{where}.limits", "Limit must be set for non overcommitable resources")
+        elif name in limits and quantity.milli(amount) > quantity.milli(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
             yield status.invalid_value(f"{where}.requests", amount, detail)
-        elif request < limit and _extended(name):
-            detail = f"must be equal to {name} limit of {limits[name]}"
-            yield status.invalid_value(f"{where}.requests", amount, detail)
+        elif name in limits and _extended(name) and quantity.milli(amount) != quantity.milli(limits[name]):
+            yield status.invalid_value(f"{where}.requests", amount, f"must be equal to {name} limit of {limits[name]}")
 
 
 def _extended(resource: str) -> bool:
     """Whether a resource is of nobody's domain that Kubernetes knows: it cannot be overcommitted or divided."""
     return "/" in resource and "kubernetes.io/" not in resource
-
-
-def _resource_name_errors(name: str, where: str) -> Iterator[FieldError]:
-    yield from metadata.qualified_name_errors(name, where)
-    if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
-        yield status.invalid_value(where, name, "must be a standard resource type or fully qualified")
-        yield status.invalid_value(where, name, "must be a standard resource for containers")
 
 
 def amount_errors(name: str, amount: str, where: str) -> Iterator[FieldError]:

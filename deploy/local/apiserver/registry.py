@@ -27,8 +27,7 @@ class Registry:
     def _add(self, kind: Kind) -> None:
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_object[kind.api_version, kind.kind] = kind
-        if kind.stored_in is None:
-            self._by_resource[kind.resource] = kind
+        self._by_resource[kind.resource] = kind
         self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:

@@ -9,6 +9,9 @@ from urllib.parse import parse_qsl
 
 from deploy.local.apiserver import status
 
+_NAMESPACE_PARTS = ("status", "finalize")
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -45,43 +48,28 @@ class Request:
         return self.query.get(name, "false").lower() not in ("0", "false")
 
     def number(self, name: str, default: int = 0) -> int:
+        """Raises StatusError (400)."""
         text = self.query.get(name, "")
-        if not text:
-            return default
         try:
-            return int(text)
+            return int(text) if text else default
         except ValueError:
-            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+            raise status.bad_request(f"{name}: {text!r} is not a number") from None
 
     @property
     def dry_run(self) -> bool:
-        """Raises StatusError (422) for what is no dry run."""
+        """Raises StatusError (422) for an unknown directive."""
         asked = self.query.get("dryRun")
         if asked not in (None, "All"):
-            raise status.invalid_options(_OPTIONS[self.method], status.unsupported("dryRun", [asked], ("All",)))
+            raise status.invalid_option(status.unsupported("dryRun", asked, ("All",)))
         return asked is not None
 
     @property
     def field_validation(self) -> str:
         """Ignore, Strict or Warn. Raises StatusError (422)."""
-        asked, known = self.query.get("fieldValidation") or "Warn", ("", "Ignore", "Strict", "Warn")
-        if asked not in known:
-            raise status.invalid_options(_OPTIONS[self.method], status.unsupported("fieldValidation", asked, known))
+        asked = self.query.get("fieldValidation") or "Warn"
+        if asked not in _VALIDATIONS:
+            raise status.invalid_option(status.unsupported("fieldValidation", asked, _VALIDATIONS))
         return asked
-
-    @property
-    def field_manager(self) -> str:
-        """The manager named, or what the User-Agent says before its first slash. Raises StatusError (422)."""
-        if len(self.query.get("fieldManager", "")) > _MANAGER_LENGTH:
-            detail = f"Too long: may not be more than {_MANAGER_LENGTH} bytes"
-            error = status.FieldError("fieldManager", "FieldValueTooLong", detail)
-            raise status.invalid_options(_OPTIONS[self.method], error)
-        for at, letter in enumerate(self.query.get("fieldManager", "")):
-            if not letter.isprintable():
-                detail = f"invalid character U+{ord(letter):04X} (at position {at})"
-                error = status.invalid_value("fieldManager", self.query["fieldManager"], detail)
-                raise status.invalid_options(_OPTIONS[self.method], error)
-        return self.query.get("fieldManager") or self.header(b"user-agent").partition("/")[0] or "unknown"
 
 
 @lru_cache(maxsize=64)
@@ -107,14 +95,9 @@ def parse_path(path: str) -> Target | None:
     return _target(group, version, rest) if rest else None
 
 
-def _target(group: str, version: str, rest: list[str]) -> Target | None:
+def _target(group: str, version: str, rest: list[str]) -> Target:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
     return Target(group, version, resource, namespace, name, subresource, "/".join(rest[3:]))
-
-
-_MANAGER_LENGTH = 128
-_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
-_NAMESPACE_PARTS = ("status", "finalize")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -102,18 +101,15 @@ class Form:
         return replace(response, body=text.encode(), content_type=_YAML.encode())
 
 
-def form_of(request: Request, kind: Kind, *, of_list: bool | None = False) -> Form:
-    """The first of the Accept header's forms that is served; a watch (None) is of both kinds.
-
-    Raises StatusError (400, 406).
-    """
+def form_of(request: Request, kind: Kind) -> Form:
+    """The first of the Accept header's forms that is served; JSON for protobuf. Raises StatusError (406)."""
     accept = request.header(b"accept")
     if accept in ("", "*/*", _JSON):
         return Form(kind)
-    for media_range in _by_preference(accept):
+    for media_range in accept.split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         options = dict(parameter.partition("=")[::2] for parameter in parameters)
-        media_type = {"*/*": _JSON, "application/*": _JSON}.get(media_type, media_type)
+        media_type = _JSON if media_type in ("*/*", "application/*", _PROTOBUF) else media_type
         if media_type not in (_JSON, _YAML):
             continue
         form = Form(kind, media_type=media_type)
@@ -124,44 +120,10 @@ def form_of(request: Request, kind: Kind, *, of_list: bool | None = False) -> Fo
         form = replace(form, version=options["v"])
         match options["as"]:
             case "Table":
-                return replace(form, shown_as="Table", include_object=_included(request))
-            case "PartialObjectMetadata" | "PartialObjectMetadataList" as wanted:
-                if of_list is not None and of_list != wanted.endswith("List"):
-                    raise _not_partial(kind, wanted, of_list)
+                return replace(form, shown_as="Table", include_object=request.query.get("includeObject") or "Metadata")
+            case "PartialObjectMetadata" | "PartialObjectMetadataList":
                 return replace(form, shown_as="Partial")
-    if _PROTOBUF in accept and "as=" not in accept:
-        return Form(kind)  # who takes nothing else is told in JSON, too
-    if "as=" in accept:
-        raise status.not_acceptable(f"only the following media types are accepted: {_JSON}, {_YAML}, {_PROTOBUF}")
-    streams = f"{_JSON};stream=watch, {_PROTOBUF};stream=watch"
-    served = f"{_JSON}, {_YAML}, {_PROTOBUF}, {streams}"
-    raise status.not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {served}", {})
-
-
-def _by_preference(accept: str) -> list[str]:
-    """The header's media ranges, those of a higher quality first."""
-
-    def quality(media_range: str) -> float:
-        found = re.search(r";\s*q=([0-9.]+)", media_range)
-        return float(found[1]) if found else 1.0
-
-    return sorted(accept.split(","), key=quality, reverse=True)
-
-
-def _included(request: Request) -> str:
-    asked = request.query.get("includeObject") or "Metadata"
-    if asked not in ("Metadata", "Object", "None"):
-        rule = "must be 'Metadata', 'Object', 'None', or empty"
-        error = status.invalid_value("includeObject", asked, rule)
-        raise status.bad_request(f"Unable to convert to Table as requested: {error}")
-    return asked
-
-
-def _not_partial(kind: Kind, wanted: str, of_list: bool) -> StatusError:
-    package = kind.group.partition(".")[0] or "core"
-    requested = f"*{package}.{kind.kind}{'List' * of_list}"
-    is_what = f"is a list ({requested})" if of_list else f"is not a list ({requested})"
-    return status.not_acceptable(f"you requested {wanted}, but the requested object {is_what}")
+    raise status.not_acceptable((_JSON, _YAML))
 
 
 def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:

@@ -9,21 +9,22 @@ thinks, the server does other things, and may well be called by it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from deploy.local.apiserver import admissionreview, bodies, patching, status, structs
-from deploy.local.apiserver.admissionreview import InvalidAnswer, Unreadable, Verdict, denial, question
+from deploy.local.apiserver import patching, status
 from deploy.local.apiserver.authentication import USER
-from deploy.local.apiserver.callouts import CallFailed, Callouts, NoClient
-from deploy.local.apiserver.decoding import How
+from deploy.local.apiserver.bodies import deletion_options
+from deploy.local.apiserver.callouts import CallFailed, Callouts
+from deploy.local.apiserver.decoding import How, take
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind, blank
-from deploy.local.apiserver.objects import JsonObject, copy, decode, dig
+from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.objects import JsonObject, copy, decode, dig, encode
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.webhooks import Asked, Registered, Webhook
@@ -31,8 +32,19 @@ from deploy.local.apiserver.writes import Draft, Mutate, Outcome, Writes
 
 logger = logging.getLogger(__name__)
 
+REVIEW_GROUP, REVIEW = "admission.k8s.io", "AdmissionReview"
 _ATTEMPTS = 10  # at an object that others write while webhooks think
+_FIRST_FAILURE = 400
 Revise = Callable[[JsonObject], JsonObject]  # a patched object as its kind has it
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What a webhook said: whether it allows the request, its reasons as a metav1.Status, and its JSON patch."""
+
+    allowed: bool
+    reasons: JsonObject
+    operations: Sequence[JsonObject]
 
 
 class Reviewed:
@@ -44,8 +56,8 @@ class Reviewed:
         self._registered = registered
         self._callouts = Callouts(store)
 
-    def close(self) -> None:
-        self._callouts.close()
+    async def close(self) -> None:
+        await self._callouts.close()
 
     async def create(self, request: Request, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
         """Raises StatusError as Writes.create does, and what webhooks say."""
@@ -54,11 +66,10 @@ class Reviewed:
         unnamed = not dig(obj, "metadata", "name")
         draft = self._writes.draft_new(kind, namespace, obj, how)
         asked = _asked(request, "CREATE", kind, kind, how, namespace, "" if unnamed else draft.name)
-        with _warning(asked):
-            await self._mutate_draft(asked, draft)
-            settled = self._writes.settled(draft)
-            await self._validate(replace(asked, name=settled.name), settled.obj, None)
-            return _with_warnings(self._writes.commit(settled), asked)
+        await self._mutate_draft(asked, draft)
+        settled = self._writes.settled(draft)
+        await self._validate(replace(asked, name=settled.name), settled.obj, None)
+        return _with_warnings(self._writes.commit(settled), asked)
 
     async def update(
         self, request: Request, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *,
@@ -68,73 +79,50 @@ class Reviewed:
         if not self._registered.concern(kind):
             return self._writes.update(kind, namespace, name, mutate, how, replacing=replacing)
         asked = _asked(request, "UPDATE", kind, kind, how, namespace, name)
-        with _warning(asked):
-            for _ in range(_ATTEMPTS):
-                draft = self._writes.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
-                await self._mutate_draft(asked, draft)
-                settled = self._writes.settled(draft)
-                await self._validate(asked, settled.obj, draft.old)
-                if self._store.latest(kind.resource, object_key(namespace, name)) is draft.record:
-                    return _with_warnings(self._writes.commit(settled), asked)
-            raise status.conflict(kind.group, kind.plural, name)
+        for _ in range(_ATTEMPTS):
+            draft = self._writes.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
+            await self._mutate_draft(asked, draft)
+            settled = self._writes.settled(draft)
+            await self._validate(asked, settled.obj, draft.old)
+            if self._store.latest(kind.resource, object_key(namespace, name)) is draft.record:
+                return _with_warnings(self._writes.commit(settled), asked)
+        raise status.conflict(kind.group, kind.plural, name)
 
-    async def delete(
-        self, request: Request, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How, *,
-        of_many: bool = False,
-    ) -> Outcome:  # fmt: skip
-        """Raises StatusError as Writes.delete does, and what webhooks say; `of_many`: no object's path was called."""
+    async def delete(self, request: Request, kind: Kind, namespace: str, name: str, wanted: Deletion) -> Outcome:
+        """Raises StatusError as Writes.delete does, and what webhooks say."""
+        how = How(dry_run=wanted.dry_run)
         if not self._registered.concern(kind):
             return self._writes.delete(kind, namespace, name, wanted, how)
-        asked = _asked(request, "DELETE", kind, kind, how, namespace, "" if of_many else name)
-        with _warning(asked):
-            for _ in range(_ATTEMPTS):
-                # What cannot be deleted anyhow, nobody is asked about.
-                self._writes.delete(kind, namespace, name, wanted, replace(how, dry_run=True))
-                record = self._store.latest(kind.resource, object_key(namespace, name))
-                old = record.load() if record is not None else None
-                await self._mutate(asked, None, old, _unchangeable)
-                await self._validate(asked, None, old)
-                if self._store.latest(kind.resource, object_key(namespace, name)) is record:
-                    return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
-            raise status.conflict(kind.group, kind.plural, name)
+        asked = _asked(request, "DELETE", kind, kind, how, namespace, name)
+        for _ in range(_ATTEMPTS):
+            # What cannot be deleted anyhow, nobody is asked about.
+            self._writes.delete(kind, namespace, name, wanted, How(dry_run=True))
+            record = self._store.latest(kind.resource, object_key(namespace, name))
+            old = record.load() if record is not None else None
+            await self._mutate(asked, None, old, lambda obj: obj)
+            await self._validate(asked, None, old)
+            if self._store.latest(kind.resource, object_key(namespace, name)) is record:
+                return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
+        raise status.conflict(kind.group, kind.plural, name)
 
     async def sent(
-        self, request: Request, kind: Kind, resource: Kind, how: How, namespace: str, name: str, obj: JsonObject,
-        old: JsonObject | None = None,
-    ) -> tuple[JsonObject, Sequence[str]]:  # fmt: skip
-        """What is done, and not stored as such: a binding, a scale. As webhooks leave it, and what they warn of.
+        self, request: Request, kind: Kind, resource: Kind, how: How, namespace: str, name: str, obj: JsonObject
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """What is done, and not stored as such: a binding, an eviction. As webhooks leave it, and what they warn of.
 
         Raises StatusError.
         """
         if not self._registered.concern(resource):
             return obj, ()
-        operation = "CREATE" if request.method == "POST" else "UPDATE"
-        meta = obj.get("metadata") or {}
-        obj = obj | {"metadata": meta | {"namespace": namespace} if kind.namespaced else meta}
-        if old is None:
-            self._writes.track_sent(kind, obj, how)
-        asked = _asked(request, operation, kind, resource, how, namespace, name)
-
-        def revise(patched: JsonObject) -> JsonObject:
-            decoded = structs.decode(kind.struct, {"metadata": {}} | patched)
-            if decoded.problem:
-                raise status.internal(decoded.problem)
-            return decoded.obj
-
-        with _warning(asked):
-            left = await self._mutate(asked, obj, old, revise)
-            assert left is not None
-            # What replaces something is shown as what then is.
-            await self._validate(asked, left if old is None else old | {"spec": left["spec"]}, old)
-        kept = {key: value for key, value in left["metadata"].items() if key != "managedFields"}
-        return left | {"metadata": kept}, asked.warnings
+        obj = obj | {"metadata": (obj.get("metadata") or {}) | {"namespace": namespace}}
+        asked = _asked(request, "CREATE", kind, resource, how, namespace, name)
+        left = await self._mutate(asked, obj, None, lambda patched: take(kind, {"metadata": {}} | patched, How()).obj)
+        assert left is not None
+        await self._validate(asked, left, None)
+        return left, asked.warnings
 
     async def _mutate_draft(self, asked: Asked, draft: Draft) -> None:
         """Lets the mutating webhooks have their way with a draft. Raises StatusError."""
-        if not self._registered.mutating:
-            return
-        if not draft.errors:
-            self._writes.track(draft)
 
         def revise(obj: JsonObject) -> JsonObject:
             self._writes.revise(draft, obj)
@@ -180,135 +168,119 @@ class Reviewed:
         self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None, revise: Revise
     ) -> JsonObject | None:
         """The object after one webhook. Raises StatusError."""
-        try:
-            verdict = await self._verdict(webhook, asked, obj, old, mutating=True)
-            operations = _operations(verdict)
-        except CallFailed as error:
-            _fail(webhook, error)
+        verdict = await self._verdict(webhook, asked, obj, old)
+        if verdict is None or not verdict.operations or obj is None:
             return obj
-        if not verdict.allowed:
-            raise denial(webhook.name, verdict.reasons)
-        if not operations:
-            return obj
-        if obj is None:
-            why = "attempted to modify the object, which is not supported for this operation"
-            raise status.internal(f'admission webhook "{webhook.name}" {why}')
-        typed = {"kind": asked.kind.kind, "apiVersion": asked.kind.api_version} | obj
         try:
-            return revise(patching.apply_operations(typed, operations))
+            return revise(patching.apply_operations(_typed(asked.kind, obj) or {}, verdict.operations))
         except patching.PatchFailed as error:
-            raise status.internal(str(error)) from error
+            raise status.internal(f'the patch of admission webhook "{webhook.name}": {error}') from error
 
     async def _validate(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> None:
         """Asks the validating webhooks, all at once. Raises StatusError where one does not allow the request."""
         wanted = [webhook for webhook in self._registered.validating if self._wanted(webhook, asked, obj, old)]
-        if not wanted:
-            return
-        answers = (self._validated(webhook, asked, obj, old) for webhook in wanted)
-        for error in await asyncio.gather(*answers, return_exceptions=True):
-            if error is not None:
-                raise error
-
-    async def _validated(self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> None:
-        try:
-            verdict = await self._verdict(webhook, asked, obj, old, mutating=False)
-        except CallFailed as error:
-            _fail(webhook, error)
-            return
-        if not verdict.allowed:
-            raise denial(webhook.name, verdict.reasons)
+        answers = (self._verdict(webhook, asked, obj, old) for webhook in wanted)
+        for answer in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
 
     def _wanted(self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> bool:
-        """Raises StatusError (404) where the labels of a namespace count that is not there."""
         return webhook.wants(asked, obj, old, lambda: self._labels(asked, obj))
 
     def _labels(self, asked: Asked, obj: JsonObject | None) -> Mapping[str, str]:
         """The labels of the namespace that a request is on or in."""
-        if asked.on_namespace and not asked.subresource and obj is not None:
+        if asked.on_namespace and obj is not None:
             return dig(obj, "metadata", "labels") or {}
-        record = self._store.latest("/namespaces", asked.namespace) if asked.namespace else None
-        if asked.namespace and record is None:
-            raise status.not_found("", "namespaces", asked.namespace)
+        record = self._store.latest("/namespaces", asked.namespace)
         return record.labels if record is not None else {}
 
     async def _verdict(
-        self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None, *, mutating: bool
-    ) -> Verdict:
-        """Raises CallFailed."""
-        version = next(version for version in webhook.versions if version in ("v1", "v1beta1"))
-        about = question(asked, version, obj, old)
+        self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None
+    ) -> _Verdict | None:
+        """What a webhook says; None where it gives no answer and need not. Raises StatusError (500, its denial)."""
+        uid = str(uuid.uuid4())
         try:
-            answer = await self._callouts.post(webhook.client, about.body, webhook.timeout_seconds)
-        except NoClient as error:
-            raise CallFailed(f"could not get REST client: {error}") from error
+            body = encode(_review(asked, webhook.version, uid, obj, old))
+            answer = await self._callouts.post(webhook.client, body, webhook.timeout_seconds)
+            verdict = _read(answer, uid, asked)
         except CallFailed as error:
-            raise CallFailed(f"failed to call webhook: {error}") from error
-        try:
-            verdict = admissionreview.verdict(about, answer, mutating=mutating)
-        except InvalidAnswer as error:
-            raise CallFailed(f"received invalid webhook response: {error}") from error
-        except Unreadable as error:
-            raise CallFailed(f"failed to call webhook: {error}") from error
-        asked.warnings.extend(verdict.warnings)
+            why = f'failed calling webhook "{webhook.name}": {error}'
+            if not webhook.ignores_failure:
+                raise status.internal(why) from error
+            logger.warning("%s; the request goes on without it", why)
+            return None
+        if not verdict.allowed:
+            raise _denial(webhook.name, verdict.reasons)
         return verdict
 
 
-@contextmanager
-def _warning(asked: Asked) -> Iterator[None]:
-    """Tells whoever is refused what webhooks warn of."""
+def _review(
+    asked: Asked, version: str, uid: str, obj: JsonObject | None, old: JsonObject | None
+) -> JsonObject:  # fmt: skip
+    """The question that a webhook is sent."""
+    kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
+    resource = {"group": asked.resource.group, "version": asked.resource.version, "resource": asked.resource.plural}
+    below = {"subResource": asked.subresource, "requestSubResource": asked.subresource} if asked.subresource else {}
+    request = {
+        "uid": uid,
+        "kind": kind,
+        "resource": resource,
+        "requestKind": kind,
+        "requestResource": resource,
+        **below,
+        **({"name": asked.name} if asked.name else {}),
+        **({"namespace": asked.namespace} if asked.namespace else {}),
+        "operation": asked.operation,
+        "userInfo": asked.user,
+        "object": _typed(asked.kind, obj),
+        "oldObject": _typed(asked.kind, old),
+        "dryRun": asked.dry_run,
+        "options": asked.options,
+    }
+    return {"kind": REVIEW, "apiVersion": f"{REVIEW_GROUP}/{version}", "request": request}
+
+
+def _typed(kind: Kind, obj: JsonObject | None) -> JsonObject | None:
+    return None if obj is None else {"kind": kind.kind, "apiVersion": kind.api_version} | obj
+
+
+def _read(body: bytes, uid: str, asked: Asked) -> _Verdict:
+    """What an answer says; its warnings go to the caller. Raises CallFailed for one that means nothing."""
     try:
-        yield
-    except status.StatusError as error:
-        error.warnings = [*dict.fromkeys(asked.warnings)]
-        raise
+        answer = dig(decode(body), "response")
+        if dig(answer, "uid") != uid or not isinstance(dig(answer, "allowed"), bool):
+            raise CallFailed("it answers another question, or none")
+        operations = decode(base64.b64decode(answer["patch"])) if answer["allowed"] and answer.get("patch") else []
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise CallFailed(f"its answer cannot be read: {error}") from error
+    if not isinstance(operations, list) or answer.get("patchType") not in (None, "JSONPatch"):
+        raise CallFailed("its patch is no JSONPatch")
+    asked.warnings.extend(answer.get("warnings") or ())
+    return _Verdict(answer["allowed"], answer.get("status") or {}, operations)
+
+
+def _denial(webhook: str, reasons: JsonObject) -> status.StatusError:
+    """What the caller is told whose request a webhook does not allow."""
+    message, reason = reasons.get("message") or "", reasons.get("reason") or ""
+    denied = f'admission webhook "{webhook}" denied the request'
+    why = f": {message or reason}" if message or reason else " without explanation"
+    code = max(reasons.get("code") or 0, _FIRST_FAILURE)
+    return status.StatusError(code, reason, denied + why, details=reasons.get("details"))
 
 
 def _with_warnings(outcome: Outcome, asked: Asked) -> Outcome:
-    if not asked.warnings:
-        return outcome
-    return replace(outcome, warnings=[*dict.fromkeys((*asked.warnings, *outcome.warnings))])
-
-
-def _fail(webhook: Webhook, error: CallFailed) -> None:
-    """Raises StatusError (500) unless the webhook is one that need not answer."""
-    why = f'failed calling webhook "{webhook.name}": {error}'
-    if not webhook.ignores_failure:
-        raise status.internal(why) from error
-    logger.warning("%s; the request goes on without it", why)
-
-
-def _operations(verdict: Verdict) -> Sequence[JsonObject]:
-    """The JSON patch of an answer. Raises CallFailed."""
-    if not verdict.allowed or not verdict.patch:
-        return ()
-    try:
-        operations = decode(verdict.patch)
-    except msgspec.DecodeError as error:
-        why = bodies.syntax_error(error, "json-patch+json", verdict.patch)
-        raise CallFailed(f"received undecodable patch in webhook response: {why}") from error
-    if not isinstance(operations, list):
-        why = bodies.not_into(operations, "jsonpatch.Patch")
-        raise CallFailed(f"received undecodable patch in webhook response: {why}")
-    if verdict.patch_type != "JSONPatch":
-        raise CallFailed(f'unsupported patch type "{verdict.patch_type}"')
-    return operations
-
-
-def _unchangeable(obj: JsonObject) -> JsonObject:
-    return obj
+    return replace(outcome, warnings=[*asked.warnings, *outcome.warnings]) if asked.warnings else outcome
 
 
 def _shown(draft: Draft, asked: Asked) -> JsonObject:
     """A draft's object as mutating webhooks see it: a new one has no identity yet, nor a status."""
     if draft.old is not None:
         return draft.obj
-    hidden = ["uid", "creationTimestamp"]
-    hidden += ["generation"] * draft.kind.generation + ["name"] * (not asked.name)
+    hidden = ["uid", "creationTimestamp", "generation"] + ["name"] * (not asked.name)
     meta = {key: value for key, value in draft.obj["metadata"].items() if key not in hidden}
     shown = draft.obj | {"metadata": meta}
     if draft.kind.status and draft.kind.kind != "Node":
         shown.pop("status", None)
-        shown |= {"status": blank(draft.kind)["status"]} if "status" in blank(draft.kind) else {}
     return shown
 
 
@@ -325,7 +297,7 @@ def _options(request: Request, operation: str, how: How) -> JsonObject:
     """The options of a request, as its operation has them."""
     options: JsonObject = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if operation == "DELETE":
-        return options | bodies.deletion_options(request)
+        return options | deletion_options(request)
     if how.dry_run:
         options["dryRun"] = ["All"]
     return options | {key: request.query[key] for key in ("fieldManager", "fieldValidation") if request.query.get(key)}

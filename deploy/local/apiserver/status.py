@@ -62,10 +62,6 @@ class FieldError:
     def __str__(self) -> str:
         return f"{self.field}: {self.detail}"
 
-    def below(self, part: str) -> FieldError:
-        """The error as the API words it where it checks that part of an object alone."""
-        return FieldError(self.field, self.reason, self.detail.replace(f": {part}.", ": ", 1))
-
     def cause(self) -> JsonObject:
         return {"reason": self.reason, "message": self.detail, "field": self.field}
 
@@ -80,10 +76,6 @@ def required(field: str, detail: str = "") -> FieldError:
 
 def invalid_value(field: str, value: Json, detail: str) -> FieldError:
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
-
-
-def type_invalid(field: str, value: Json, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {detail}")
 
 
 def unsupported(field: str, value: Json, allowed: Sequence[Json]) -> FieldError:
@@ -118,27 +110,14 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(group, resource, name))
 
 
-def already_exists(group: str, resource: str, name: str, *, going: bool = False) -> StatusError:
+def already_exists(group: str, resource: str, name: str) -> StatusError:
     message = f'{qualified(group, resource)} "{name}" already exists'
-    message = f"object is being deleted: {message}" if going else message
     return StatusError(409, "AlreadyExists", message, details=_details(group, resource, name))
 
 
 def conflict(group: str, resource: str, name: str, why: str = RESOURCE_VERSION_CONFLICT) -> StatusError:
     message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(group, resource, name))
-
-
-def storage_conflict(group: str, resource: str, meta: JsonObject, uid: str) -> str:
-    """Why an object is not the one of a uid, in the words of the API's storage."""
-    folder = f"{group}/{resource}" if "." in group and not group.endswith(".k8s.io") else resource
-    key = "/".join(filter(None, ("/registry", folder, meta.get("namespace"), meta["name"])))
-    why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
-    return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
-
-
-def apply_conflict(causes: Sequence[JsonObject], message: str) -> StatusError:
-    return StatusError(409, "Conflict", message, details={"causes": list(causes)})
 
 
 def forbidden(group: str, resource: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> StatusError:
@@ -155,27 +134,18 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
     return StatusError(422, "Invalid", message, details=details)
 
 
-def invalid_options(options_kind: str, *errors: FieldError) -> StatusError:
-    return invalid("meta.k8s.io", options_kind, "", errors)
-
-
-def repeated_in_yaml(repeated: Sequence[str]) -> str:
-    """What the API says of keys that come twice in YAML."""
-    return "yaml: unmarshal errors:\n  " + "\n  ".join(repeated)
-
-
-def not_applicable(group: str, version: str, kind: str, key: str, why: str) -> StatusError:
-    """A configuration that is none of its kind."""
-    return StatusError(500, "", f"failed to create typed patch object ({key}; {group}/{version}, Kind={kind}): {why}")
+def invalid_option(error: FieldError) -> StatusError:
+    """A query parameter or delete option that means nothing."""
+    return invalid("meta.k8s.io", "Options", "", [error])
 
 
 def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def no_number(text: str) -> str:
-    """What the API says of a text where an unsigned number belongs."""
-    return f'strconv.ParseUint: parsing "{text}": invalid syntax'
+def unfit(kind: str, version: str, why: str) -> StatusError:
+    """A body that is no object of its kind."""
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
 
 
 def foreign_namespace() -> StatusError:
@@ -186,8 +156,8 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
-def not_acceptable(message: str, details: JsonObject | None = None) -> StatusError:
-    return StatusError(406, "NotAcceptable", message, details=details)
+def not_acceptable(served: Sequence[str]) -> StatusError:
+    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(served)}")
 
 
 def no_such_resource() -> StatusError:
@@ -203,17 +173,10 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
-def not_supported(verb: str, group: str, resource: str) -> StatusError:
-    message = f'{verb} is not supported on resources of kind "{qualified(group, resource)}"'
-    return StatusError(405, "MethodNotAllowed", message, details=_details(group, resource))
-
-
-def unsupported_media_type(message: str, details: JsonObject | None = None) -> StatusError:
-    return StatusError(415, "UnsupportedMediaType", message, details=details)
-
-
-def unknown_format(accepted: Sequence[str]) -> str:
-    return f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    message += " (what kubectl sends as protobuf is not read here: write a manifest, and use `kubectl apply -f`)"
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
 def expired(message: str, continue_token: str = "") -> StatusError:

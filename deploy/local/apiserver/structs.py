@@ -1,17 +1,16 @@
 """The built-in kinds as the Go types they are: what a body decodes to and is stored as.
 
 kube-apiserver decodes into structs and stores what they encode to. Hence unknown fields vanish, empty ones that are
-`omitempty` are left out, others are there though nobody set them, and a wrong type is refused in the words of
-encoding/json. structs.json, written by generate.py, holds the types; bodies in order, nearly all, are converted by
-msgspec in C, and whatever it refuses is walked in full to find out why.
+`omitempty` are left out, others are there though nobody set them, and a wrong type is refused. structs.json, written
+by `python -m tests.apiserver.structs`, holds the types, which msgspec converts to.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -28,19 +27,9 @@ from deploy.local.apiserver.objects import Json, JsonObject
 DATA = Path(__file__).with_name("structs.json")
 # Sent, but no kinds of their own.
 UNSERVED = ("admission/v1.AdmissionReview", "core/v1.Binding", "meta/v1.DeleteOptions", "policy/v1.Eviction")
-STRUCT_TYPE = "+structType"  # the key of a struct's own marker among its fields
 META = "meta/v1.ObjectMeta"
-_TYPE_META = ("apiVersion", "kind")
-_IDENTITY = (*_TYPE_META, "metadata")
-_TIME, _MICRO_TIME = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
-_TIME_PARTS: Mapping[str, str] = {
-    "2006": r"\d{4}", "01": r"\d\d", "02": r"\d\d", "15": r"\d\d", "04": r"\d\d", "05": r"\d\d(\.\d+)?",
-    ".000000": r"\.\d{6}", "Z07:00": r"Z|[+-]\d\d:\d\d",
-}  # fmt: skip
-_LAYOUT_PART = re.compile(r"2006|01|02|15|04|05(?=Z)|05|\.000000|Z07:00|.")
+_IDENTITY = ("apiVersion", "kind", "metadata")
 _BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_BASE64_START = re.compile(r"[A-Za-z0-9+/]*")
-_QUANTITY_ERROR = f"quantities must match the regular expression '{quantities.PATTERN}'"
 _INTEGERS = {"int32": 31, "int64": 63, "int": 63}
 
 
@@ -73,9 +62,6 @@ _BASIC: Mapping[str, Any] = {
 }
 _NULL_IF_EMPTY = ("meta/v1.Time", "meta/v1.MicroTime", "pkg/runtime.RawExtension", "meta/v1.FieldsV1")
 _TEXTS = ("string", "meta/v1.Duration", "pkg/types.UID")
-_JSON_NAMES: Mapping[type, str] = {
-    str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +73,14 @@ class Member:
     always: bool
     omit_zero: bool
     rule: ListRule | None
-    numbers: tuple[int, ...]  # in protobuf; more than one where embedded structs nest
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An object as its kind stores it, the paths that were dropped, and why it is none (or nothing)."""
+    """An object as its kind stores it, and the paths that were dropped."""
 
     obj: JsonObject
     unknown: Sequence[str] = ()
-    problem: str = ""
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What a walk has found so far."""
-
-    unknown: list[str] = field(default_factory=list)
-    problem: str = ""
-
-    def fail(self, problem: str) -> None:
-        self.problem = self.problem or problem
 
 
 @cache
@@ -121,32 +94,19 @@ def members(struct: str) -> Mapping[str, Member]:
     """The fields of a struct by their JSON names. Raises KeyError."""
     fields = _types()[struct]
     assert not isinstance(fields, str), struct
-    return {name: _member(text) for name, text in fields.items() if name != STRUCT_TYPE}
+    return {name: _member(text) for name, text in fields.items()}
 
 
 def _member(text: str) -> Member:
     go, *words = text.split()
     options = dict(word.split("=") for word in words if "=" in word)
-    struct = resolved(go.lstrip("*"))
-    atomic = "atomic" in words or is_atomic_struct(struct)
-    rule = ListRule(
-        merge_key=options.get("merge", ""),
-        map_keys=tuple(filter(None, options.get("keys", "").split(","))),
-        is_set="set" in words,
-        union="union" in words,
-        retain_keys="retain" in words,
-        replace="replace" in words,
-        atomic=atomic,
-        atomic_items=go.startswith("[]") and is_atomic_struct(resolved(element(go).lstrip("*"))),
-    )
-    numbers = next((word[1:] for word in words if word.startswith("#")), "")
+    rule = ListRule(options.get("merge", ""), "union" in words, "retain" in words, "replace" in words)
     return Member(
         go,
         required="required" in words or ("always" in words and "optional" not in words),
         always="always" in words,
         omit_zero="omitzero" in words,
         rule=None if rule == ListRule() else rule,
-        numbers=tuple(map(int, numbers.split("."))) if numbers else (),
     )
 
 
@@ -160,11 +120,6 @@ def resolved(go: str) -> str:
 def is_struct(go: str) -> bool:
     """Whether a type is a struct that is read field by field."""
     return go not in OPAQUE and isinstance(_types().get(go), dict)
-
-
-def is_atomic_struct(go: str) -> bool:
-    """Whether a struct is applied as one value."""
-    return is_struct(go) and STRUCT_TYPE in _types()[go]
 
 
 def element(go: str) -> str:
@@ -240,7 +195,7 @@ def _default(member: Member) -> tuple[Any, Any]:
 def _from_text(wanted: type, value: Json) -> Quantity:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return Quantity(quantities.canonical(value))
-    raise ValueError(_QUANTITY_ERROR)
+    raise ValueError("Expected a quantity")
 
 
 def _to_text(value: Any) -> str:
@@ -262,167 +217,53 @@ def _content(struct: str) -> Any:
 
 
 def decode(struct: str, obj: JsonObject) -> Decoded:
-    """An object of a built-in kind as it is stored; the argument stays as it is."""
-    content = {key: value for key, value in obj.items() if key not in _IDENTITY}
+    """An object of a built-in kind as it is stored; the argument stays as it is. Raises msgspec.ValidationError."""
     identity = {key: obj[key] for key in _IDENTITY if key in obj}
+    content = {key: value for key, value in obj.items() if key not in _IDENTITY}
     try:
         msgspec.convert(obj["metadata"], _shape(META))
         return Decoded(identity | _convert(content, _content(struct)))
-    except msgspec.ValidationError as error:
-        walk = _Walk()
-        kept = _walked_struct({key: obj[key] for key in obj if key not in _TYPE_META}, struct, (), "", walk)
-        identity["metadata"] = kept.pop("metadata", {})
-        if not walk.problem:
-            try:
-                kept = _convert(kept, _content(struct))
-            except msgspec.ValidationError:
-                walk.fail(f"json: cannot unmarshal: {error}")
-        return Decoded(identity | kept, walk.unknown, walk.problem)
-
-
-def decode_metadata(kind: str, obj: JsonObject, *, alone: bool = False) -> Decoded:
-    """`decode` of the metadata, which every kind has; `alone`: no field of the struct that a problem is told of."""
-    try:
-        msgspec.convert(obj["metadata"], _shape(META))
     except msgspec.ValidationError:
-        walk = _Walk()
-        meta = _walked(obj["metadata"], META, kind, () if alone else ("metadata",), "metadata", walk)
-        return Decoded(obj | {"metadata": meta}, walk.unknown, walk.problem)
-    return Decoded(obj)
+        unknown: list[str] = []
+        identity["metadata"] = _known(obj["metadata"], META, "metadata", unknown)
+        content = _known(content, struct, "", unknown)
+        msgspec.convert(identity["metadata"], _shape(META))
+        return Decoded(identity | _convert(content, _content(struct)), unknown)
 
 
-def undeclared(struct: str, obj: JsonObject) -> str:
-    """Why an object is no configuration of a kind that could be applied, or nothing."""
-    return next(_undeclared({key: obj[key] for key in obj if key not in _TYPE_META}, struct, None, ""), "")
+def decode_metadata(obj: JsonObject) -> Decoded:
+    """`decode` of the metadata alone, which custom kinds have, too. Raises msgspec.ValidationError."""
+    unknown: list[str] = []
+    meta = _known(obj["metadata"], META, "metadata", unknown)
+    msgspec.convert(meta, _shape(META))
+    return Decoded(obj | {"metadata": meta}, unknown)
 
 
-def _undeclared(value: Json, go: str, rule: ListRule | None, where: str) -> Iterator[str]:
+def _known(value: Json, go: str, where: str, unknown: list[str]) -> Json:
+    """The value without what its type does not know, or what is null, and with times in their one form."""
     go = resolved(go.lstrip("*"))
-    if value is None or go in OPAQUE:
-        return
+    if go in ("meta/v1.Time", "meta/v1.MicroTime") and isinstance(value, str):
+        return _time(value, fraction=go == "meta/v1.MicroTime")
     if isinstance(value, dict) and is_struct(go):
-        declared = members(go)
+        declared, kept = members(go), {}
         for key, item in value.items():
+            at = f"{where}.{key}".lstrip(".")
             if key not in declared:
-                yield f"{where}.{key}: field not declared in schema"
-            else:
-                yield from _undeclared(item, declared[key].type, declared[key].rule, f"{where}.{key}")
-    elif isinstance(value, dict) and go.startswith("map["):
-        for key, item in value.items():
-            yield from _undeclared(item, element(go), None, f"{where}.{key}")
-    elif isinstance(value, list) and go.startswith("[]") and go != "[]byte":
-        names = [_item_name(item, index, rule) for index, item in enumerate(value)]
-        if twice := next((name for index, name in enumerate(names) if name in names[:index]), ""):
-            yield f"{where}: duplicate entries for key [{twice}]"
-        for index, item in enumerate(value):
-            yield from _undeclared(item, element(go), None, f"{where}[{_item_name(item, index, rule)}]")
-    elif expected := _expected(value, go):
-        yield f"{where}: expected {expected}, got &value.valueUnstructured{{Value:{json.dumps(value)}}}"
-
-
-def _item_name(item: Json, index: int, rule: ListRule | None) -> str:
-    if rule is None or not rule.map_keys or not isinstance(item, dict):
-        return str(index)
-    return ",".join(f"{key}={json.dumps(item[key])}" for key in sorted(rule.map_keys) if key in item)
-
-
-def _expected(value: Json, go: str) -> str:
-    """The schema's name for a type that a value is not of, or nothing."""
-    if go.startswith("map[") or is_struct(go):
-        return "map"
-    if go.startswith("[]") and go != "[]byte":
-        return "list"
-    if go in _INTEGERS or go == "float64":
-        return "" if type(value) in (int, float) else "numeric (int or float)"
-    expected = {"string": "string", "bool": "boolean", "[]byte": "string"}.get(go, "")
-    found = {str: "string", bool: "boolean"}.get(type(value), "")
-    return "" if found == expected else expected
-
-
-def _walked_struct(value: JsonObject, struct: str, path: tuple[str, ...], where: str, walk: _Walk) -> JsonObject:
-    declared, kept = members(struct), {}
-    name = struct.rpartition(".")[2]
-    for key, item in value.items():
-        at = f"{where}.{key}" if where else key
-        if key not in declared:
-            walk.unknown.append(at)
-        elif item is not None:
-            kept[key] = _walked(item, declared[key].type, name, (*path, key), at, walk)
-    return kept
-
-
-def _walked(value: Json, go: str, struct: str, path: tuple[str, ...], where: str, walk: _Walk) -> Json:
-    """The value as its type takes it: nothing unknown in it, nothing null."""
-    named = go.lstrip("*")
-    go = resolved(named)
-    if go in OPAQUE:
-        return _walked_opaque(value, go, struct, path, walk)
-    if isinstance(value, dict) and is_struct(go):
-        return _walked_struct(value, go, path, where, walk)
+                unknown.append(at)
+            elif item is not None:
+                kept[key] = _known(item, declared[key].type, at, unknown)
+        return kept
     if isinstance(value, dict) and go.startswith("map["):
-        return {key: _walked(item, element(go), struct, path, f"{where}.{key}", walk) for key, item in value.items()}
+        return {key: _known(item, element(go), f"{where}.{key}", unknown) for key, item in value.items()}
     if isinstance(value, list) and go.startswith("[]") and go != "[]byte":
-        return [_walked(item, element(go), struct, path, f"{where}[{index}]", walk) for index, item in enumerate(value)]
-    if wrong := _wrong_basic(value, go):
-        walk.fail(wrong if wrong.startswith("illegal") else _cannot(wrong, struct, path, named))
+        return [_known(item, element(go), f"{where}[{index}]", unknown) for index, item in enumerate(value)]
     return value
 
 
-def _cannot(found: str, struct: str, path: tuple[str, ...], go: str) -> str:
-    shown = re.sub(r"[\w/]*/(\w+\.)", r"\1", go)
-    return f"json: cannot unmarshal {found} into Go struct field {struct}.{'.'.join(path)} of type {shown}"
-
-
-def _wrong_basic(value: Json, go: str) -> str:
-    """What a value is that is none of a basic type, or nothing."""
-    found = _JSON_NAMES.get(type(value), "null")
-    if go == "[]byte" and isinstance(value, str):
-        if _BASE64.fullmatch(value):
-            return ""
-        start = _BASE64_START.match(value)
-        return f"illegal base64 data at input byte {start.end() if start else 0}"
-    if go in _INTEGERS:
-        fits = type(value) is int and -(2 ** _INTEGERS[go]) <= value < 2 ** _INTEGERS[go]
-        return "" if fits else f"number {value}" if found == "number" else found
-    expected = {"string": "string", "bool": "bool", "float64": "number"}.get(go, "")
-    return "" if found == expected else found
-
-
-def _walked_opaque(value: Json, go: str, struct: str, path: tuple[str, ...], walk: _Walk) -> Json:
-    found = _JSON_NAMES.get(type(value), "null")
-    match go:
-        case "meta/v1.Time":
-            return _walked_time(value, _TIME, walk)
-        case "meta/v1.MicroTime":
-            return _walked_time(value, _MICRO_TIME, walk)
-        case "util/intstr.IntOrString":
-            if found not in ("string", "number") or _wrong_basic(value, "int32" if found == "number" else "string"):
-                walk.fail(_cannot(found, struct, path, "int32"))
-        case "api/resource.Quantity":
-            try:
-                _from_text(Quantity, value)
-            except ValueError as error:
-                walk.fail(str(error))
-        case "meta/v1.Duration" | "pkg/types.UID":
-            if found != "string":
-                walk.fail(_cannot(found, struct, path, "types.UID" if go == "pkg/types.UID" else "string"))
-    return value
-
-
-def _walked_time(value: Json, layout: str, walk: _Walk) -> Json:
-    if not isinstance(value, str):
-        walk.fail(f"json: cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go value of type string")
-        return value
-    rest = value
-    for part in _LAYOUT_PART.findall(layout):
-        match = re.match(_TIME_PARTS.get(part, re.escape(part)) if part != "05" or layout == _TIME else r"\d\d", rest)
-        if match is None:
-            walk.fail(f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as "{part}"')
-            return value
-        rest = rest[match.end() :]
+def _time(text: str, *, fraction: bool) -> str:
+    """What is no time stays as it is."""
     try:
-        moment = datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone(UTC)
-    except ValueError:
-        walk.fail(f'parsing time "{value}": out of range')
-        return value
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ" if layout == _TIME else "%Y-%m-%dT%H:%M:%S.%fZ")
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if fraction else "%Y-%m-%dT%H:%M:%SZ")

@@ -45,17 +45,16 @@ class PodSubresources:
         raise status.method_not_allowed()
 
     async def bind(self, request: Request, target: Target, binding: Json) -> Response:
+        """Puts a pod on a node. Raises StatusError."""
         name: str = target.name or dig(binding, "metadata", "name") or ""
         _check_name(name, binding, "Binding")
-        how = How(request.field_manager, operation="", subresource="binding", dry_run=request.dry_run)
+        how = How("binding", dry_run=request.dry_run)
         of = self._pods if target.subresource else BINDING
-        asked_as = replace(how, subresource=target.subresource)
+        asked_as = How(target.subresource, dry_run=request.dry_run)
         binding, warnings = await self._reviewed.sent(request, BINDING, of, asked_as, target.namespace, name, binding)
         node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
-        if kind not in (None, "", "Node"):
-            raise _unvalidated(status.unsupported("target.kind", kind, ("Node", "<empty>")))
-        if not isinstance(node, str) or not node:
-            raise _unvalidated(status.required("target.name"))
+        if kind not in (None, "", "Node") or not isinstance(node, str) or not node:
+            raise status.bad_request("a binding names a Node as its target")
 
         def assign(pod: JsonObject) -> JsonObject:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
@@ -64,29 +63,25 @@ class PodSubresources:
         return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
 
     async def _evict(self, request: Request, target: Target) -> Response:
-        eviction = _eviction(request)
-        how = How(request.field_manager, subresource=target.subresource, dry_run=request.dry_run)
+        eviction = bodies.parse(request)
+        _check_name(target.name, eviction, "Eviction")
+        how = How(target.subresource, dry_run=request.dry_run)
         eviction, warnings = await self._reviewed.sent(
             request, EVICTION, self._pods, how, target.namespace, target.name, eviction
         )
-        options = dig(eviction, "deleteOptions") or {}
         record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
-        _check_name(target.name, eviction, "Eviction")
-        pod = record.load()
-        preconditions = options.get("preconditions") or {}
-        uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
-        check_preconditions(self._pods, pod["metadata"], Deletion(uid=uid, resource_version=version))
-        dry_run = request.dry_run or bool(options.get("dryRun"))
+        pod, wanted = record.load(), bodies.deletion(dig(eviction, "deleteOptions") or {})
+        check_preconditions(self._pods, pod["metadata"], wanted)
+        dry_run = request.dry_run or wanted.dry_run
         if not disruption.may_go_at_once(pod):
             await self._spend_budget(target, pod, dry_run)
-        how = How(request.field_manager, dry_run=dry_run)
         if not dry_run:
-            said = replace(how, operation="", subresource="status")
+            said = How("status")
             await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
-        deletion = Deletion(options.get("gracePeriodSeconds"), uid)
-        await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, how))
+        deletion = Deletion(wanted.grace_period_seconds, wanted.uid)
+        await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, How(dry_run=dry_run)))
         return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
 
     async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
@@ -97,10 +92,10 @@ class PodSubresources:
             if record.namespace == target.namespace and disruption.covers(budget := record.load(), pod)
         ]
         if len(budgets) > 1:
-            raise status.StatusError(500, "", _MANY_BUDGETS)
+            raise status.internal(_MANY_BUDGETS)
         if not budgets or disruption.exempt_as_unhealthy(budgets[0], pod):
             return
-        how = How(subresource="status", dry_run=dry_run)
+        how = How("status", dry_run=dry_run)
         name = budgets[0]["metadata"]["name"]
         moment = timestamp(time.time())
 
@@ -126,20 +121,6 @@ class PodSubresources:
         return await _opened(int(port), path)
 
 
-def _eviction(request: Request) -> JsonObject:
-    """Raises StatusError (400, 415)."""
-    try:
-        eviction = bodies.parse(request)
-    except bodies.Unreadable as error:
-        raise error.of_type("Eviction") from None
-    version = dig(eviction, "apiVersion") or "policy/v1"
-    if version not in ("policy/v1", "policy/v1beta1"):
-        short = version.rpartition("/")[2]
-        why = f'no kind "Eviction" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise status.bad_request(f'Eviction in version "{short}" cannot be handled as a Eviction: {why}')
-    return eviction if isinstance(eviction, dict) else {}
-
-
 def _kind(kinds: Registry, group: str, version: str, plural: str) -> Kind:
     kind = kinds.find(group, version, plural)
     assert kind is not None, plural
@@ -154,7 +135,7 @@ async def _settled(outcome: Outcome) -> None:
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
     """The pod on its node. Raises StatusError (409) when it has one or is going."""
     if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
-        raise status.conflict("", "pods", name, status.storage_conflict("", "pods", pod["metadata"], meta["uid"]))
+        raise status.conflict("", "pods", name, f"its uid is {pod['metadata']['uid']}")
     if pod["metadata"].get("deletionTimestamp"):
         raise status.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if current := pod["spec"].get("nodeName"):
@@ -188,11 +169,6 @@ def _with_condition(pod: JsonObject, condition: JsonObject) -> JsonObject:
 def _check_name(expected: str, posted: Json, kind: str) -> None:
     if dig(posted, "metadata", "name") != expected:
         raise status.bad_request(f"name in URL does not match name in {kind} object")
-
-
-def _unvalidated(error: status.FieldError) -> status.StatusError:
-    """The API answers a binding's faults as if they were its own."""
-    return status.StatusError(500, "", str(error))
 
 
 def _spent(budget: JsonObject, pod: str, moment: str) -> JsonObject:

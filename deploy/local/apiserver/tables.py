@@ -13,37 +13,27 @@ Cell = Callable[[JsonObject], Json]
 PrinterColumn = tuple[str, str, int, Cell]  # name, type, priority (1: wide only), value
 
 _NONE = "<none>"
-_ENDED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
+# Units of an age: from how many on one counts, and below how many the finer one (its sign, its length) is told, too.
+_UNITS = (
+    ("y", 365 * 86400, 2, 8, ("d", 86400)), ("d", 86400, 2, 8, ("h", 3600)),
+    ("h", 3600, 3, 8, ("m", 60)), ("m", 60, 2, 10, ("s", 1)),
+)  # fmt: skip
 
 
 def age(text: Json, now: float | None = None) -> str:
-    """How long ago a time is, as kubectl says it: 5s, 3m10s, 4h, 12d; <unknown> for what is none."""
+    """How long ago a time is, in its two largest units as kubectl has them: 5s, 3m10s, 4h; <unknown> for what is none.
+
+    The finer unit is told only while the coarser one is small.
+    """
     try:
-        seconds = int((time.time() if now is None else now) - unix_seconds(text))
+        seconds = max(0, int((time.time() if now is None else now) - unix_seconds(text)))
     except (TypeError, ValueError, AttributeError):
         return "<unknown>"
-    return duration(max(0, seconds))
-
-
-def duration(seconds: int) -> str:
-    """Whole seconds as kubectl prints them: the finer unit only while the coarser one is small, a year of 365 days."""
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    if days < 730:
-        return f"{days}d"
-    years, days = divmod(days, 365)
-    return f"{years}y{days}d" if days and years < 8 else f"{years}y"
+    for unit, length, first, coarse, (finer, finer_length) in _UNITS:
+        count, rest = seconds // length, seconds % length // finer_length
+        if count >= first:
+            return f"{count}{unit}" + (f"{rest}{finer}" if rest and count < coarse else "")
+    return f"{seconds}s"
 
 
 def _at(*path: str, default: Json = _NONE) -> Cell:
@@ -115,12 +105,6 @@ def _pod_restarts(pod: JsonObject) -> str:
     return f"{count} ({age(last)} ago)" if count and last else str(count)
 
 
-def _readiness_gates(pod: JsonObject) -> str:
-    gates = dig(pod, "spec", "readinessGates") or ()
-    met = sum(_condition(pod, gate["conditionType"]) == "True" for gate in gates)
-    return f"{met}/{len(gates)}" if gates else _NONE
-
-
 def _event_last_seen(event: JsonObject) -> str:
     first = event.get("firstTimestamp") or event.get("eventTime")
     return age(dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or first)
@@ -163,99 +147,9 @@ def _service_ports(service: JsonObject) -> str:
     return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or _NONE
 
 
-def _external_addresses(service: JsonObject) -> str:
-    spec: JsonObject = service.get("spec") or {}
-    if spec.get("type") == "ExternalName":
-        return str(spec.get("externalName", ""))
-    given = dig(service, "status", "loadBalancer", "ingress") or ()
-    addresses = [item.get("ip") or item.get("hostname") or "" for item in given] + list(spec.get("externalIPs") or ())
-    return ",".join(addresses) or ("<pending>" if spec.get("type") == "LoadBalancer" else _NONE)
-
-
-def _job_status(job: JsonObject) -> str:
-    for name, shown in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
-        if _condition(job, name) == "True":
-            return shown
-    return "Terminating" if dig(job, "metadata", "deletionTimestamp") else "Running"
-
-
-def _job_completions(job: JsonObject) -> str:
-    done, wanted = dig(job, "status", "succeeded") or 0, dig(job, "spec", "completions")
-    parallel = dig(job, "spec", "parallelism") or 0
-    if wanted is not None:
-        return f"{done}/{wanted}"
-    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
-
-
-def _job_duration(job: JsonObject) -> str:
-    begun, ended = dig(job, "status", "startTime"), dig(job, "status", "completionTime")
-    if not begun:
-        return ""
-    return age(begun, unix_seconds(ended) if ended else None)
-
-
-def _access_modes(part: str) -> Cell:
-    short = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-    return lambda obj: ",".join(short.get(mode, "") for mode in dig(obj, part, "accessModes") or ())
-
-
-def _volume_phase(obj: JsonObject) -> str:
-    gone = dig(obj, "metadata", "deletionTimestamp")
-    return "Terminating" if gone else str(dig(obj, "status", "phase") or "")
-
-
-def _volume_claim(volume: JsonObject) -> str:
-    claim = dig(volume, "spec", "claimRef")
-    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
-
-
-def _bound_role(binding: JsonObject) -> str:
-    role: JsonObject = binding.get("roleRef") or {}
-    return f"{role.get('kind', '')}/{role.get('name', '')}"
-
-
-def _subjects(kind: str) -> Cell:
-    def cell(binding: JsonObject) -> str:
-        found = [item for item in binding.get("subjects") or () if item.get("kind") == kind]
-        return ", ".join(
-            f"{item['namespace']}/{item['name']}" if "namespace" in item else item["name"] for item in found
-        )
-
-    return cell
-
-
-def _param_kind(policy: JsonObject) -> str:
-    kind = dig(policy, "spec", "paramKind")
-    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
-
-
-def _param_ref(binding: JsonObject) -> str:
-    reference = dig(binding, "spec", "paramRef")
-    if not reference:
-        return "<unset>"
-    return "/".join(filter(None, (reference.get("namespace"), reference.get("name")))) or "<selector>"
-
-
-def _containers(field: str) -> Cell:
-    def cell(obj: JsonObject) -> str:
-        found = dig(obj, "spec", "template", "spec", "containers") or ()
-        return ",".join(str(container.get(field, "")) for container in found)
-
-    return cell
-
-
 _NAME: PrinterColumn = ("Name", "string", 0, _at("metadata", "name"))
 _AGE: PrinterColumn = ("Age", "string", 0, _age_of)
 _SELECTOR: PrinterColumn = ("Selector", "string", 1, _selector("spec", "selector"))
-_IMAGES: tuple[PrinterColumn, ...] = (
-    ("Containers", "string", 1, _containers("name")),
-    ("Images", "string", 1, _containers("image")),
-    _SELECTOR,
-)
-_BINDING: tuple[PrinterColumn, ...] = (
-    _NAME, ("Role", "string", 0, _bound_role), _AGE, ("Users", "string", 1, _subjects("User")),
-    ("Groups", "string", 1, _subjects("Group")), ("ServiceAccounts", "string", 1, _subjects("ServiceAccount")),
-)  # fmt: skip
 _WEBHOOKS: tuple[PrinterColumn, ...] = (_NAME, ("Webhooks", "integer", 0, _keys("webhooks")), _AGE)
 _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Node": (
@@ -272,12 +166,10 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         ("Restarts", "string", 0, _pod_restarts), _AGE, ("IP", "string", 1, _at("status", "podIP")),
         ("Node", "string", 1, _at("spec", "nodeName")),
         ("Nominated Node", "string", 1, _at("status", "nominatedNodeName")),
-        ("Readiness Gates", "string", 1, _readiness_gates),
     ),
     "Namespace": (_NAME, ("Status", "string", 0, _at("status", "phase")), _AGE),
     "ConfigMap": (_NAME, ("Data", "string", 0, _keys("data", "binaryData")), _AGE),
     "Secret": (_NAME, ("Type", "string", 0, _at("type")), ("Data", "string", 0, _keys("data")), _AGE),
-    "ServiceAccount": (_NAME, _AGE),
     "Event": (
         ("Last Seen", "string", 0, _event_last_seen), ("Type", "string", 0, _at("type", default="")),
         ("Reason", "string", 0, _at("reason", default="")), ("Object", "string", 0, _event_object),
@@ -290,8 +182,7 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Lease": (_NAME, ("Holder", "string", 0, _at("spec", "holderIdentity", default="")), _AGE),
     "Service": (
         _NAME, ("Type", "string", 0, _at("spec", "type")), ("Cluster-IP", "string", 0, _at("spec", "clusterIP")),
-        ("External-IP", "string", 0, _external_addresses), ("Port(s)", "string", 0, _service_ports),
-        _AGE, _SELECTOR,
+        ("Port(s)", "string", 0, _service_ports), _AGE, _SELECTOR,
     ),
     "PodDisruptionBudget": (
         _NAME, ("Min Available", "string", 0, _text("spec", "minAvailable")),
@@ -301,58 +192,20 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Deployment": (
         _NAME, ("Ready", "string", 0, _ready_of("readyReplicas", "replicas")),
         ("Up-to-date", "string", 0, _count("status", "updatedReplicas")),
-        ("Available", "string", 0, _count("status", "availableReplicas")), _AGE, *_IMAGES,
-    ),
-    "ReplicationController": (
-        _NAME, ("Desired", "integer", 0, _count("spec", "replicas")),
-        ("Current", "integer", 0, _count("status", "replicas")),
-        ("Ready", "integer", 0, _count("status", "readyReplicas")), _AGE, *_IMAGES,
+        ("Available", "string", 0, _count("status", "availableReplicas")), _AGE,
     ),
     "ReplicaSet": (
         _NAME, ("Desired", "integer", 0, _count("spec", "replicas")),
         ("Current", "integer", 0, _count("status", "replicas")),
-        ("Ready", "integer", 0, _count("status", "readyReplicas")), _AGE, *_IMAGES,
+        ("Ready", "integer", 0, _count("status", "readyReplicas")), _AGE,
     ),
-    "StatefulSet": (_NAME, ("Ready", "string", 0, _ready_of("readyReplicas", "replicas")), _AGE, *_IMAGES[:2]),
     "DaemonSet": (
         _NAME, ("Desired", "integer", 0, _count("status", "desiredNumberScheduled")),
         ("Current", "integer", 0, _count("status", "currentNumberScheduled")),
         ("Ready", "integer", 0, _count("status", "numberReady")),
         ("Up-to-date", "integer", 0, _count("status", "updatedNumberScheduled")),
         ("Available", "integer", 0, _count("status", "numberAvailable")),
-        ("Node Selector", "string", 0, _selector("spec", "template", "spec", "nodeSelector")), _AGE, *_IMAGES,
-    ),
-    "Job": (
-        _NAME, ("Status", "string", 0, _job_status), ("Completions", "string", 0, _job_completions),
-        ("Duration", "string", 0, _job_duration), _AGE, *_IMAGES,
-    ),
-    "PersistentVolume": (
-        _NAME, ("Capacity", "string", 0, _at("spec", "capacity", "storage", default="")),
-        ("Access Modes", "string", 0, _access_modes("spec")),
-        ("Reclaim Policy", "string", 0, _at("spec", "persistentVolumeReclaimPolicy", default="")),
-        ("Status", "string", 0, _volume_phase), ("Claim", "string", 0, _volume_claim),
-        ("StorageClass", "string", 0, _at("spec", "storageClassName", default="")),
-        ("VolumeAttributesClass", "string", 0, _at("spec", "volumeAttributesClassName", default="<unset>")),
-        ("Reason", "string", 0, _at("status", "reason", default="")), _AGE,
-        ("VolumeMode", "string", 1, _at("spec", "volumeMode", default="<unset>")),
-    ),
-    "PersistentVolumeClaim": (
-        _NAME, ("Status", "string", 0, _volume_phase), ("Volume", "string", 0, _at("spec", "volumeName", default="")),
-        ("Capacity", "string", 0, _at("status", "capacity", "storage", default="")),
-        ("Access Modes", "string", 0, _access_modes("status")),
-        ("StorageClass", "string", 0, _at("spec", "storageClassName", default="")),
-        ("VolumeAttributesClass", "string", 0, _at("spec", "volumeAttributesClassName", default="<unset>")), _AGE,
-        ("VolumeMode", "string", 1, _at("spec", "volumeMode", default="<unset>")),
-    ),
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-    "NetworkPolicy": (_NAME, ("Pod-Selector", "string", 0, _selector("spec", "podSelector")), _AGE),
-    "ValidatingAdmissionPolicy": (
-        _NAME, ("Validations", "integer", 0, lambda obj: len(dig(obj, "spec", "validations") or ())),
-        ("ParamKind", "string", 0, _param_kind), _AGE,
-    ),
-    "ValidatingAdmissionPolicyBinding": (
-        _NAME, ("PolicyName", "string", 0, _at("spec", "policyName")), ("ParamRef", "string", 0, _param_ref), _AGE,
+        ("Node Selector", "string", 0, _selector("spec", "template", "spec", "nodeSelector")), _AGE,
     ),
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
@@ -378,7 +231,7 @@ def _custom_column(column: Column) -> PrinterColumn:
 def columns_of(kind: Kind) -> tuple[PrinterColumn, ...]:
     if kind.custom:
         return (_NAME, *(_custom_column(column) for column in kind.columns))
-    return _COLUMNS.get(kind.kind, (_NAME, ("Created At", "date", 0, _at("metadata", "creationTimestamp"))))
+    return _COLUMNS.get(kind.kind, (_NAME, _AGE))
 
 
 def table(
@@ -391,23 +244,13 @@ def table(
         for name, type_, wide, _ in columns
     ]
     rows = [
-        {"cells": [cell(obj) for _, _, _, cell in columns], **_row_conditions(kind, obj)}
-        | {"object": _row_object(obj, include_object)}
+        {"cells": [cell(obj) for _, _, _, cell in columns], "object": _row_object(obj, include_object)}
         for obj in objects
     ]
     return {
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
         "columnDefinitions": definitions, "rows": rows,
     }  # fmt: skip
-
-
-def _row_conditions(kind: Kind, obj: JsonObject) -> JsonObject:
-    """What a row says of a pod that has ended."""
-    message = _ENDED.get(dig(obj, "status", "phase")) if kind.kind == "Pod" else None
-    if message is None:
-        return {}
-    reason = dig(obj, "status", "phase")
-    return {"conditions": [{"type": "Completed", "status": "True", "reason": reason, "message": message}]}
 
 
 def _row_object(obj: JsonObject, include_object: str) -> JsonObject | None:

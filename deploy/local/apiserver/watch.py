@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import Kind, blank
+from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.selectors import Selector
 from deploy.local.apiserver.store import Change, Record
@@ -154,7 +154,7 @@ class Watcher:
         if initial_events_end:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
         identity = {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
-        obj = blank(self._kind) | identity | {"metadata": meta}
+        obj = identity | {"metadata": meta}
         self._push(self._encode("BOOKMARK", obj))
 
     def error(self, failure: status.StatusError) -> None:

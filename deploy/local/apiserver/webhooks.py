@@ -1,24 +1,28 @@
 """Admission webhooks as they are registered: which are there, in which order, and which requests they ask to see.
 
-Kinds are served in one version, which leaves a matchPolicy nothing to decide; events, which are in two groups, are
-those of the core group to webhooks.
+Kinds are served in one version, which leaves a matchPolicy nothing to decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
-from deploy.local.apiserver import selectors
+from deploy.local.apiserver import metadata, selectors, status
 from deploy.local.apiserver.kinds import ADMISSION_GROUP, Kind
 from deploy.local.apiserver.objects import JsonObject, dig
-from deploy.local.apiserver.registrations import MUTATING, VALIDATING
 from deploy.local.apiserver.selectors import Selector
+from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Change, Store
 
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+REVIEW_VERSIONS = ("v1", "v1beta1")
 Labels = Callable[[], Mapping[str, str]]
 
 _RESOURCES = {kind: f"{ADMISSION_GROUP}/{kind.lower()}s" for kind in (MUTATING, VALIDATING)}
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_MOST_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Webhook:
     objects: Selector
     ignores_failure: bool
     timeout_seconds: int
-    versions: Sequence[str]
+    version: str
     reinvoked: bool
 
     def wants(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
@@ -128,7 +132,7 @@ def webhooks_of(configuration: JsonObject) -> list[Webhook]:
             objects=selectors.from_object(webhook["objectSelector"]) or Selector(),
             ignores_failure=webhook["failurePolicy"] == "Ignore",
             timeout_seconds=webhook["timeoutSeconds"],
-            versions=webhook["admissionReviewVersions"],
+            version=next(version for version in webhook["admissionReviewVersions"] if version in REVIEW_VERSIONS),
             reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
         )
         for index, webhook in enumerate(configuration.get("webhooks") or ())
@@ -144,6 +148,70 @@ def _client(config: JsonObject) -> Client:
 def _rule(rule: JsonObject) -> Rule:
     resources = [named.partition("/")[::2] for named in rule["resources"]]
     return Rule(rule["operations"], rule["apiGroups"], rule["apiVersions"], resources, rule["scope"])
+
+
+def default(configuration: JsonObject) -> None:
+    """Fills in what a registration may leave out."""
+    mutating = {"reinvocationPolicy": "Never"} if configuration["kind"] == MUTATING else {}
+    for webhook in configuration.get("webhooks") or ():
+        _fill(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10, **mutating)
+        _fill(webhook, namespaceSelector={}, objectSelector={})
+        if service := webhook["clientConfig"].get("service"):
+            _fill(service, port=443)
+        for rule in webhook.get("rules") or ():
+            _fill(rule, scope="*")
+
+
+def _fill(target: JsonObject, **defaults: object) -> None:
+    for key, value in defaults.items():
+        if target.get(key) is None:
+            target[key] = value
+
+
+def errors(configuration: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    """What a registration with its defaults must not be."""
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
+        where = f"webhooks[{index}]"
+        yield from _webhook_errors(webhook, where)
+        if webhook.get("matchConditions"):
+            # A webhook that were called without them would see, and could refuse, what it must not.
+            yield status.forbidden_field(f"{where}.matchConditions", "there is no CEL here")
+
+
+def _webhook_errors(webhook: JsonObject, where: str) -> Iterator[FieldError]:
+    yield from metadata.name_errors(webhook["name"], "subdomain", f"{where}.name")
+    client = webhook["clientConfig"]
+    if (client.get("url") is None) == (client.get("service") is None):
+        yield status.required(f"{where}.clientConfig", "exactly one of url or service is required")
+    elif client.get("url") is not None and not _is_https(client["url"]):
+        yield status.invalid_value(f"{where}.clientConfig.url", client["url"], "must be https://host[:port][/path]")
+    for field_, allowed in (
+        ("failurePolicy", ("Fail", "Ignore")),
+        ("sideEffects", ("None", "NoneOnDryRun")),
+        ("reinvocationPolicy", ("Never", "IfNeeded", None)),
+    ):
+        if webhook.get(field_) not in allowed:
+            yield status.unsupported(f"{where}.{field_}", webhook.get(field_), allowed[:2])
+    if not 1 <= webhook["timeoutSeconds"] <= _MOST_SECONDS:
+        detail = f"must be between 1 and {_MOST_SECONDS} seconds"
+        yield status.invalid_value(f"{where}.timeoutSeconds", webhook["timeoutSeconds"], detail)
+    versions = webhook.get("admissionReviewVersions") or ()
+    if not set(versions) & set(REVIEW_VERSIONS):
+        yield status.invalid_value(f"{where}.admissionReviewVersions", versions, f"one of {REVIEW_VERSIONS} is needed")
+    for index, rule in enumerate(webhook.get("rules") or ()):
+        for field_ in ("operations", "apiGroups", "apiVersions", "resources"):
+            if not rule.get(field_):
+                yield status.required(f"{where}.rules[{index}].{field_}")
+        for operation in set(rule.get("operations") or ()).difference(_OPERATIONS):
+            yield status.unsupported(f"{where}.rules[{index}].operations", operation, _OPERATIONS)
+
+
+def _is_https(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and not parts.username and parts.port != 0
+    except ValueError:
+        return False
 
 
 class Registered:

@@ -9,14 +9,14 @@ import random
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deploy.local.apiserver import apply, builtin, deletion, metadata, registry, status, structs
+from deploy.local.apiserver import builtin, deletion, metadata, registry, status
 from deploy.local.apiserver.admission import Admission
-from deploy.local.apiserver.decoding import How, decode, identity_problem, rule_errors, undecodable
+from deploy.local.apiserver.decoding import How, take
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind, blank
+from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, encode, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.status import FieldError
@@ -26,17 +26,13 @@ Mutate = Callable[[JsonObject], JsonObject]
 
 _SERVER_OWNED = (
     "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink",
+    "managedFields",
 )  # fmt: skip
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 _FURNITURE: Mapping[tuple[str, str], JsonObject] = {
     ("/serviceaccounts", "default"): {},
     ("/configmaps", "kube-root-ca.crt"): {"data": {"ca.crt": ""}},
-}
-# What the server gives a new object's spec, its writer does not own.
-_ADMITTED: Mapping[str, Sequence[str]] = {
-    "/pods": ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations"),
-    "/namespaces": ("finalizers",),
 }
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
@@ -57,7 +53,7 @@ class Outcome:
 class Draft:
     """A write on its way: an object with its defaults, and what it takes the place of (`record`, loaded: `old`).
 
-    `sent`: the fields of a new object's spec that its writer named; `identity`: the metadata that the server says.
+    `identity`: the metadata that the server says.
     """
 
     kind: Kind
@@ -67,11 +63,9 @@ class Draft:
     obj: JsonObject
     old: JsonObject | None = None
     record: Record | None = None
-    sent: Collection[str] = ()
     identity: JsonObject = field(default_factory=dict)
     errors: Sequence[FieldError] = ()
     warnings: Sequence[str] = ()
-    tracked: bool = False
 
 
 class Writes:
@@ -88,23 +82,16 @@ class Writes:
 
     def draft_new(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Draft:
         """A new object as the cluster's own admission and the kind's defaults make it. Raises StatusError."""
-        now = timestamp(time.time())
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         name = self._new_name(kind, namespace, meta)
         if meta.pop("resourceVersion", "") not in ("", "0"):
-            raise status.StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        # What is no object of its kind is refused before anything is asked about it.
-        decoded = (
-            structs.decode_metadata(kind.kind, obj, alone=True) if kind.custom else structs.decode(kind.struct, obj)
-        )
-        if decoded.problem:
-            raise undecodable(kind, obj, how, decoded.problem)
-        sent = set(obj["spec"]) if isinstance(obj.get("spec"), dict) else set()
+            raise status.bad_request("resourceVersion should not be set on objects to be created")
+        take(kind, obj, how)  # what is no object of its kind is refused before anything is asked about it
         self._admission.admit(kind, namespace, name, obj)
-        identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": now}
-        if kind.generation or "generation" in meta:
-            identity["generation"] = 1 if kind.generation else meta["generation"]
-        draft = Draft(kind, namespace, name, how, obj, sent=sent, identity=identity)
+        identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
+        if kind.generation:
+            identity["generation"] = 1
+        draft = Draft(kind, namespace, name, how, obj, identity=identity)
         self._form(draft, obj, how)
         return draft
 
@@ -117,31 +104,26 @@ class Writes:
         for (resource, name), content in _FURNITURE.items():
             kind = self._kinds.of_resource(resource)
             if kind is not None and self._store.latest(resource, object_key(namespace, name)) is None:
-                self.create(kind, namespace, {"metadata": {"name": name}} | content, How("kube-controller-manager"))
+                self.create(kind, namespace, {"metadata": {"name": name}} | content, How())
 
     def _new_name(self, kind: Kind, namespace: str, meta: JsonObject) -> str:
         name: str = meta.get("name") or ""
         prefix: str = meta.get("generateName") or ""
         if not name and not prefix:
-            raise status.invalid(
-                kind.group, kind.kind, "", [status.required("metadata.name", "name or generateName is required")]
-            )
-        while not name or (prefix and not meta.get("name") and self._taken(kind, namespace, name)):
+            missing = status.required("metadata.name", "name or generateName is required")
+            raise status.invalid(kind.group, kind.kind, "", [missing])
+        while not name or (not meta.get("name") and self._store.latest(kind.resource, object_key(namespace, name))):
             name = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
         meta["name"] = name
+        meta.pop("namespace", None)
         if kind.namespaced:
             meta["namespace"] = namespace
-        else:
-            meta.pop("namespace", None)
         return name
-
-    def _taken(self, kind: Kind, namespace: str, name: str) -> bool:
-        return self._store.latest(kind.resource, object_key(namespace, name)) is not None
 
     def update(
         self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
     ) -> Outcome:
-        """The next state of an existing object. Raises StatusError: 404, 409, 422, 400, 500.
+        """The next state of an existing object. Raises StatusError: 404, 409, 422, 400.
 
         `mutate` must not change its argument. A resourceVersion in its result has to be the current one; when
         `replacing` (PUT) some kinds insist on one.
@@ -158,12 +140,11 @@ class Writes:
             raise status.not_found(kind.group, kind.plural, name)
         old = self._store.latest_object(record)
         new = dict(mutate(old))
-        if not isinstance(new.get("metadata"), dict | None):
-            problem = structs.decode_metadata(kind.kind, {"metadata": new["metadata"]}).problem
-            raise undecodable(kind, new, how, problem)
-        meta = new["metadata"] = dict(new.get("metadata") or {})
+        if not isinstance(new.get("metadata"), dict):
+            raise status.unfit(kind.kind, kind.version, "metadata is no object")
+        meta = new["metadata"] = dict(new["metadata"])
         metadata.check_version(kind, old, meta, replacing=replacing)
-        metadata.check_identity(kind, old, meta, replacing=replacing)
+        metadata.check_identity(kind, old, meta)
         owned = (*_SERVER_OWNED, "resourceVersion")
         identity = {key: old["metadata"][key] for key in owned if key in old["metadata"]}
         draft = Draft(kind, namespace, name, how, new, old, record, identity=identity)
@@ -171,27 +152,21 @@ class Writes:
         return draft
 
     def revise(self, draft: Draft, obj: JsonObject) -> None:
-        """Takes what became of a draft's object outside. Raises StatusError (400, 409, 422, 500)."""
+        """Takes what a webhook made of a draft's object. Raises StatusError (400, 409, 422)."""
         kind, warnings = draft.kind, draft.warnings
-        decoded = structs.decode_metadata(kind.kind, obj) if kind.custom else structs.decode(kind.struct, obj)
-        if problem := identity_problem(kind, obj) or decoded.problem:
-            raise status.internal(problem)
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         if draft.old is not None:
-            metadata.check_identity(kind, draft.old, meta, replacing=False)
-        elif kind.namespaced and meta.get("namespace") not in (None, "", draft.namespace):
-            raise status.foreign_namespace()
+            metadata.check_identity(kind, draft.old, meta)
         else:
             draft.name = meta["name"] = meta.get("name") or draft.name
             meta |= {"namespace": draft.namespace} if kind.namespaced else {}
-        # Of what a webhook adds that no object of the kind has, nobody hears.
-        self._form(draft, obj, replace(draft.how, field_validation="Ignore", repeated=()))
+        self._form(draft, obj, replace(draft.how, field_validation="Ignore"))
         draft.warnings = warnings
 
     def _form(self, draft: Draft, obj: JsonObject, how: How) -> None:
         """Makes an object the draft's: what is the server's put right, types checked, defaults set.
 
-        Raises StatusError (400, 422).
+        Raises StatusError (400).
         """
         kind, old, meta = draft.kind, draft.old, obj["metadata"]
         for key in _SERVER_OWNED:
@@ -203,46 +178,24 @@ class Writes:
                 _keep_address(old, obj)
         elif kind.status and kind.kind != "Node":
             obj.pop("status", None)
-        taken, draft.errors, draft.warnings = decode(kind, obj, how)
-        try:
-            builtin.rules_of(kind).default(taken)
-        except ValueError as error:
-            raise undecodable(kind, taken, how, str(error)) from error
-        draft.obj = taken
-
-    def track(self, draft: Draft) -> None:
-        """Records in a draft, once, whose its fields are."""
-        kind, how, obj = draft.kind, draft.how, draft.obj
-        if draft.tracked or how.operation != "Update":
-            return
-        draft.tracked = True
-        writer = self._writer(kind, how, timestamp(time.time()))
-        if draft.old is not None:
-            apply.track(draft.old, obj, writer, kind.list_rule)
-            return
-        written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
-        if admitted := _ADMITTED.get(kind.resource):
-            own = {key: value for key, value in obj["spec"].items() if key in draft.sent or key not in admitted}
-            written["spec"] = own
-        apply.track_new(blank(kind), obj, written, writer, kind.list_rule)
-
-    def track_sent(self, kind: Kind, obj: JsonObject, how: How) -> None:
-        """Records in an object that is not stored whose its fields are."""
-        writer = self._writer(kind, replace(how, operation="Update"), timestamp(time.time()))
-        apply.track_new(blank(kind), obj, obj, writer, kind.list_rule)
+        taken = take(kind, obj, how)
+        builtin.rules_of(kind).default(taken.obj)
+        draft.obj, draft.errors, draft.warnings = taken.obj, taken.errors, taken.warnings
 
     def settled(self, draft: Draft) -> Draft:
-        """The draft, with every rule kept, as it would be stored. Raises StatusError (400, 422)."""
+        """The draft, with every rule kept, as it would be stored. Raises StatusError (422)."""
         kind, old, obj, how = draft.kind, draft.old, draft.obj, draft.how
-        errors = [*metadata.errors(kind, old, obj), *draft.errors, *rule_errors(kind, old, obj, how)]
+        errors = [*metadata.errors(kind, old, obj), *draft.errors]
+        if kind.kind == "CustomResourceDefinition":
+            errors += registry.definition_errors(obj)
+        elif how.subresource != "binding":  # which sets the one field of a pod's spec that no update may
+            errors += builtin.rules_of(kind).errors(obj, old)
         if errors:
             raise status.invalid(kind.group, kind.kind, draft.name, errors)
         if kind.kind == "CustomResourceDefinition":
             registry.accept(obj, timestamp(time.time()))
-        draft.warnings = [*draft.warnings, *metadata.warnings(kind, obj), *builtin.rules_of(kind).warnings(obj)]
         if old is not None and kind.generation and how.subresource != "binding" and _counts(kind, old, obj):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        self.track(draft)
         return draft
 
     def commit(self, draft: Draft) -> Outcome:
@@ -251,9 +204,8 @@ class Writes:
         if draft.old is not None and draft.record is not None:
             outcome = self._store_update(kind, namespace, name, draft.old, draft.obj, draft.record, how)
             return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
-        if taken := self._store.latest(kind.resource, object_key(namespace, name)):
-            going = bool(taken.load()["metadata"].get("deletionTimestamp"))
-            raise status.already_exists(kind.group, kind.plural, name, going=going)
+        if self._store.latest(kind.resource, object_key(namespace, name)) is not None:
+            raise status.already_exists(kind.group, kind.plural, name)
         outcome = replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
         if kind.resource == "/namespaces" and not how.dry_run:
             self.furnish(name)
@@ -266,13 +218,13 @@ class Writes:
             # The answer to the last who lets go shows the version that it let go of.
             shown = encode(new)
             return replace(self._remove(kind, namespace, name, new, how), value=shown)
-        if _same(old, new):
+        if old == new:
             # The answer may show a write that is not durable yet: it waits for that write.
             return Outcome(record.value, self._store.pending(kind.resource, record.key))
         return self._put(kind, namespace, name, new, how)
 
     def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
-        """Removes the object, or marks it for those who must let go first. Raises StatusError (404, 409)."""
+        """Removes the object, or marks it for those who must let go first. Raises StatusError (403, 404, 409)."""
         record = self._store.latest(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
@@ -297,9 +249,6 @@ class Writes:
         deletion.mark(kind, obj, grace)
         return replace(self._put(kind, namespace, name, obj, how), uid=meta["uid"])
 
-    def _writer(self, kind: Kind, how: How, now: str) -> apply.Writer:
-        return apply.Writer(how.manager, how.operation, kind.api_version, now, how.subresource)
-
     def _put(self, kind: Kind, namespace: str, name: str, obj: JsonObject, how: How) -> Outcome:
         obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": obj["metadata"]} | obj
         if how.dry_run:
@@ -320,16 +269,11 @@ def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> 
     if not subresource:
         if kind.status:
             _carry(old, new, "status")
-        return
-    if subresource == "status" and kind.custom:
-        for key in [key for key in new if key not in ("metadata", "status")]:
-            del new[key]
-        new.update({key: value for key, value in old.items() if key not in ("metadata", "status")})
-        managed = new["metadata"].get("managedFields")
-        new["metadata"] = dict(old["metadata"]) | ({"managedFields": managed} if managed else {})
     elif subresource == "status":
         for key in (old.keys() | new.keys()) - {"metadata", "status"}:
             _carry(old, new, key)
+        if kind.custom:
+            new["metadata"] = dict(old["metadata"])
 
 
 def _keep_address(old: JsonObject, new: JsonObject) -> None:
@@ -350,18 +294,4 @@ def _carry(old: JsonObject, new: JsonObject, key: str) -> None:
 def _counts(kind: Kind, old: JsonObject, new: JsonObject) -> bool:
     """Whether the desired state changed: everything but metadata and an isolated status."""
     ignored = _UNCOMPARED if kind.status else _UNCOMPARED[:3]
-    if any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in ignored):
-        return True
-    return kind.group == "apps" and old["metadata"].get("annotations") != new["metadata"].get("annotations")
-
-
-def _same(old: JsonObject, new: JsonObject) -> bool:
-    """Equal but for the times of managedFields."""
-    if any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key != "metadata"):
-        return False
-    before, after = dict(old["metadata"]), dict(new["metadata"])
-    managed = [before.pop("managedFields", None), after.pop("managedFields", None)]
-    if before != after:
-        return False
-    timeless = [[{**entry, "time": None} for entry in entries or ()] for entries in managed]
-    return timeless[0] == timeless[1]
+    return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in ignored)

@@ -1,6 +1,5 @@
 """The pure parts, by properties and by the tables of their standards."""
 
-import base64
 from typing import Any
 
 import msgspec
@@ -8,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.apiserver import fieldsets, jsonpath, patching, protobuf, quantities, tables
+from deploy.local.apiserver import jsonpath, patching, quantities
 from deploy.local.apiserver.kinds import BUILT_IN
-from deploy.local.apiserver.merging import ListRule, Path
+from deploy.local.apiserver.merging import Path
 from deploy.local.apiserver.objects import copy
-from deploy.local.apiserver.schema import Schema, apply_defaults, prune, validate
+from deploy.local.apiserver.schema import Schema
 
 pytestmark = pytest.mark.embedded_only("nothing here asks a server")
 
@@ -121,30 +120,6 @@ def test_strategic_directives_act(target: dict[str, Any], patch: dict[str, Any],
     assert target == before
 
 
-def rules(path: Path) -> ListRule | None:
-    return ListRule(map_keys=("a",)) if path[-1] == "b" else None
-
-
-@given(objects, objects)
-def test_what_an_object_gained_and_lost_turns_one_into_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
-    gained, lost = fieldsets.compare(old, new, rules)
-    assert (gained is None and lost is None) == (old == new)
-    assert fieldsets.intersection(gained, lost) is None or gained != lost
-    back = fieldsets.compare(new, new, rules)
-    assert back == (None, None)
-
-
-@given(objects, objects, objects)
-def test_sets_of_fields_behave_as_sets(a: dict[str, Any], b: dict[str, Any], c: dict[str, Any]) -> None:
-    x, y, z = (fieldsets.fields_of(value, rules) if value else None for value in (a, b, c))
-    assert fieldsets.union(x, y) == fieldsets.union(y, x)
-    assert set(fieldsets.paths(fieldsets.union(x, fieldsets.union(y, z)))) == set(fieldsets.paths(x)) | set(
-        fieldsets.paths(y)
-    ) | set(fieldsets.paths(z))
-    assert set(fieldsets.paths(fieldsets.intersection(x, y))) == set(fieldsets.paths(x)) & set(fieldsets.paths(y))
-    assert set(fieldsets.paths(fieldsets.difference(x, y))) == set(fieldsets.paths(x)) - set(fieldsets.paths(y))
-
-
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -164,14 +139,30 @@ SCHEMA: dict[str, Any] = {
 
 
 @given(objects)
-def test_the_types_accept_exactly_what_the_walk_leaves_as_it_is(obj: dict[str, Any]) -> None:
-    schema = Schema(SCHEMA)
-    walked, unknown = copy(obj), []  # type: tuple[dict[str, Any], list[str]]
-    prune(walked, SCHEMA, "", unknown, root=True)
-    apply_defaults(walked, SCHEMA)
-    errors = list(validate(walked, SCHEMA, "", root=True))
-    checked = schema.check(obj)
-    assert (checked.obj, checked.errors, checked.unknown) == (walked, errors, sorted(unknown))
+def test_what_a_schema_made_of_an_object_it_leaves_as_it_is(obj: dict[str, Any]) -> None:
+    before = copy(obj)
+    checked = Schema(SCHEMA).check(obj)
+    assert obj == before
+    assert checked.obj.keys() <= SCHEMA["properties"].keys()
+    again = Schema(SCHEMA).check(checked.obj)
+    assert (again.obj, again.unknown, again.errors) == (checked.obj, [], checked.errors)
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        ({"a": -1}, "a"),
+        ({"a": "1"}, "a"),
+        ({"b": "d"}, "b"),
+        ({"b": True}, "b"),
+        ({"c": {"k": "long"}}, "c.k"),
+        ({"aa": [{}]}, "aa[0].a"),
+        ({"aa": [{"a": True}] * 3}, "aa"),
+        ({"ab": "c"}, "ab"),
+    ],
+)
+def test_a_schema_names_the_field_that_is_wrong(obj: dict[str, Any], field: str) -> None:
+    assert [error.field for error in Schema(SCHEMA).check(obj).errors] == [field]
 
 
 @given(st.integers(1, 10**15), st.sampled_from(["", "k", "M", "G", "Ki", "Mi", "Gi", "m"]))
@@ -218,44 +209,6 @@ def test_quantities_are_written_as_kubernetes_does(given_text: str, expected: st
 def test_json_paths_find_what_they_name(path: str, expected: Any) -> None:
     value = {"a": {"b": 1}, "list": [{"t": "p", "x": 1}, {"t": "q", "x": 2}], "d.e/f": 3}
     assert jsonpath.find(value, path) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (190, "3m10s"),
-        (600, "10m"),
-        (10800, "3h"),
-        (86400, "24h"),
-        (172800, "2d"),
-        (800000, "9d"),
-    ],
-)
-def test_ages_are_written_as_kubectl_does(seconds: int, text: str) -> None:
-    assert tables.duration(seconds) == text
-
-
-@given(st.binary(max_size=60))
-def test_no_protobuf_body_breaks_the_reader(body: bytes) -> None:
-    with pytest.raises(protobuf.Unreadable):
-        protobuf.read(protobuf.MAGIC + body + b"\xff")
-
-
-def test_a_protobuf_secret_is_read() -> None:
-    def field(number: int, value: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(value)]) + value
-
-    metadata = field(1, field(1, b"s") + field(11, field(1, b"k") + field(2, b"v")))
-    data = field(2, field(1, b"key") + field(2, b"\x00\x01"))
-    unknown = field(1, field(1, b"v1") + field(2, b"Secret")) + field(2, metadata + data)
-    expected = {
-        "metadata": {"name": "s", "labels": {"k": "v"}},
-        "data": {"key": base64.b64encode(b"\x00\x01").decode()},
-    }
-    assert protobuf.read(protobuf.MAGIC + unknown) == {"apiVersion": "v1", "kind": "Secret"} | expected
 
 
 @given(objects)

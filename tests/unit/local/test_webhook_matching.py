@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from deploy.local.apiserver.kinds import BUILT_IN, SCALE, Kind
+from deploy.local.apiserver.kinds import BINDING, BUILT_IN, Kind
 from deploy.local.apiserver.webhooks import Asked, webhooks_of
 
-KINDS = {kind.plural: kind for kind in BUILT_IN if kind.stored_in is None}
+KINDS = {kind.plural: kind for kind in BUILT_IN}
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": "*"}
 
 
@@ -37,24 +37,24 @@ def wants(
 @pytest.mark.parametrize(
     ("rule", "named"),
     [
-        ({}, {"pods", "pods/status", "deployments", "deployments/scale", "nodes", "nodes/status", "namespaces"}),
+        ({}, {"pods", "pods/status", "deployments", "pods/binding", "nodes", "nodes/status", "namespaces"}),
         ({"resources": ["*"]}, {"pods", "deployments", "nodes", "namespaces"}),
         ({"resources": ["pods"]}, {"pods"}),
-        ({"resources": ["pods/*"]}, {"pods", "pods/status"}),
+        ({"resources": ["pods/*"]}, {"pods", "pods/status", "pods/binding"}),
         ({"resources": ["*/status"]}, {"pods/status", "nodes/status"}),
-        ({"resources": ["deployments/scale", "pods"]}, {"deployments/scale", "pods"}),
-        ({"apiGroups": ["apps"]}, {"deployments", "deployments/scale"}),
+        ({"resources": ["pods/binding", "nodes"]}, {"pods/binding", "nodes"}),
+        ({"apiGroups": ["apps"]}, {"deployments"}),
         ({"apiGroups": [""], "resources": ["*"]}, {"pods", "nodes", "namespaces"}),
         ({"apiVersions": ["v2"]}, set()),
         ({"operations": ["UPDATE", "DELETE"]}, set()),
-        ({"scope": "Namespaced"}, {"pods", "pods/status", "deployments", "deployments/scale"}),
+        ({"scope": "Namespaced"}, {"pods", "pods/status", "deployments", "pods/binding"}),
         ({"scope": "Cluster"}, {"nodes", "nodes/status", "namespaces"}),
     ],
 )
 def test_a_rule_names_operations_groups_versions_resources_and_a_scope(rule: dict[str, Any], named: set[str]) -> None:
     requests = {
         "pods": asked("pods"), "pods/status": asked("pods", "status"), "deployments": asked("deployments"),
-        "deployments/scale": asked("deployments", "scale", kind=SCALE), "nodes": asked("nodes"),
+        "pods/binding": asked("pods", "binding", kind=BINDING), "nodes": asked("nodes"),
         "nodes/status": asked("nodes", "status"), "namespaces": asked("namespaces"),
     }  # fmt: skip
     assert {name for name, request in requests.items() if wants(request, rule)} == named

@@ -1,8 +1,8 @@
-"""`python -m deploy.local.apiserver.generate MODULE`: writes structs.json, the Go types of the built-in kinds.
+"""`python -m tests.apiserver.structs MODULE`: writes structs.json, the Go types of the built-in kinds.
 
 MODULE is a folder whose go.mod requires k8s.io/kubernetes. Its k8s.io/api modules, found by `go list`, are read: what
-the API server takes and stores is what encoding/json makes of these types, so field names, JSON tags, pointers, merge
-strategies, list markers and protobuf numbers are all there is to know. Nothing else of the sources is kept.
+the API server takes and stores is what encoding/json makes of these types, so field names, JSON tags, pointers and
+merge strategies are all there is to know. Nothing else of the sources is kept.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS, SCALE, TOKEN_REQUEST
-from deploy.local.apiserver.structs import DATA, OPAQUE, STRUCT_TYPE, UNSERVED
+from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS
+from deploy.local.apiserver.structs import DATA, OPAQUE, UNSERVED
 
 _MODULES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver")
 _FILES = ("types.go", "group_version.go")  # of a package, those with types that objects are made of
@@ -24,18 +24,15 @@ _FIELD = re.compile(r'(?:(?P<name>\w+)\s+)?(?P<type>[\w.*\[\]]+)\s+`.*?json:"(?P
 _STRUCT = re.compile(r"type (\w+) struct ?\{")
 _NAMED = re.compile(r"type (\w+) ([\w.\[\]]+)$")
 _IMPORT = re.compile(r'\s+(?:(\w+)\s+)?"(k8s\.io/[^"]+)"$')
-_NUMBER = re.compile(r'protobuf:"\w+,(\d+),')
-_MARKER = re.compile(r"//\s*\+(listType|listMapKey|mapType|structType)=(\w+)")
 _DEMAND = re.compile(r"//\s*\+(?:k8s:)?(optional|required)\b")
-_ATOMIC = {("structType", "atomic"), ("mapType", "atomic")}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local.apiserver.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.apiserver.structs", description=__doc__)
     parser.add_argument("module", type=Path)
     sources = _Sources(parser.parse_args().module)
     types: dict[str, object] = {}
-    wanted = [kind.struct for kind in (*BUILT_IN, *REVIEWS, SCALE, TOKEN_REQUEST)] + list(UNSERVED)
+    wanted = [kind.struct for kind in (*BUILT_IN, *REVIEWS)] + list(UNSERVED)
     while wanted:
         name = wanted.pop()
         if name not in types and name not in OPAQUE:
@@ -103,50 +100,34 @@ class _Parser:
                 return self._full(match[2])
             if (match := _STRUCT.match(line)) and match[1] == name:
                 end = number if line.endswith("}") else self._lines.index("}", number)
-                fields = dict(self._fields(self._lines[number + 1 : end]))
-                return {STRUCT_TYPE: "atomic"} | fields if self._is_atomic(number) else fields
+                return dict(self._fields(self._lines[number + 1 : end]))
         raise LookupError(f"{self._package}.{name}")
 
-    def _is_atomic(self, number: int) -> bool:
-        """Whether the comment above a line says so."""
-        while self._lines[number - 1].startswith("//"):
-            number -= 1
-            if (marker := _MARKER.match(self._lines[number])) and (marker[1], marker[2]) in _ATOMIC:
-                return True
-        return False
-
     def _fields(self, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-        markers: list[tuple[str, str]] = []
+        demands: list[str] = []
         for line in map(str.strip, lines):
             if not line:
-                markers = []
-            elif marker := _MARKER.match(line):
-                markers.append((marker[1], marker[2]))
+                demands = []
             elif demand := _DEMAND.match(line):
-                markers.append((demand[1], ""))
+                demands.append(demand[1])
             elif match := _FIELD.match(line):
-                yield from self._field(match, markers)
-                markers = []
+                yield from self._field(match, demands)
+                demands = []
 
-    def _field(self, match: re.Match[str], markers: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def _field(self, match: re.Match[str], demands: Sequence[str]) -> Iterator[tuple[str, str]]:
         name, *options = match["json"].split(",")
         full = self._full(match["type"])
         if "inline" in options:
             if full != "meta/v1.TypeMeta":
                 inner = self._sources.type(full)
                 assert isinstance(inner, dict), full
-                number = _NUMBER.search(match["tags"])
-                prefix = f"#{number[1]}." if number else "#"
-                for key, value in inner.items():
-                    if key != STRUCT_TYPE:
-                        yield key, value.replace("#", prefix)
+                yield from inner.items()
             return
         if name == "-":
             return
         written = "omitzero" if "omitzero" in options else "" if "omitempty" in options else "always"
-        demand = _demand(markers, always=written == "always")
-        number = _NUMBER.search(match["tags"])
-        words = (full, written, demand, *_list_words(markers, match["tags"]), f"#{number[1]}" if number else "")
+        demand = _demand(demands, always=written == "always")
+        words = (full, written, demand, *_merge_words(match["tags"]))
         yield name, " ".join(filter(None, words))
 
     def _full(self, go: str) -> str:
@@ -161,25 +142,18 @@ class _Parser:
         return re.sub(r"(?!map\b)[A-Za-z]\w*(\.\w+)?", named, go)
 
 
-def _demand(markers: Sequence[tuple[str, str]], *, always: bool) -> str:
+def _demand(demands: Sequence[str], *, always: bool) -> str:
     """`required` or `optional`, where that does not follow from when the field is written."""
     for word, is_news in (("optional", always), ("required", not always)):
-        if (word, "") in markers:
+        if word in demands:
             return word if is_news else ""
     return ""
 
 
-def _list_words(markers: Sequence[tuple[str, str]], tags: str) -> Iterator[str]:
-    """How a field merges: `keys=`, `set` or `atomic` applied, `merge=`, `union`, `retain` or `replace` patched."""
-    keys = [value for marker, value in markers if marker == "listMapKey"]
+def _merge_words(tags: str) -> Iterator[str]:
+    """How a field merges in a strategic patch: `merge=`, `union`, `retain` or `replace`."""
     strategies = re.search(r'patchStrategy:"([^"]*)"', tags)
     merge_key = re.search(r'patchMergeKey:"([^"]*)"', tags)
-    if keys:
-        yield f"keys={','.join(keys)}"
-    if ("listType", "set") in markers:
-        yield "set"
-    if _ATOMIC & set(markers):
-        yield "atomic"
     if merge_key:
         yield f"merge={merge_key[1]}"
     for strategy in strategies[1].split(",") if strategies else ():
