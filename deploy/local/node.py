@@ -8,21 +8,18 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from deploy.local.kubelet import containment, environment, powers
-from deploy.local.kubelet.fields import Host
-from deploy.local.kubelet.kubelet import REQUEST_SECONDS, Kubelet
+from deploy.local.kubelet import containment
+from deploy.local.kubelet.kubelet import Kubelet
 from deploy.local.kubelet.logs import Certificate, LogServer
 from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, host_size
 from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
-from deploy.local.kubelet.sources import ApiSources
 from deploy.local.scheduler import configuration, scheduler
 from deploy.local.scheduler.extender import Extenders
 from deploy.local.scheduler.scheduler import Scheduler
@@ -36,8 +33,6 @@ from shared.kube.events import Recorder
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
-
-MAX_PROBES = 16  # at once; each ends with its timeout
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,16 +83,7 @@ def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ende
     logger.info("pods run in %s", held.description)
     loops = Loops()
     recorder = Recorder(client, "kubelet", name)
-    machine = Machine(
-        root=state_dir,
-        records=Records(state_dir / "pods"),
-        containment=held,
-        sources=ApiSources(client.single_attempt(REQUEST_SECONDS)),
-        powers=powers.find_out(state_dir),
-        host=Host(ADDRESS, host_size()),
-        variables=environment.of_server(connection.server),
-        probing=ThreadPoolExecutor(MAX_PROBES, "probe"),
-    )
+    machine = Machine(state_dir, Records(state_dir / "pods"), held, ADDRESS)
     kubelet = Kubelet(client, recorder, machine, name)
     logs = LogServer(kubelet.log_file, certificate=_certificate(chosen))
     logs.start()
@@ -113,7 +99,6 @@ def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ende
     loops.close()
     extenders.close()
     kubelet.shut_down()
-    machine.probing.shutdown(wait=False, cancel_futures=True)
     logs.close()
 
 

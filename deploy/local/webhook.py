@@ -9,7 +9,6 @@ from shared.kube.resources import MUTATINGWEBHOOKS, PRIORITYCLASSES, SECRETS, VA
 
 NAME, SECRET = "headroom", "headroom-webhook"
 TIMEOUT_SECONDS = 3
-_FIELD_MANAGER = "headroom-up"
 
 # The values of the chart's own PriorityClasses: Koordinator's bands, and those of pods that name none.
 _PRIORITIES = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
@@ -82,4 +81,7 @@ def _rule(resource: str, *operations: str) -> dict[str, object]:
 def _apply(client: Client, resource: Resource, kind: str, name: str, **content: object) -> None:
     """Creates the object, or sets what it says; what others have set beside it, as the authority, stays."""
     body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, **content}
-    client.patch(resource, name, body, kind=Patch.APPLY, field_manager=_FIELD_MANAGER)
+    try:
+        client.create(resource, body)
+    except AlreadyExists:
+        client.patch(resource, name, content, kind=Patch.STRATEGIC)  # which merges webhooks by their names

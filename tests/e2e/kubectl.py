@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shared.kube.client import Client, Patch
+from shared.kube.client import Client
 from shared.kube.resources import NODES, PODS
 
 KUBECTL = shutil.which("kubectl")
@@ -39,10 +39,7 @@ class Kubectl:
         if KUBECTL:
             self.run("apply", "-f", "-", stdin=msgspec.json.encode(pod).decode())
         else:
-            meta = pod["metadata"]
-            self._client.patch(
-                PODS, meta["name"], pod, meta["namespace"], kind=Patch.APPLY, field_manager="headroom-tests"
-            )
+            self._client.create(PODS, pod, pod["metadata"]["namespace"])
 
     def delete_pod(self, name: str) -> None:
         if KUBECTL:

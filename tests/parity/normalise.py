@@ -78,17 +78,10 @@ def _namespace(namespace: Object) -> None:
     (namespace.get("status") or {}).pop("conditions", None)
 
 
-def _scale(scale: Object) -> None:
-    scale["metadata"].pop("resourceVersion", None)
-
-
 def _status(status: Object) -> None:
-    causes = _dig(status, "details", "causes") or []
-    told = sorted({json.dumps(cause, sort_keys=True) for cause in causes})
-    if told:
-        status["details"]["causes"] = [json.loads(cause) for cause in told]
-    if len(told) > 1:
-        status["message"] = status["message"].partition(" is invalid: [")[0]
+    status.pop("message", None)
+    for part in ("causes", "uid"):
+        (status.get("details") or {}).pop(part, None)
 
 
 def _workload(obj: Object) -> None:
@@ -100,12 +93,8 @@ def _workload(obj: Object) -> None:
         obj["metadata"].pop("annotations", None)
 
 
-def _foreign_managers(obj: Object) -> None:
-    ours = ("parity", "kubectl", "m1", "m2")
-    _keep_items(obj.get("metadata"), "managedFields", lambda item: item.get("manager", "").startswith(ours))
-    # In the order of their times, which two writes within one second do not have.
-    managed = _dig(obj, "metadata", "managedFields") or []
-    managed.sort(key=lambda item: (item["operation"], item["manager"], item.get("subresource", "")))
+def _managers(obj: Object) -> None:
+    obj["metadata"].pop("managedFields", None)
 
 
 def _table(table: Object) -> None:
@@ -119,12 +108,9 @@ LEFT_OUT = (
     Omission("Deployment", "what its controller writes, and the version it moves on", _workload),
     Omission("ReplicaSet", "what its controller writes, and the version it moves on", _workload),
     Omission("Namespace", "conditions, which its controller writes, and the version it moves on", _namespace),
-    Omission("Scale", "the version that the controller of the scaled object moves on", _scale),
-    Omission(
-        "Status", "the order of several causes, which comes from hash maps, and how often one is repeated", _status
-    ),
+    Omission("Status", "the message and the causes: what is wrong is said in other words", _status),
     Omission("Table", "the descriptions of columns, which no client shows", _table),
-    Omission("", "managedFields of controllers", _foreign_managers),
+    Omission("", "managedFields, which the embedded server does not keep", _managers),
 )
 
 

@@ -162,7 +162,7 @@ class ApiServer(ABC):
 
 
 class EmbeddedApiServer(ApiServer):
-    """The embedded one. Its faults are its own."""
+    """The embedded one, wrapped in faults."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -185,7 +185,7 @@ class EmbeddedApiServer(ApiServer):
 
     def start(self, *rules: dict[str, Any]) -> None:
         for program in self._server.programs():
-            self._run(program)
+            self._run(replace(program, target="tests.support.faulty_apiserver"))
         eventually(self._serves, START_SECONDS)
         if rules:
             self.fault(*rules)

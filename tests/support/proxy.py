@@ -1,4 +1,4 @@
-"""A proxy in front of a real API server that makes scripted faults happen, as the embedded server does by itself."""
+"""A proxy in front of a real API server that makes scripted faults happen."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 
-from deploy.local.apiserver.app import Disconnect, Message, Receive, Send, disconnected, read_body
-from deploy.local.apiserver.faults import Faults, Rule
+from deploy.local.apiserver.app import Message, Receive, Send, disconnected, read_body
 from deploy.local.apiserver.responses import failure
 from deploy.local.ports import LOOPBACK
 from shared.web.limits import Limits
 from shared.web.server import Acceptor, listening
 from tests.support import eventually
+from tests.support.faults import Disconnect, Faults, Rule
 
 Headers = list[tuple[bytes, bytes]]
 

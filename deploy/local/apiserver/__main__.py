@@ -10,8 +10,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -29,6 +30,9 @@ from shared import descriptors
 from shared.errors import InvalidInput
 from shared.web.limits import Limits
 from shared.web.server import Acceptor, is_loopback, listening
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 logger = logging.getLogger("deploy.local.apiserver")
 
@@ -142,7 +146,7 @@ async def collect_garbage() -> None:
         gc.collect()
 
 
-async def serve(arguments: argparse.Namespace) -> None:
+async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], ASGIApp]) -> None:
     """Runs until SIGTERM or SIGINT. Raises UsageError, DataInUse."""
     token, definitions = read_token(arguments.token_file), list(read_definitions(arguments.crd_dir))
     listener = bind(arguments.listen)
@@ -160,7 +164,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     # among what was loaded.
     gc.freeze()
     gc.disable()
-    server = Acceptor(app, listener, LIMITS)
+    server = Acceptor(wrapped(app), listener, LIMITS)
 
     def stop() -> None:
         server.stop()
@@ -177,11 +181,12 @@ async def serve(arguments: argparse.Namespace) -> None:
     await store.stop()
 
 
-def main() -> int:
+def main(wrapped: Callable[[Application], ASGIApp] = lambda app: app) -> int:
+    """Serves the application, or what it is `wrapped` in."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     descriptors.raise_limit()
     try:
-        asyncio.run(serve(parse_arguments(sys.argv[1:])))
+        asyncio.run(serve(parse_arguments(sys.argv[1:]), wrapped))
     except (UsageError, DataInUse) as error:
         print(f"apiserver: {error}", file=sys.stderr)
         return 2

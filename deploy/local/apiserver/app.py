@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from deploy.local.apiserver import bodies, discovery, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
-from deploy.local.apiserver.faults import Faults, Rule
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
@@ -35,13 +33,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 _CRDS = f"{CRD_GROUP}/customresourcedefinitions"
 _REVIEWS = {(kind.group, kind.version, kind.plural): kind for kind in REVIEWS}
-_AGGREGATED = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _BODY_BYTES = 3 * 1024 * 1024
 TICK_SECONDS = 0.5
-
-
-class Disconnect(Exception):
-    """The connection is to be cut without (the rest of) an answer."""
 
 
 class Application:
@@ -61,7 +54,6 @@ class Application:
         self._reviews = Reviews(token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)
-        self._faults = Faults()
         self._tasks: list[asyncio.Task[None]] = []
         store.listen(self._committed)
 
@@ -82,6 +74,11 @@ class Application:
             task.cancel()
         self._hub.close()
 
+    def compact(self) -> None:
+        """Forgets the history: watches and lists from older versions are told 410."""
+        self._hub.compact(self._store.version)
+        self._lister.forget()
+
     async def close(self) -> None:
         """Ends the connections to webhooks."""
         await self._reviewed.close()
@@ -101,36 +98,25 @@ class Application:
             headers=dict(scope["headers"]),
             body=await read_body(receive, _BODY_BYTES),
         )
-        try:
-            answer, rule = await self._guarded(request, scope["query_string"])
-            if isinstance(answer, Response):
-                await _send_response(send, answer, rule)
-            else:
-                await _send_stream(send, receive, answer, rule)
-        except Disconnect:
-            scope["state"]["connection"].transport.close()
-            await disconnected(receive)
+        answer = await self._guarded(request)
+        if isinstance(answer, Response):
+            await _send_response(send, answer)
+        else:
+            await _send_stream(send, receive, answer)
 
-    async def _guarded(self, request: Request, raw_query: bytes) -> tuple[Response | Stream, Rule | None]:
-        rule = None
+    async def _guarded(self, request: Request) -> Response | Stream:
         try:
             self._authentication.check(request)
-            if self._faults and not request.path.startswith("/_"):
-                rule = self._faults.strike(request.method, f"{request.path}?{raw_query.decode('latin-1')}")
-            if rule is not None:
-                await _act_before(rule)
             if len(request.body) > _BODY_BYTES:
                 raise status.too_large(_BODY_BYTES)
-            return await self._route(request), rule
+            return await self._route(request)
         except status.StatusError as error:
-            return failure(error), rule
-        except Disconnect:
-            raise
+            return failure(error)
         except RecursionError:  # patches can nest an object deeper than any of them is
-            return failure(status.bad_request("the object nests too deep")), rule
+            return failure(status.bad_request("the object nests too deep"))
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
-            return failure(status.internal(f"{type(error).__name__}: {error}")), rule
+            return failure(status.internal(f"{type(error).__name__}: {error}"))
 
     async def _route(self, request: Request) -> Response | Stream:
         target = requests.parse_path(request.path)
@@ -155,17 +141,8 @@ class Application:
                 return text_response("ok")
             case "GET", ["version"]:
                 return json_response(discovery.version())
-            case "POST" | "GET" | "DELETE", ["_faults"]:
-                return self._script_faults(request)
-            case "POST", ["_compact"]:
-                self._hub.compact(self._store.version)
-                self._lister.forget()
-                return json_response({"resourceVersion": str(self._store.version)})
-            case "GET", ["api" | "apis" as root] if discovery.wants_aggregated(request.header(b"accept")):
-                everything = discovery.aggregated(list(self._kinds.kinds()), core=root == "api")
-                return replace(json_response(everything), content_type=_AGGREGATED, headers=((b"vary", b"Accept"),))
             case "GET", ["openapi", "v2"]:
-                return openapi.v2(request.header(b"accept"))
+                return openapi.v2()
             case "GET", ["openapi", "v3", *rest] if document := self._openapi.v3("/".join(rest)):
                 return document
             case "GET", _:
@@ -195,13 +172,6 @@ class Application:
                 return discovery.resource_list(group, version, kinds)
         return None
 
-    def _script_faults(self, request: Request) -> Response:
-        if request.method == "POST":
-            self._faults.script(request.body)
-        elif request.method == "DELETE":
-            self._faults.script(b"[]")
-        return json_response(self._faults.rules())
-
 
 def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> bool:
     wanted = target.subresource
@@ -224,36 +194,20 @@ async def read_body(receive: Receive, most_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-async def _act_before(rule: Rule) -> None:
-    match rule.action:
-        case "delay":
-            await asyncio.sleep(rule.seconds)
-        case "status":
-            raise rule.error()
-        case "close":
-            raise Disconnect
-
-
-async def _send_response(send: Send, response: Response, rule: Rule | None) -> None:
+async def _send_response(send: Send, response: Response) -> None:
     length = str(len(response.body)).encode()
     headers = [(b"content-type", response.content_type), (b"content-length", length), *response.headers]
     await send({"type": "http.response.start", "status": response.code, "headers": headers})
-    if rule is not None and rule.action == "truncate":
-        await send({"type": "http.response.body", "body": response.body[: len(response.body) // 2], "more_body": True})
-        raise Disconnect
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _send_stream(send: Send, receive: Receive, stream: Stream, rule: Rule | None) -> None:
+async def _send_stream(send: Send, receive: Receive, stream: Stream) -> None:
     """Sends chunks until they end or the client goes."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
     sender = asyncio.create_task(_pump(send, stream))
     gone = asyncio.create_task(disconnected(receive))
-    limit = rule.seconds if rule is not None and rule.action == "drop-watch" else None
     try:
-        await asyncio.wait((sender, gone), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        if not sender.done() and not gone.done():
-            raise Disconnect
+        await asyncio.wait((sender, gone), return_when=asyncio.FIRST_COMPLETED)
     finally:
         gone.cancel()
         sender.cancel()

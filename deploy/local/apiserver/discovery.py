@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from deploy.local.apiserver.kinds import REVIEWS, Kind
 from deploy.local.apiserver.objects import JsonObject
@@ -58,46 +58,6 @@ def group_list(kinds: Iterable[Kind]) -> JsonObject:
 
 def api_group(name: str, versions: list[str]) -> JsonObject:
     return {"kind": "APIGroup", "apiVersion": "v1"} | group(name, versions)
-
-
-def wants_aggregated(accept: str) -> bool:
-    """Whether a client would rather have everything in one answer."""
-    for media_range in accept.split(","):
-        parts = {part.strip() for part in media_range.split(";")}
-        if {"application/json", "g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= parts:
-            return True
-    return False
-
-
-def aggregated(kinds: Sequence[Kind], *, core: bool) -> JsonObject:
-    """All resources at once: of the core group, or of all others."""
-    groups = {"": ["v1"]} if core else group_versions(kinds)
-    items = [
-        {
-            "metadata": {"name": name} if name else {},
-            "versions": [
-                {"version": version_, "resources": _discovered(name, version_, kinds), "freshness": "Current"}
-                for version_ in versions
-            ],
-        }
-        for name, versions in groups.items()
-    ]
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
-
-
-def _discovered(group_name: str, version_: str, kinds: Sequence[Kind]) -> list[JsonObject]:
-    found: dict[str, JsonObject] = {}
-    for entry in (resource_list(group_name, version_, kinds) or {"resources": []})["resources"]:
-        name, _, subresource = entry["name"].partition("/")
-        kind = {"group": entry.get("group", ""), "version": entry.get("version", ""), "kind": entry["kind"]}
-        said = {"responseKind": kind, "verbs": entry["verbs"]}
-        if subresource:
-            found[name].setdefault("subresources", []).append({"subresource": subresource} | said)
-            continue
-        scope = "Namespaced" if entry["namespaced"] else "Cluster"
-        found[name] = {"resource": name, "scope": scope, "singularResource": entry["singularName"]} | said
-        found[name] |= {key: entry[key] for key in ("shortNames", "categories") if key in entry}
-    return list(found.values())
 
 
 def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> JsonObject | None:

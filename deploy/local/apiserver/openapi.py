@@ -17,7 +17,6 @@ _QUERY = ("dryRun", "fieldManager", "fieldValidation", "pretty")
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC = "application/strategic-merge-patch+json"
 _TITLE = "Headroom's embedded Kubernetes API"
-_V2 = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class Documents:
@@ -53,18 +52,10 @@ class Documents:
         return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
 
 
-def v2(accept: str) -> Response:
+def v2() -> Response:
     """A document without paths. Clients look into it only for what version 3 does not describe, which is unknown."""
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
-    if "protobuf" not in accept:
-        return json_response({"swagger": "2.0", "info": info, "paths": {}})
-    described = _field(1, _TITLE.encode()) + _field(2, info["version"].encode())
-    return Response(_field(1, b"2.0") + _field(2, described), content_type=_V2)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A protobuf field of less than 128 bytes."""
-    return bytes((number << 3 | 2, len(value))) + value
+    return json_response({"swagger": "2.0", "info": info, "paths": {}})
 
 
 def _path(kind: Kind) -> str:

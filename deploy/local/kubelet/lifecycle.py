@@ -48,8 +48,6 @@ class Record(msgspec.Struct, frozen=True):
     exit: Exit | None = None
     previous_exit: Exit | None = None
     refusal: tuple[str, str] | None = None  # (reason, message): it could not be started
-    unstarted: bool = False  # its startup probe has not passed yet
-    unready: bool = False  # its readiness probe has not passed, or passes no more
 
     @property
     def is_running(self) -> bool:
@@ -58,15 +56,6 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def has_started(self) -> bool:
         return bool(self.container_id)
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it runs and its startup probe, if it has one, has passed."""
-        return self.is_running and not self.unstarted
-
-    @property
-    def is_ready(self) -> bool:
-        return self.is_up and not self.unready
 
 
 def exit_reason(code: int, *, oom_killed: bool) -> str:
@@ -80,17 +69,8 @@ def exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def started(
-    record: Record,
-    *,
-    container_id: str,
-    pid: int,
-    process_started: float,
-    now: float,
-    has_startup_probe: bool = False,
-    has_readiness_probe: bool = False,
-) -> Record:
-    """`record` with its next process running; what has a probe has to pass it first."""
+def started(record: Record, *, container_id: str, pid: int, process_started: float, now: float) -> Record:
+    """`record` with its next process running."""
     return msgspec.structs.replace(
         record,
         container_id=container_id,
@@ -101,8 +81,6 @@ def started(
         exit=None,
         previous_exit=record.exit or record.previous_exit,
         refusal=None,
-        unstarted=has_startup_probe,
-        unready=has_readiness_probe,
     )
 
 

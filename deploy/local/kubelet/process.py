@@ -2,34 +2,30 @@
 
 import os
 import secrets
-import select
-import signal
+import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import psutil
 
-from deploy.local.kubelet import enter
-from deploy.local.kubelet.enter import Plan
 from shared.errors import HeadroomError
 
 # Every process of a container carries it, however often it forks, as it does the agent's variable for its pod.
 VARIABLE_CONTAINER_ID = "HEADROOM_CONTAINER_ID"
 
 _INHERITED = ("LANG", "HEADROOM_CLUSTER")
-_MAX_OUTPUT = 10_240  # as much of a probe's output as is looked at
 
-# The launcher makes mounts, enters the cgroups and then becomes the command. A preexec_fn could do the same, but may
-# deadlock in a process with threads.
-_LAUNCHER = (sys.executable, "-I", "-S", enter.__file__)
-
-_START_SECONDS = 20.0  # far more than any mount takes
+# Enters the cgroups whose files come first, and then becomes the command, keeping its pid. A preexec_fn could do the
+# same, but may deadlock in a process with threads.
+_LAUNCHER = (
+    "/bin/sh", "-c",
+    'umask 022; left=$1; shift; while [ "$left" -gt 0 ]; do echo 0 > "$1" || exit 125; shift; left=$((left - 1)); done;'
+    ' exec "$@"',
+    "launcher",
+)  # fmt: skip
 
 PAUSE_COMMAND = ("sleep", "2147483647")
 
@@ -40,12 +36,13 @@ class StartError(HeadroomError):
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything a process needs to start."""
+    """Everything a process needs to start. `procs`: files that take it into its cgroups."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     log_file: Path
-    plan: Plan
+    working_dir: Path
+    procs: Sequence[Path]
 
 
 class ContainerProcess:
@@ -63,13 +60,6 @@ class ContainerProcess:
     def started_at(self) -> float:
         """psutil's create time, which tells two processes of the same pid apart."""
         return self._process.create_time()
-
-    def environment(self) -> dict[str, str]:
-        """What it was started with. Raises OSError when it has ended."""
-        try:
-            return self._process.environ()
-        except psutil.Error as error:
-            raise OSError(f"process {self.pid}: {error}") from error
 
     def returncode(self) -> int | None:
         """As Popen's once the process has ended, else None. Raises Orphaned if nobody could have seen the code."""
@@ -96,73 +86,20 @@ def new_container_id() -> str:
 
 def start(launch: Launch) -> ContainerProcess:
     """Runs the command in a session of its own. Raises StartError, OSError."""
+    name = launch.command[0]
+    if shutil.which(name, path=launch.environment.get("PATH")) is None:
+        raise StartError(f"exec: {name!r}: executable file not found on this machine")
     with launch.log_file.open("ab") as log:
-        child = _launched(launch.command, launch.plan, launch.environment, log)
-    return ContainerProcess(psutil.Process(child.pid), child)
-
-
-def attempt(plan: Plan, directory: Path) -> None:
-    """Whether this machine can carry out `plan`. Raises StartError, OSError."""
-    with (directory / "attempt.log").open("ab") as log:
-        _launched(["true"], plan, os.environ, log).wait()
-
-
-def run(
-    command: Sequence[str], plan: Plan, environment: Mapping[str, str], timeout_seconds: float
-) -> tuple[int, bytes]:
-    """The exit code and output of a command that is to end soon. Raises StartError, OSError, TimeoutExpired."""
-    with tempfile.TemporaryFile() as output:  # no pipe: what the command leaves running could hold it open
-        child = _launched(command, plan, environment, output)
-        try:
-            code = child.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            raise
-        output.seek(0)
-        return code, output.read(_MAX_OUTPUT)
-
-
-def _launched(
-    command: Sequence[str], plan: Plan, environment: Mapping[str, str], output: IO[bytes]
-) -> "subprocess.Popen[bytes]":
-    """The process once it has become the command. Raises StartError when it could not, OSError."""
-    told, tell = os.pipe()
-    try:
         child = subprocess.Popen(
-            [*_LAUNCHER, plan._replace(told=tell).encoded(), *command],
-            cwd="/",
-            env=dict(environment),
+            [*_LAUNCHER, str(len(launch.procs)), *map(str, launch.procs), *launch.command],
+            cwd=launch.working_dir,
+            env=dict(launch.environment),
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[tell],
+            stdout=log,
+            stderr=log,
             start_new_session=True,
         )
-        os.close(tell)
-        tell = -1
-        problem = _told(told)
-    finally:
-        for fd in (told, tell):
-            if fd >= 0:
-                os.close(fd)
-    if problem:
-        child.kill()
-        child.wait()
-        raise StartError(problem)
-    return child
-
-
-def _told(fd: int) -> str:
-    """What the launcher says went wrong; nothing once it has become the command."""
-    text = b""
-    deadline = time.monotonic() + _START_SECONDS
-    while select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        chunk = os.read(fd, 4096)
-        if not chunk:
-            return text.decode(errors="replace")
-        text += chunk
-    return f"not started within {_START_SECONDS:.0f} s"
+    return ContainerProcess(psutil.Process(child.pid), child)
 
 
 def adopt(pid: int, started_at: float) -> ContainerProcess | None:

@@ -5,8 +5,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,55 +13,35 @@ from typing import Literal
 import msgspec
 
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
-from deploy.local.kubelet import confinement, containment, identity, lifecycle, probes, process, status, volumes
+from deploy.local.kubelet import containment, lifecycle, process, status
 from deploy.local.kubelet.containment import Containment, Place
-from deploy.local.kubelet.enter import Mount, Plan
 from deploy.local.kubelet.environment import environment_of
-from deploy.local.kubelet.fields import Host
 from deploy.local.kubelet.lifecycle import Record, RestartPolicy
-from deploy.local.kubelet.powers import Powers
-from deploy.local.kubelet.prober import ContainerProber, Verdict
-from deploy.local.kubelet.probes import Kind, Result
 from deploy.local.kubelet.process import ContainerProcess, Launch, Orphaned, StartError
 from deploy.local.kubelet.records import PodFile, Records
-from deploy.local.kubelet.sources import Sources
 from deploy.local.kubelet.status import Json, Stage
-from deploy.local.kubelet.volumes import PodVolumes, VolumeError
 from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line
 from shared.api import pods
-from shared.errors import HeadroomError
-from shared.kube.config import SERVICE_ACCOUNT_DIR
+from shared.errors import HeadroomError, InvalidInput
 from shared.kube.events import NORMAL, WARNING
 from shared.quantity import QuantityError
 
 logger = logging.getLogger(__name__)
-
-_SHARED_MODE = 0o1777  # of the working directory of a pod whose containers are different users
 
 Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about the pod: type, reason, message
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods of one kubelet share. Working directories, volumes and logs stand below `root`.
-
-    `variables`: what every container finds in its environment; `probing`: runs probes.
-    """
+    """What all pods of one kubelet share. Working directories and logs stand below `root`."""
 
     root: Path
     records: Records
     containment: Containment
-    sources: Sources
-    powers: Powers
-    host: Host
-    variables: Mapping[str, str]
-    probing: Executor
+    ip: str
 
     def work_dir(self, uid: str) -> Path:
         return self.root / "work" / uid
-
-    def volumes_dir(self, uid: str) -> Path:
-        return self.root / "volumes" / uid
 
     def log_file(self, uid: str, container: str) -> Path:
         return self.root / "logs" / uid / f"{container}.log"
@@ -82,9 +61,6 @@ class PodRunner:
         self._pod = pod
         self._records: dict[str, Record] = dict(known.records) if known else {}
         self._processes: dict[str, ContainerProcess] = {}
-        self._volumes = PodVolumes(machine.volumes_dir(self._uid), machine.host, machine.sources)
-        self._probers: dict[str, ContainerProber] = {}
-        self._stopping: dict[str, float] = {}  # containers a probe has ended, until when they may do so themselves
         self._initialized = False
         self._kill_at: float | None = None
         if known is None:  # whatever it will leave behind on this machine, the next kubelet knows of it
@@ -97,13 +73,11 @@ class PodRunner:
         self._pod = pod
         self._reap(now)
         if self._kill_at is None and not pods.is_terminating(pod):
-            self._probe(now)
-            if self._has_volumes(now):
-                self._start_due(now)
+            self._start_due(now)
         # Once is for ever: a sidecar that starts again is no return to the beginning.
         self._initialized = self._initialized or status.initialized(pod, self._records)
         stage = Stage(self._records, self._initialized, self._since, self._acknowledged_at)
-        reported = status.pod_status(pod, stage, host_ip=self._machine.host.ip, now=now)
+        reported = status.pod_status(pod, stage, host_ip=self._machine.ip, now=now)
         self._since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in reported["conditions"]}
         return reported
 
@@ -131,8 +105,7 @@ class PodRunner:
         """Removes every trace of the pod, which has no processes any more."""
         self._machine.containment.dissolve_pod(self._qos, self._uid)
         self._machine.records.forget(self._uid)
-        for directory in (self._machine.work_dir(self._uid), self._machine.volumes_dir(self._uid)):
-            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(self._machine.work_dir(self._uid), ignore_errors=True)
         shutil.rmtree(self._machine.log_file(self._uid, "").parent, ignore_errors=True)
 
     def _running(self) -> list[Record]:
@@ -157,9 +130,6 @@ class PodRunner:
             containment.kill_all(functools.partial(containment.marked, record.container_id))
             return
         self._processes[record.name] = found
-        container = next((each for each in self._pod.all_containers if each.name == record.name), None)
-        if container is not None:
-            self._watch(container, record)
         logger.info("container adopted", extra={"pod": self._pod.metadata.key, "container": record.name})
 
     def _reap(self, now: float) -> None:
@@ -184,60 +154,10 @@ class PodRunner:
         containment.kill_all(functools.partial(self._members, record))
         self._machine.containment.dissolve(place)
         self._processes.pop(record.name, None)
-        self._stopping.pop(record.name, None)
-        prober = self._probers.pop(record.name, None)
-        if prober is not None:
-            prober.close()
         reason, message = lifecycle.exit_reason(code, oom_killed=oom_killed), ""
         if unknown:
             reason, message = lifecycle.UNKNOWN_EXIT, "it ended while no kubelet was there to see how"
         self._keep(lifecycle.ended(record, code=code, reason=reason, message=message, now=now))
-
-    def _has_volumes(self, now: float) -> bool:
-        """Whether containers may start; keeps the volumes fresh for as long as they may."""
-        try:
-            if pods.is_active(self._pod):
-                self._volumes.keep(self._pod, now)
-        except VolumeError as error:
-            self._say(WARNING, "FailedMount", str(error))
-        return self._volumes.are_ready
-
-    def _probe(self, now: float) -> None:
-        for name, prober in self._probers.items():
-            if name not in self._stopping:
-                for verdict in prober.step(now):
-                    self._heed(verdict, self._records[name], now)
-        for name, kill_at in self._stopping.items():
-            if now >= kill_at:
-                containment.kill_all(functools.partial(self._members, self._records[name]))
-
-    def _heed(self, verdict: Verdict, record: Record, now: float) -> None:
-        """Does what the answer of a probe asks for."""
-        kind, result = verdict.kind, verdict.result
-        if not verdict.answer.passed:
-            self._say(WARNING, "Unhealthy", f"{kind} probe failed: {verdict.answer.detail}")
-        if kind is Kind.READINESS:
-            unready = record.unready if result is Result.PENDING else result is Result.FAILED
-            if unready != record.unready:
-                self._keep(msgspec.structs.replace(record, unready=unready))
-        elif kind is Kind.STARTUP and result is Result.PASSED:
-            self._keep(msgspec.structs.replace(record, unstarted=False))
-        elif result is Result.FAILED:
-            self._say(NORMAL, "Killing", f"Container {record.name} failed {kind.lower()} probe, will be restarted")
-            grace = verdict.probe.termination_grace_period_seconds
-            self._stopping[record.name] = now + (self._pod.grace_seconds if grace is None else grace)
-            containment.signal_all(self._members(record), signal.SIGTERM)
-
-    def _watch(self, container: RunnableContainer, record: Record) -> None:
-        """Probes the running container from now on."""
-        if not probes.probes_of(container):
-            return
-        running = self._processes[container.name]
-        plan = confinement.inside(self._plan(container, self._place(record)), running.pid)
-        execute = functools.partial(_execute, running, plan)
-        prober = ContainerProber(container, self._machine.probing, execute, self._machine.host.ip)
-        prober.begin(record)
-        self._probers[container.name] = prober
 
     def _start_due(self, now: float) -> None:
         for container in self._pod.spec.init_containers or ():
@@ -269,8 +189,6 @@ class PodRunner:
             pid=0,
             process_started=0.0,
             now=now,
-            has_startup_probe=container.startup_probe is not None,
-            has_readiness_probe=container.readiness_probe is not None,
         )
         try:
             launch = self._launch(container, place)
@@ -284,24 +202,27 @@ class PodRunner:
             raise
         self._processes[container.name] = running
         self._keep(msgspec.structs.replace(started, pid=running.pid, process_started=running.started_at))
-        self._watch(container, started)
         self._say(NORMAL, "Started", f"Started container {container.name}")
 
     def _launch(self, container: RunnableContainer, place: Place) -> Launch:
+        """Raises InvalidInput, QuantityError, OSError."""
         machine = self._machine
+        contexts = (self._pod.spec.security_context, container.security_context)
+        if os.geteuid() == 0 and any(context.run_as_non_root for context in contexts):
+            problem = "pods run as the user of their kubelet here, which is root"
+            source = f"container {container.name}"
+            raise InvalidInput(source=source, field="securityContext.runAsNonRoot", value=True, problem=problem)
         work_dir = machine.work_dir(self._uid)
+        work_dir.mkdir(0o700, parents=True, exist_ok=True)
         log_file = machine.log_file(self._uid, container.name)
         log_file.parent.mkdir(0o700, parents=True, exist_ok=True)
-        self._make_work_dir(work_dir)
         own = {POD_UID_VARIABLE: self._uid, process.VARIABLE_CONTAINER_ID: place.container_id}
-        chosen = environment_of(container, self._pod, machine.host, machine.sources)
-        given = process.base_environment(self._pod.metadata.name, work_dir) | dict(machine.variables)
-        environment = given | chosen | own
-        mounts = self._volumes.mounts(container, self._pod, chosen)
-        if not machine.powers.mounts:
-            volumes.link_below(work_dir, mounts)
-            self._say_unmounted(mounts)
-        command = command_line(container, dict(machine.variables) | chosen)
+        chosen = environment_of(container, self._pod, machine.ip)
+        environment = process.base_environment(self._pod.metadata.name, work_dir) | chosen | own
+        if container.volume_mounts:
+            missing = ", ".join(mount.mount_path for mount in container.volume_mounts)
+            self._say(WARNING, "VolumesNotMounted", f"Volumes are not mounted here, so these are missing: {missing}")
+        command = command_line(container, chosen)
         if not command:
             command = list(process.PAUSE_COMMAND)
             self._say(
@@ -310,40 +231,8 @@ class PodRunner:
                 f"Container {container.name} names no command and images are not run here: a pause process stands in "
                 f"for image {container.image or '(none)'}",
             )
-        return Launch(command, environment, log_file, self._plan(container, place, mounts))
-
-    def _make_work_dir(self, work_dir: Path) -> None:
-        """For the user of the pod's containers alone, or for all users where they differ; on the host, the folder above
-        keeps everybody else out.
-        """
-        work_dir.parent.mkdir(0o700, parents=True, exist_ok=True)
-        work_dir.mkdir(0o700, exist_ok=True)
-        if self._machine.powers.users:
-            users = identity.users(self._pod)
-            if len(users) > 1:
-                work_dir.chmod(_SHARED_MODE)
-            elif (user := users.pop()) is not None:
-                os.chown(work_dir, user, -1)
-
-    def _plan(self, container: RunnableContainer, place: Place, mounts: Sequence[Mount] = ()) -> Plan:
-        """What a process of the container is to become. Raises InvalidInput, QuantityError, OSError."""
-        return confinement.plan_for(
-            container,
-            self._pod,
-            self._machine.powers,
-            work_dir=self._machine.work_dir(self._uid),
-            procs=self._machine.containment.admit(place, container, self._pod.spec.containers),
-            mounts=mounts,
-        )
-
-    def _say_unmounted(self, mounts: Sequence[Mount]) -> None:
-        wanted = [mount.target for mount in mounts if mount.target != str(SERVICE_ACCOUNT_DIR)]
-        if wanted:
-            self._say(
-                WARNING,
-                "VolumesNotMounted",
-                f"this kubelet may not mount: {', '.join(wanted)} can be found below the working directory only",
-            )
+        procs = machine.containment.admit(place, container, self._pod.spec.containers)
+        return Launch(command, environment, log_file, Path(container.working_dir or work_dir), procs)
 
     def _record(self, container: RunnableContainer) -> Record:
         return self._records.get(container.name) or Record(container.name)
@@ -357,10 +246,3 @@ class PodRunner:
         self._machine.records.save(
             PodFile(self._uid, meta.namespace, meta.name, self._qos, self._acknowledged_at, self._records)
         )
-
-
-def _execute(
-    running: ContainerProcess, plan: Plan, command: tuple[str, ...], timeout_seconds: float
-) -> tuple[int, bytes]:
-    """Runs the command of a probe as if the container had started it. Raises StartError, OSError, TimeoutExpired."""
-    return process.run(command, plan, running.environment(), timeout_seconds)

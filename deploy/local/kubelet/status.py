@@ -47,7 +47,7 @@ def init_done(container: RunnableContainer, records: Mapping[str, Record]) -> bo
     if record is None:
         return False
     if container.restart_policy == RestartPolicy.ALWAYS:
-        return record.has_started and not record.unstarted
+        return record.has_started
     return _ended_well(record)
 
 
@@ -94,7 +94,7 @@ def pod_status(pod: RunnablePod, stage: Stage, *, host_ip: str, now: float) -> J
 def _conditions(pod: RunnablePod, stage: Stage, current: str, now: float) -> list[Json]:
     sidecars = (each for each in pod.spec.init_containers or () if each.restart_policy == RestartPolicy.ALWAYS)
     lasting = (*sidecars, *pod.spec.containers)
-    unready = [container.name for container in lasting if not stage.of(container).is_ready]
+    unready = [container.name for container in lasting if not stage.of(container).is_running]
     ready_reason, ready_message = "", ""
     if current in ("Succeeded", "Failed"):
         ready_reason = "PodCompleted" if current == "Succeeded" else "PodFailed"
@@ -138,8 +138,8 @@ def _container_status(
         "image": container.image,
         "imageID": "",
         "containerID": CONTAINER_ID_SCHEME + record.container_id if record.container_id else "",
-        "ready": _ended_well(record) if runs_once else record.is_ready,
-        "started": record.is_up,
+        "ready": _ended_well(record) if runs_once else record.is_running,
+        "started": record.is_running,
         "restartCount": record.restarts,
         "state": state,
         "lastState": _terminated(last) if last else {},

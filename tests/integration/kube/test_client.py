@@ -111,12 +111,18 @@ def test_every_kind_of_patch_is_understood(client: Client) -> None:
     client.patch(NODES, name, [{"op": "replace", "path": "/metadata/labels/b", "value": "2"}], kind=Patch.JSON)
     taint = {"key": "k", "effect": "NoSchedule"}
     client.patch(NODES, name, {"spec": {"taints": [taint]}}, kind=Patch.STRATEGIC)
+    read = client.get(NODES, name, into=Node)
+    assert read.metadata.labels == {"b": "2"}
+    assert [taint.key for taint in read.spec.taints or ()] == ["k"]
+
+
+@pytest.mark.real_only("the embedded one does not know whose a field is")
+def test_what_is_applied_is_merged_into_what_is_there(client: Client) -> None:
+    name = new_node(client, labels={"b": "2"})
     applied = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"c": "3"}}}
     client.patch(NODES, name, applied, kind=Patch.APPLY, field_manager="test")
-    read = client.get(NODES, name, into=Node)
-    labels = read.metadata.labels or {}
-    assert (labels.get("a"), labels["b"], labels["c"]) == (None, "2", "3")
-    assert [taint.key for taint in read.spec.taints or ()] == ["k"]
+    labels = client.get(NODES, name, into=Node).metadata.labels or {}
+    assert (labels["b"], labels["c"]) == ("2", "3")
 
 
 def test_a_patch_with_a_stale_version_is_a_conflict(client: Client) -> None:

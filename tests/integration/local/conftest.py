@@ -3,21 +3,14 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from deploy.local.kubelet import powers
 from deploy.local.kubelet.containment import CgroupContainment, Containment, TreeContainment
-from deploy.local.kubelet.fields import Host
 from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
-from deploy.local.kubelet.sources import ApiSources, Sources
 from deploy.local.kubelet.wire import RunnablePod
-from shared.kube.client import Client
-from shared.kube.config import Connection
-from shared.quantity import Resources
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
 
@@ -38,24 +31,8 @@ def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
 
 
 @pytest.fixture
-def sources() -> Sources:
-    """An API server that nobody may need."""
-    return ApiSources(Client(Connection("http://127.0.0.1:1"), "test").single_attempt())
-
-
-@pytest.fixture
-def machine(held: Containment, sources: Sources, tmp_path: Path) -> Iterator[Machine]:
-    with ThreadPoolExecutor(4) as probing:
-        yield Machine(
-            root=tmp_path,
-            records=Records(tmp_path / "pods"),
-            containment=held,
-            sources=sources,
-            powers=powers.find_out(tmp_path),
-            host=Host("127.0.0.1", Resources(4000, 8 << 30)),
-            variables={},
-            probing=probing,
-        )
+def machine(held: Containment, tmp_path: Path) -> Machine:
+    return Machine(tmp_path, Records(tmp_path / "pods"), held, "127.0.0.1")
 
 
 @pytest.fixture

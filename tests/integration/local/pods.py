@@ -14,25 +14,16 @@ from tests.support import eventually
 
 
 class Harness:
-    """A runner, its Events, and the time it believes in."""
+    """A runner, its Events, and the time it believes in, which stands still."""
 
     def __init__(self, pod: RunnablePod, machine: Machine) -> None:
         self.pod, self.machine = pod, machine
         self.events: list[tuple[str, str, str]] = []
         self.now = time.time()
-        self._speed = 0.0
-        self._looked_at = time.monotonic()
         known = machine.records.load().get(pod.metadata.uid)
         self.runner = PodRunner(pod, machine, lambda *event: self.events.append(event), self.now, known)
 
-    def let_time_pass(self, speed: float = 5.0) -> "Harness":
-        """Its time, which else stands still, runs this much faster than ours."""
-        self._speed, self._looked_at = speed, time.monotonic()
-        return self
-
     def sync(self) -> dict[str, Any]:
-        looked_at, self._looked_at = self._looked_at, time.monotonic()
-        self.now += self._speed * (self._looked_at - looked_at)
         return self.runner.sync(self.pod, self.now)
 
     def container(self) -> dict[str, Any]:
@@ -65,9 +56,6 @@ class Harness:
 
     def reasons(self) -> list[str]:
         return [reason for _, reason, _ in self.events]
-
-    def messages(self) -> str:
-        return "\n".join(message for _, _, message in self.events)
 
 
 def a_pod(

@@ -1,5 +1,6 @@
 """Pods as real processes, in real cgroups where this machine allows them and as process trees everywhere."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +12,14 @@ import pytest
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.containment import CgroupContainment, Containment
 from deploy.local.kubelet.runner import Machine
-from deploy.local.kubelet.wire import PodSecurityContext, RunnableContainer
+from deploy.local.kubelet.wire import (
+    EnvVar,
+    EnvVarSource,
+    ObjectFieldSelector,
+    RunnableContainer,
+    SecurityContext,
+    VolumeMount,
+)
 from shared.api.core import Quantities
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
@@ -72,13 +80,34 @@ def test_a_container_that_is_refused_is_said_to_be_and_leaves_no_cgroup(
     run: Callable[..., Harness], held: Containment
 ) -> None:
     pod = a_pod(*SLEEP)
-    forbidden = PodSecurityContext(run_as_non_root=True, run_as_user=0)
-    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, security_context=forbidden))
+    unknown = EnvVar("X", value_from=EnvVarSource(ObjectFieldSelector("spec.colour")))
+    containers = (msgspec.structs.replace(pod.spec.containers[0], env=(unknown,)),)
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
     waiting = run(pod=pod).container()["state"]["waiting"]
     assert waiting["reason"] == "CreateContainerConfigError"
-    assert "runAsNonRoot" in waiting["message"]
+    assert "spec.colour" in waiting["message"]
     tops = held._tops() if isinstance(held, CgroupContainment) else ()
     assert [path for top in tops for path in top.glob("kubepods/*/pod*/*/")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="whose kubelet is no root runs no pod as root")
+def test_who_must_not_be_root_is_not_run_as_root(run: Callable[..., Harness]) -> None:
+    pod = a_pod(*SLEEP)
+    spec = msgspec.structs.replace(pod.spec, security_context=SecurityContext(run_as_non_root=True))
+    waiting = run(pod=msgspec.structs.replace(pod, spec=spec)).container()["state"]["waiting"]
+    assert "runAsNonRoot" in waiting["message"]
+
+
+def test_a_volume_is_said_to_be_missing(run: Callable[..., Harness]) -> None:
+    pod = a_pod(*SLEEP)
+    containers = (msgspec.structs.replace(pod.spec.containers[0], volume_mounts=(VolumeMount("/data"),)),)
+    harness = run(pod=msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers)))
+    harness.until(lambda status: status["phase"] == "Running")
+    assert (
+        "Warning",
+        "VolumesNotMounted",
+        "Volumes are not mounted here, so these are missing: /data",
+    ) in harness.events
 
 
 def test_without_a_command_a_pause_process_runs_and_an_event_says_so(run: Callable[..., Harness]) -> None:

@@ -17,6 +17,10 @@ _REASONS = {
 }  # fmt: skip
 
 
+class Disconnect(Exception):
+    """The connection is to be cut without (the rest of) an answer."""
+
+
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which requests a rule is about; `path` is a regular expression searched in the path with its query."""
 
