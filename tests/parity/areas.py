@@ -1,7 +1,6 @@
 """The areas, in the order of the list."""
 
 from tests.parity.behaviours import Area
-from tests.parity.behaviours.applies import applies
 from tests.parity.behaviours.conflicts import conflicts
 from tests.parity.behaviours.customs import customs
 from tests.parity.behaviours.deletions import deletions
@@ -16,6 +15,6 @@ from tests.parity.behaviours.watches import watches
 from tests.parity.behaviours.webhooks import registrations, webhooks
 
 AREAS: tuple[Area, ...] = (
-    errors, conflicts, patches, applies, subresources, deletions, watches, selectors, tables, customs, leases,
+    errors, conflicts, patches, subresources, deletions, watches, selectors, tables, customs, leases,
     evictions, events, kubectl, lists, registrations, webhooks,
 )  # fmt: skip

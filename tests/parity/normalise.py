@@ -99,7 +99,7 @@ def _managers(obj: Object) -> None:
 
 def _table(table: Object) -> None:
     for column in table.get("columnDefinitions") or ():
-        del column["description"]
+        column.pop("description", None)
 
 
 LEFT_OUT = (

@@ -50,7 +50,7 @@ class Application:
         self._webhooks = Registered(store)
         self._reviewed = Reviewed(store, self.writes, self._webhooks)
         self._handlers = Handlers(store, self._reviewed, self._hub, self._lister)
-        self._pods = PodSubresources(store, self.writes, self._reviewed, kinds)
+        self._pods = PodSubresources(store, self.writes, kinds)
         self._reviews = Reviews(token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)

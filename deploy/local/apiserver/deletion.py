@@ -9,8 +9,8 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
 
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-PROPAGATIONS = ("Background", "Foreground", "Orphan")
+ORPHAN = "orphan"  # the finalizer by which an object waits until its dependents have forgotten it
+PROPAGATIONS = ("Background", "Foreground", "Orphan")  # foreground goes as background does
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,8 @@ def marked_grace(meta: JsonObject) -> int:
 
 def finalizers(meta: JsonObject, propagation: str) -> list[str]:
     """Who has to let go, the garbage collector included where it has something to do first."""
-    kept = [name for name in meta.get("finalizers") or () if name not in (ORPHAN, FOREGROUND)]
-    match propagation:
-        case "Orphan":
-            return [*kept, ORPHAN]
-        case "Foreground":
-            return [*kept, FOREGROUND]
-    return kept
+    kept = [name for name in meta.get("finalizers") or () if name != ORPHAN]
+    return [*kept, ORPHAN] if propagation == "Orphan" else kept
 
 
 def mark(kind: Kind, obj: JsonObject, grace: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from deploy.local.apiserver import bodies, metadata, patching, selectors, status
 from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.kinds import Kind, field_labels
-from deploy.local.apiserver.listing import Lister, Moment, undone
+from deploy.local.apiserver.listing import Lister
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, form_of, json_response, warning_headers
@@ -18,7 +18,6 @@ from deploy.local.apiserver.writes import Mutate, Outcome
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-_MATCHES = ("Exact", "NotOlderThan")
 
 
 class Handlers:
@@ -68,13 +67,9 @@ class Handlers:
 
     def _list(self, request: Request, target: Target, kind: Kind) -> Response:
         wanted = _filter(request, target, kind)
-        _check_list_options(request)
-        version = self._check_version(request)
-        past = None
-        if request.query.get("resourceVersionMatch") == "Exact" and version != self._store.version:
-            past = self._past(kind, version)
+        self._check_version(request)
         page = self._lister.page(
-            kind.resource, wanted, max(0, request.number("limit")), request.query.get("continue", ""), past
+            kind.resource, wanted, max(0, request.number("limit")), request.query.get("continue", "")
         )
         meta: JsonObject = {"resourceVersion": str(page.version)}
         if page.next_token:
@@ -83,38 +78,29 @@ class Handlers:
                 meta["remainingItemCount"] = page.remaining
         return form_of(request, kind).many(page.records, meta)
 
-    def _past(self, kind: Kind, version: int) -> Moment:
-        """A kind's objects as they were. Raises StatusError (410)."""
-        changes = self._hub.history(kind.resource).since(version)
-        return undone(self._store.ordered(kind.resource), changes, version)
-
     def _watch(self, request: Request, target: Target, kind: Kind) -> Stream:
         wanted = _filter(request, target, kind)
-        if request.query.get("resourceVersionMatch") and "sendInitialEvents" not in request.query:
-            why = "is forbidden for watch unless sendInitialEvents is provided"
-            raise status.invalid_option(status.forbidden_field("resourceVersionMatch", why))
+        if "sendInitialEvents" in request.query:
+            raise status.invalid_option(status.forbidden_field("sendInitialEvents", "lists are not streamed here"))
         form = form_of(request, kind)
-        watcher = Watcher(kind, wanted, form.one if form.shown_as else None, request.flag("allowWatchBookmarks"))
+        watcher = Watcher(kind, wanted, form.one if form.as_table else None, request.flag("allowWatchBookmarks"))
         version = _version_of(request)
-        initial = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else version == 0
         try:
-            self._begin(kind, watcher, wanted, version, initial)
+            self._begin(kind, watcher, wanted, version)
         except status.StatusError as error:
             # Past its validation a watch fails inside the stream.
             watcher.error(error)
-        if initial and "sendInitialEvents" in request.query:
-            watcher.bookmark(self._store.version, initial_events_end=True)
         timeout = request.number("timeoutSeconds") or None
         self._hub.attach(kind.resource, watcher, timeout)
         return Stream(watcher.take, lambda: self._hub.detach(kind.resource, watcher))
 
-    def _begin(self, kind: Kind, watcher: Watcher, wanted: Filter, version: int, initial: bool) -> None:
-        if initial:
-            for record in self._lister.page(kind.resource, wanted, 0, "").records:
-                watcher.add(record)
-        elif version:
+    def _begin(self, kind: Kind, watcher: Watcher, wanted: Filter, version: int) -> None:
+        if version:
             for change in self._hub.history(kind.resource).since(version):
                 watcher.offer(change)
+        else:
+            for record in self._lister.page(kind.resource, wanted, 0, "").records:
+                watcher.add(record)
 
     async def _create(self, request: Request, target: Target, kind: Kind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
@@ -191,19 +177,6 @@ def _filter(request: Request, target: Target, kind: Kind) -> Filter:
         named = selectors.Requirement("metadata.name", "In", (target.name,))
         fields = selectors.Selector((*fields.requirements, named))
     return Filter(target.namespace, selectors.parse_labels(request.query.get("labelSelector", "")), fields)
-
-
-def _check_list_options(request: Request) -> None:
-    """Raises StatusError (400, 422)."""
-    query = request.query
-    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion") or "0"
-    if match and match not in _MATCHES:
-        raise status.invalid_option(status.unsupported("resourceVersionMatch", match, _MATCHES))
-    if match and (query.get("continue") or not query.get("resourceVersion") or (match == "Exact" and version == "0")):
-        why = "needs a resourceVersion, which is not 0 for Exact, and no continue token"
-        raise status.invalid_option(status.forbidden_field("resourceVersionMatch", why))
-    if query.get("continue") and version != "0":
-        raise status.bad_request("specifying resource version is not allowed when using continue")
 
 
 def mutation(request: Request, kind: Kind) -> Mutate:

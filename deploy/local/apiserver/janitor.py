@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from deploy.local.apiserver import disruption, selectors, status
 from deploy.local.apiserver.decoding import How
-from deploy.local.apiserver.deletion import FOREGROUND, ORPHAN, Deletion
+from deploy.local.apiserver.deletion import ORPHAN, Deletion
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, timestamp, unix_seconds
 from deploy.local.apiserver.registry import Registry
@@ -99,8 +99,6 @@ class Janitor:
         uid = obj["metadata"]["uid"]
         if uid in self._dependents:
             self._later("drop-dependents", uid)
-        for reference in owner_references(obj):
-            self._later("finish", *self._owner(reference, record.namespace))
         if record.namespace and self._store.get("/namespaces", record.namespace):
             self._later("namespace", "/namespaces", record.namespace)
             if record.resource in ("/serviceaccounts", "/configmaps"):
@@ -175,24 +173,15 @@ class Janitor:
             self._check_owners(record.resource, record.key)
 
     def _finish(self, resource: str, key: str) -> None:
-        """Lets an object go that waits for its dependents: orphaned, or deleted before it."""
+        """Lets an object go that waits until its dependents have forgotten it."""
         record, kind = self._store.get(resource, key), self._kinds.of_resource(resource)
         if record is None or kind is None:
             return
-        obj = record.load()
-        finalizers = obj["metadata"].get("finalizers") or ()
-        if not obj["metadata"].get("deletionTimestamp"):
-            return
-        dependents = self._records_of(obj["metadata"]["uid"])
-        if ORPHAN in finalizers:
-            for dependent in dependents:
-                self._disown(dependent, obj["metadata"]["uid"])
+        meta = record.load()["metadata"]
+        if meta.get("deletionTimestamp") and ORPHAN in (meta.get("finalizers") or ()):
+            for dependent in self._records_of(meta["uid"]):
+                self._disown(dependent, meta["uid"])
             self._update(kind, record, lambda old: _without_finalizer(old, ORPHAN), _HOW)
-        elif FOREGROUND in finalizers and dependents:
-            for dependent in dependents:
-                self._delete(dependent)
-        elif FOREGROUND in finalizers:
-            self._update(kind, record, lambda old: _without_finalizer(old, FOREGROUND), _HOW)
 
     def _disown(self, record: Record, uid: str) -> None:
         kind = self._kinds.of_resource(record.resource)

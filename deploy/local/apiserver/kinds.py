@@ -147,8 +147,6 @@ BUILT_IN: tuple[Kind, ...] = (
 )  # fmt: skip
 
 
-BINDING = Kind("", "v1", "Binding", "bindings")
-EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 # Answered, never stored: questions about who is allowed what.
 REVIEWS: tuple[Kind, ...] = (
     Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import time
 from bisect import bisect_left
 from collections import OrderedDict
@@ -13,24 +12,21 @@ from dataclasses import dataclass
 import msgspec
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.store import Change, Record, Store
+from deploy.local.apiserver.store import Record, Store
 from deploy.local.apiserver.watch import Filter
 
 TOKEN_SECONDS = 300.0
-_TOKEN_VERSION = "meta.k8s.io/v1"
 _KEPT_SNAPSHOTS = 64
 _INCONSISTENT = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
-    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
-    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    "without the continue parameter, or use the continue token in this response, which may result in an inconsistent "
+    "list."
 )
 
 
 class Token(msgspec.Struct, frozen=True):
     """A continue token: where to go on, in which moment; -1 means in the present."""
 
-    v: str
     rv: int = 0
     start: str = ""
 
@@ -39,19 +35,12 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def parse_token(text: str) -> Token:
-    bad = re.search(r"[^\w-]", text, re.ASCII)
-    why = f"illegal base64 data at input byte {bad.start() if bad else len(text)}"
+    """Raises StatusError (400)."""
     try:
-        if bad is None:
-            token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
-            if token.v == _TOKEN_VERSION:
-                return token
-            why = f"server does not recognize this encoded version {token.v}"
-    except msgspec.MsgspecError as error:
-        why = str(error)
-    except ValueError:
-        pass
-    raise status.bad_request(f"invalid continue token: continue key is not valid: {why}")
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    return token
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +53,6 @@ class Page:
     remaining: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """All records of a resource, ordered by key, as they were at a version."""
-
-    records: Sequence[Record]
-    version: int
-
-
 class Lister:
     """Pages over the store, and the moments that open tokens refer to."""
 
@@ -79,11 +60,9 @@ class Lister:
         self._store = store
         self._snapshots: OrderedDict[tuple[str, int], tuple[float, Sequence[Record]]] = OrderedDict()
 
-    def page(self, resource: str, wanted: Filter, limit: int, token: str, past: Moment | None = None) -> Page:
-        """At most `limit` matching records (0: all), now or as they were. Raises StatusError (400, 410)."""
-        if past is not None:
-            records, version, start = past.records, past.version, ""
-        elif token:
+    def page(self, resource: str, wanted: Filter, limit: int, token: str) -> Page:
+        """At most `limit` matching records (0: all). Raises StatusError (400, 410)."""
+        if token:
             records, version, start = self._resume(resource, parse_token(token))
         else:
             records, version, start = self._store.ordered(resource), self._store.version, ""
@@ -102,7 +81,7 @@ class Lister:
                 while len(self._snapshots) > _KEPT_SNAPSHOTS:
                     self._snapshots.popitem(last=False)
                 selecting = bool(wanted.labels or wanted.fields)
-                token = Token(_TOKEN_VERSION, version, records[index].key).encode()
+                token = Token(version, records[index].key).encode()
                 return Page(found, version, token, None if selecting else span.stop - index)
             if wanted.matches(records[index]):
                 found.append(records[index])
@@ -114,23 +93,12 @@ class Lister:
         kept = self._snapshots.get((resource, token.rv))
         if kept is None or time.monotonic() - kept[0] > TOKEN_SECONDS:
             self._snapshots.pop((resource, token.rv), None)
-            raise status.expired(_INCONSISTENT, Token(token.v, -1, token.start).encode())
+            raise status.expired(_INCONSISTENT, Token(-1, token.start).encode())
         return kept[1], token.rv, token.start
 
     def forget(self) -> None:
         """Expires every open token."""
         self._snapshots.clear()
-
-
-def undone(records: Sequence[Record], changes: Sequence[Change], version: int) -> Moment:
-    """The records before the changes that brought them about, oldest first."""
-    then = {record.key: record for record in records}
-    for change in reversed(changes):
-        if change.previous is not None:
-            then[change.record.key] = change.previous
-        else:
-            then.pop(change.record.key, None)
-    return Moment([then[key] for key in sorted(then)], version)
 
 
 def _bounds(records: Sequence[Record], namespace: str, start: str) -> tuple[int, int]:

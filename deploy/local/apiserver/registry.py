@@ -125,28 +125,8 @@ def definition_errors(definition: JsonObject) -> Iterator[FieldError]:
         found = [version.get("name") for version in spec["versions"]]
         yield status.invalid_value("spec.versions", found, "must have exactly one version marked as storage version")
     for index, version in enumerate(spec["versions"]):
-        schema = dig(version, "schema", "openAPIV3Schema")
-        where = f"spec.versions[{index}].schema.openAPIV3Schema"
-        if not schema:
-            yield status.required(where, "schemas are required")
-        else:
-            yield from _structural_errors(schema, where)
-
-
-def _structural_errors(schema: JsonObject, where: str) -> Iterator[FieldError]:
-    """Every node of a structural schema says its type."""
-    untyped = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
-    if not schema.get("type") and not any(schema.get(name) for name in untyped):
-        yield status.required(f"{where}.type", "must not be empty for specified object fields")
-    if schema.get("properties") and schema.get("additionalProperties"):
-        detail = "additionalProperties and properties are mutual exclusive"
-        yield status.forbidden_field(f"{where}.additionalProperties", detail)
-    for name, child in (schema.get("properties") or {}).items():
-        yield from _structural_errors(child, f"{where}.properties[{name}]")
-    if isinstance(schema.get("items"), dict):
-        yield from _structural_errors(schema["items"], f"{where}.items")
-    if isinstance(schema.get("additionalProperties"), dict):
-        yield from _structural_errors(schema["additionalProperties"], f"{where}.additionalProperties")
+        if not dig(version, "schema", "openAPIV3Schema"):
+            yield status.required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
 
 
 def accept(definition: JsonObject, now: str) -> None:

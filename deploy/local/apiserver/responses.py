@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-
-import yaml
+from dataclasses import dataclass
 
 from deploy.local.apiserver import status, tables
 from deploy.local.apiserver.kinds import Kind
@@ -17,7 +15,8 @@ from deploy.local.apiserver.store import Record
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-_JSON, _YAML, _PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+_JSON = "application/json"
+_SERVED = (_JSON, "*/*", "application/*", "application/vnd.kubernetes.protobuf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,70 +59,41 @@ def warning_headers(warnings: Sequence[str]) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How objects are shown: "" (as they are), "Table" or "Partial"."""
+    """How objects are shown: as they are, or as the rows of a Table."""
 
     kind: Kind
-    shown_as: str = ""
+    as_table: bool = False
     include_object: str = "Metadata"
-    media_type: str = _JSON
-    version: str = "v1"
 
     def one(self, obj: JsonObject) -> JsonObject:
-        if self.shown_as == "Table":
-            version = obj["metadata"].get("resourceVersion", "")
-            return self._versioned(tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object))
-        return self._versioned(tables.partial(obj))
+        """An object's Table."""
+        version = obj["metadata"].get("resourceVersion", "")
+        return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
 
     def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> Response:
-        if not self.shown_as:
-            return self._written(Response(value, code, headers=headers))
-        return self._written(Response(encode(self.one(decode(value))), code, headers=headers))
+        return Response(encode(self.one(decode(value))) if self.as_table else value, code, headers=headers)
 
     def many(self, records: Sequence[Record], list_meta: JsonObject) -> Response:
-        if not self.shown_as:
+        if not self.as_table:
             list_meta = {"continue": "", **list_meta} if self.kind.custom else list_meta
-            return self._written(Response(_spliced(self.kind, records, list_meta)))
+            return Response(_spliced(self.kind, records, list_meta))
         objects = [record.load() for record in records]
-        if self.shown_as == "Table":
-            table = tables.table(self.kind, objects, list_meta, self.include_object)
-            return self._written(json_response(self._versioned(table)))
-        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta}
-        items = {"items": [tables.partial(obj) for obj in objects]}
-        return self._written(json_response(self._versioned(head | items)))
-
-    def _versioned(self, obj: JsonObject) -> JsonObject:
-        return obj | {"apiVersion": f"meta.k8s.io/{self.version}"}
-
-    def _written(self, response: Response) -> Response:
-        if self.media_type == _JSON:
-            return response
-        text = yaml.safe_dump(decode(response.body), allow_unicode=True)
-        return replace(response, body=text.encode(), content_type=_YAML.encode())
+        return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
 
 
 def form_of(request: Request, kind: Kind) -> Form:
     """The first of the Accept header's forms that is served; JSON for protobuf. Raises StatusError (406)."""
     accept = request.header(b"accept")
-    if accept in ("", "*/*", _JSON):
-        return Form(kind)
-    for media_range in accept.split(","):
+    for media_range in (accept or _JSON).split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         options = dict(parameter.partition("=")[::2] for parameter in parameters)
-        media_type = _JSON if media_type in ("*/*", "application/*", _PROTOBUF) else media_type
-        if media_type not in (_JSON, _YAML):
+        if media_type not in _SERVED:
             continue
-        form = Form(kind, media_type=media_type)
         if "as" not in options:
-            return form
-        if options.get("g") != "meta.k8s.io" or options.get("v") not in ("v1", "v1beta1"):
-            continue
-        form = replace(form, version=options["v"])
-        match options["as"]:
-            case "Table":
-                return replace(form, shown_as="Table", include_object=request.query.get("includeObject") or "Metadata")
-            case "PartialObjectMetadata" | "PartialObjectMetadataList":
-                return replace(form, shown_as="Partial")
-    raise status.not_acceptable((_JSON, _YAML))
+            return Form(kind)
+        if (options["as"], options.get("g"), options.get("v")) == ("Table", "meta.k8s.io", "v1"):
+            return Form(kind, as_table=True, include_object=request.query.get("includeObject") or "Metadata")
+    raise status.not_acceptable((_JSON,))
 
 
 def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:

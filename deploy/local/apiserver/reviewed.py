@@ -12,7 +12,7 @@ import asyncio
 import base64
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -21,7 +21,7 @@ from deploy.local.apiserver import patching, status
 from deploy.local.apiserver.authentication import USER
 from deploy.local.apiserver.bodies import deletion_options
 from deploy.local.apiserver.callouts import CallFailed, Callouts
-from deploy.local.apiserver.decoding import How, take
+from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, copy, decode, dig, encode
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 REVIEW_GROUP, REVIEW = "admission.k8s.io", "AdmissionReview"
 _ATTEMPTS = 10  # at an object that others write while webhooks think
 _FIRST_FAILURE = 400
-Revise = Callable[[JsonObject], JsonObject]  # a patched object as its kind has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class Reviewed:
             return self._writes.create(kind, namespace, obj, how)
         unnamed = not dig(obj, "metadata", "name")
         draft = self._writes.draft_new(kind, namespace, obj, how)
-        asked = _asked(request, "CREATE", kind, kind, how, namespace, "" if unnamed else draft.name)
-        await self._mutate_draft(asked, draft)
+        asked = _asked(request, "CREATE", kind, how, namespace, "" if unnamed else draft.name)
+        await self._mutate(asked, draft)
         settled = self._writes.settled(draft)
         await self._validate(replace(asked, name=settled.name), settled.obj, None)
         return _with_warnings(self._writes.commit(settled), asked)
@@ -78,10 +77,10 @@ class Reviewed:
         """Raises StatusError as Writes.update does, and what webhooks say."""
         if not self._registered.concern(kind):
             return self._writes.update(kind, namespace, name, mutate, how, replacing=replacing)
-        asked = _asked(request, "UPDATE", kind, kind, how, namespace, name)
+        asked = _asked(request, "UPDATE", kind, how, namespace, name)
         for _ in range(_ATTEMPTS):
             draft = self._writes.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
-            await self._mutate_draft(asked, draft)
+            await self._mutate(asked, draft)
             settled = self._writes.settled(draft)
             await self._validate(asked, settled.obj, draft.old)
             if self._store.latest(kind.resource, object_key(namespace, name)) is draft.record:
@@ -89,92 +88,53 @@ class Reviewed:
         raise status.conflict(kind.group, kind.plural, name)
 
     async def delete(self, request: Request, kind: Kind, namespace: str, name: str, wanted: Deletion) -> Outcome:
-        """Raises StatusError as Writes.delete does, and what webhooks say."""
+        """Raises StatusError as Writes.delete does, and what validating webhooks say."""
         how = How(dry_run=wanted.dry_run)
         if not self._registered.concern(kind):
             return self._writes.delete(kind, namespace, name, wanted, how)
-        asked = _asked(request, "DELETE", kind, kind, how, namespace, name)
-        for _ in range(_ATTEMPTS):
-            # What cannot be deleted anyhow, nobody is asked about.
-            self._writes.delete(kind, namespace, name, wanted, How(dry_run=True))
-            record = self._store.latest(kind.resource, object_key(namespace, name))
-            old = record.load() if record is not None else None
-            await self._mutate(asked, None, old, lambda obj: obj)
-            await self._validate(asked, None, old)
-            if self._store.latest(kind.resource, object_key(namespace, name)) is record:
-                return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
-        raise status.conflict(kind.group, kind.plural, name)
+        asked = _asked(request, "DELETE", kind, how, namespace, name)
+        record = self._store.latest(kind.resource, object_key(namespace, name))
+        if record is not None:
+            await self._validate(asked, None, record.load())
+        return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
-    async def sent(
-        self, request: Request, kind: Kind, resource: Kind, how: How, namespace: str, name: str, obj: JsonObject
-    ) -> tuple[JsonObject, Sequence[str]]:
-        """What is done, and not stored as such: a binding, an eviction. As webhooks leave it, and what they warn of.
-
-        Raises StatusError.
-        """
-        if not self._registered.concern(resource):
-            return obj, ()
-        obj = obj | {"metadata": (obj.get("metadata") or {}) | {"namespace": namespace}}
-        asked = _asked(request, "CREATE", kind, resource, how, namespace, name)
-        left = await self._mutate(asked, obj, None, lambda patched: take(kind, {"metadata": {}} | patched, How()).obj)
-        assert left is not None
-        await self._validate(asked, left, None)
-        return left, asked.warnings
-
-    async def _mutate_draft(self, asked: Asked, draft: Draft) -> None:
-        """Lets the mutating webhooks have their way with a draft. Raises StatusError."""
-
-        def revise(obj: JsonObject) -> JsonObject:
-            self._writes.revise(draft, obj)
-            return _shown(draft, asked)
-
-        def readmit() -> JsonObject:
-            if draft.old is None:
-                self._writes.readmit(draft)
-            return _shown(draft, asked)
-
-        await self._mutate(asked, _shown(draft, asked), draft.old, revise, readmit)
-
-    async def _mutate(
-        self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, revise: Revise,
-        readmit: Callable[[], JsonObject] | None = None,
-    ) -> JsonObject | None:  # fmt: skip
-        """What the mutating webhooks make of an object.
+    async def _mutate(self, asked: Asked, draft: Draft) -> None:
+        """Lets the mutating webhooks have their way with a draft.
 
         When one has changed it, the cluster's own admission is asked again, and so are the webhooks that came before
         a change and want to be. Raises StatusError.
         """
+        obj = _shown(draft, asked)
         called: set[str] = set()  # those to be asked again when something changes
         again: set[str] = set()
         changed = False
         for is_second in (False, True):
             for webhook in self._registered.mutating:
-                if not self._wanted(webhook, asked, obj, old) or (is_second and webhook.key not in again):
+                if not self._wanted(webhook, asked, obj, draft.old) or (is_second and webhook.key not in again):
                     continue
-                before = obj
-                obj = await self._mutated(webhook, asked, obj, old, revise)
+                before, obj = obj, await self._mutated(webhook, asked, obj, draft)
                 if obj != before:
                     changed, again, called = True, again | called, set()
                 if webhook.reinvoked:
                     called.add(webhook.key)
             if is_second or not changed:
                 break
-            if readmit is not None:
-                before, obj = copy(obj), readmit()
+            if draft.old is None:
+                before = copy(obj)
+                self._writes.readmit(draft)
+                obj = _shown(draft, asked)
                 again |= called if obj != before else set()
-        return obj
 
-    async def _mutated(
-        self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None, revise: Revise
-    ) -> JsonObject | None:
-        """The object after one webhook. Raises StatusError."""
-        verdict = await self._verdict(webhook, asked, obj, old)
-        if verdict is None or not verdict.operations or obj is None:
+    async def _mutated(self, webhook: Webhook, asked: Asked, obj: JsonObject, draft: Draft) -> JsonObject:
+        """A draft's object after one webhook. Raises StatusError."""
+        verdict = await self._verdict(webhook, asked, obj, draft.old)
+        if verdict is None or not verdict.operations:
             return obj
         try:
-            return revise(patching.apply_operations(_typed(asked.kind, obj) or {}, verdict.operations))
+            self._writes.revise(draft, patching.apply_operations(_typed(asked.kind, obj) or {}, verdict.operations))
         except patching.PatchFailed as error:
             raise status.internal(f'the patch of admission webhook "{webhook.name}": {error}') from error
+        return _shown(draft, asked)
 
     async def _validate(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> None:
         """Asks the validating webhooks, all at once. Raises StatusError where one does not allow the request."""
@@ -219,7 +179,7 @@ def _review(
 ) -> JsonObject:  # fmt: skip
     """The question that a webhook is sent."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
-    resource = {"group": asked.resource.group, "version": asked.resource.version, "resource": asked.resource.plural}
+    resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}
     below = {"subResource": asked.subresource, "requestSubResource": asked.subresource} if asked.subresource else {}
     request = {
         "uid": uid,
@@ -231,7 +191,7 @@ def _review(
         **({"name": asked.name} if asked.name else {}),
         **({"namespace": asked.namespace} if asked.namespace else {}),
         "operation": asked.operation,
-        "userInfo": asked.user,
+        "userInfo": USER,
         "object": _typed(asked.kind, obj),
         "oldObject": _typed(asked.kind, old),
         "dryRun": asked.dry_run,
@@ -284,12 +244,11 @@ def _shown(draft: Draft, asked: Asked) -> JsonObject:
     return shown
 
 
-def _asked(request: Request, operation: str, kind: Kind, resource: Kind, how: How, namespace: str, name: str) -> Asked:
-    on_namespace = resource.resource == "/namespaces"
+def _asked(request: Request, operation: str, kind: Kind, how: How, namespace: str, name: str) -> Asked:
     return Asked(
-        operation=operation, kind=kind, resource=resource, subresource=how.subresource,
-        namespace=name if on_namespace else namespace, name=name, dry_run=how.dry_run,
-        options=_options(request, operation, how), user=USER,
+        operation=operation, kind=kind, subresource=how.subresource,
+        namespace=name if kind.resource == "/namespaces" else namespace, name=name, dry_run=how.dry_run,
+        options=_options(request, operation, how),
     )  # fmt: skip
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from urllib.parse import urlencode
 
 from deploy.local.apiserver import bodies, disruption, status
 from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion, check_preconditions
-from deploy.local.apiserver.kinds import BINDING, EVICTION, Kind
+from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import Response, Stream, json_response, warning_headers
-from deploy.local.apiserver.reviewed import Reviewed
+from deploy.local.apiserver.responses import Response, Stream, json_response
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import Outcome, Writes
 
@@ -27,10 +25,9 @@ _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evict
 class PodSubresources:
     """Handlers of pods/binding, pods/eviction and pods/log."""
 
-    def __init__(self, store: Store, writes: Writes, reviewed: Reviewed, kinds: Registry) -> None:
+    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
         self._store = store
         self._writes = writes
-        self._reviewed = reviewed
         self._pods = _kind(kinds, "", "v1", "pods")
         self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
 
@@ -49,9 +46,6 @@ class PodSubresources:
         name: str = target.name or dig(binding, "metadata", "name") or ""
         _check_name(name, binding, "Binding")
         how = How("binding", dry_run=request.dry_run)
-        of = self._pods if target.subresource else BINDING
-        asked_as = How(target.subresource, dry_run=request.dry_run)
-        binding, warnings = await self._reviewed.sent(request, BINDING, of, asked_as, target.namespace, name, binding)
         node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
         if kind not in (None, "", "Node") or not isinstance(node, str) or not node:
             raise status.bad_request("a binding names a Node as its target")
@@ -60,15 +54,11 @@ class PodSubresources:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
 
         await _settled(self._writes.update(self._pods, target.namespace, name, assign, how))
-        return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
+        return json_response(_SUCCESS, 201)
 
     async def _evict(self, request: Request, target: Target) -> Response:
         eviction = bodies.parse(request)
         _check_name(target.name, eviction, "Eviction")
-        how = How(target.subresource, dry_run=request.dry_run)
-        eviction, warnings = await self._reviewed.sent(
-            request, EVICTION, self._pods, how, target.namespace, target.name, eviction
-        )
         record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
@@ -82,7 +72,7 @@ class PodSubresources:
             await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
         deletion = Deletion(wanted.grace_period_seconds, wanted.uid)
         await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, How(dry_run=dry_run)))
-        return replace(json_response(_SUCCESS, 201), headers=warning_headers(warnings))
+        return json_response(_SUCCESS, 201)
 
     async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
         """Takes one disruption from the pod's budget. Raises StatusError (429) when there is none left."""

@@ -20,7 +20,6 @@ HISTORY_BYTES = 48 * 1024 * 1024
 BOOKMARK_SECONDS = 60.0
 LAST_BOOKMARK_SECONDS = 2.0  # before a watch ends
 BACKLOG_LINES = 20_000
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 Render = Callable[[JsonObject], JsonObject]
 
@@ -147,15 +146,10 @@ class Watcher:
         else:
             self._push(self._encode("ADDED", record.load()))
 
-    def bookmark(self, version: int, *, initial_events_end: bool = False) -> None:
-        if not self._bookmarks:
-            return
-        meta: JsonObject = {"resourceVersion": str(version)}
-        if initial_events_end:
-            meta["annotations"] = {INITIAL_EVENTS_END: "true"}
-        identity = {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
-        obj = identity | {"metadata": meta}
-        self._push(self._encode("BOOKMARK", obj))
+    def bookmark(self, version: int) -> None:
+        if self._bookmarks:
+            identity = {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
+            self._push(self._encode("BOOKMARK", identity | {"metadata": {"resourceVersion": str(version)}}))
 
     def error(self, failure: status.StatusError) -> None:
         self._push(encode({"type": "ERROR", "object": failure.to_object()}) + b"\n")

@@ -66,12 +66,7 @@ def fit_error(refusals: Mapping[str, Sequence[str]]) -> str:
         return NO_NODES
     counts = Counter(reason for reasons in refusals.values() for reason in reasons)
     counted = sorted(f"{count} {reason}" for reason, count in counts.items())
-    return unavailable(len(refusals), ", ".join(counted))
-
-
-def unavailable(node_count: int, why: str) -> str:
-    """The same where one reason keeps the pod off all nodes, each of which need not be looked at."""
-    return f"0/{node_count} nodes are available: {why}."
+    return f"0/{len(refusals)} nodes are available: {', '.join(counted)}."
 
 
 def _reasons_against(pod: Pod, asked: Mapping[str, int], state: NodeState) -> list[str]:

@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from deploy.local.scheduler import claims, filtering, scoring
+from deploy.local.scheduler import filtering, scoring
 from deploy.local.scheduler.extender import Extenders
 from deploy.local.scheduler.filtering import NodeState
 from shared import durations
 from shared.api import pods
-from shared.api.core import Node, PersistentVolumeClaim, Pod
+from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
 from shared.kube.informer import Change, Informer, Kind
-from shared.kube.resources import NODES, PERSISTENTVOLUMECLAIMS, PODS
+from shared.kube.resources import NODES, PODS
 from shared.quantity import QuantityError
 from shared.telemetry import Loops
 
@@ -76,8 +76,7 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
 class Placement(NamedTuple):
     """Where a pod goes, or, with an empty `node_name`, why it goes nowhere.
 
-    What extenders refuse they may allow again without a word, and nobody follows ResourceClaims: such a pod is to be
-    looked at `again`.
+    What extenders refuse they may allow again without a word: such a pod is to be looked at `again`.
     """
 
     node_name: str
@@ -113,16 +112,12 @@ class Scheduler:
         self._changed = threading.Event()
         self._nodes = Informer(client, NODES, Node, on_change=self._on_node)
         self._pods = Informer(client, PODS, Pod, on_change=self._on_pod)
-        self._volume_claims = Informer(
-            client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim, on_change=lambda _: self._changed.set()
-        )
         self._bound: dict[str, Pod] = {}  # by uid: bound by us, not yet seen bound
 
     def start(self, loops: Loops) -> None:
         """Runs until the loops are closed."""
         loops.start("scheduler-nodes", self._nodes.run)
         loops.start("scheduler-pods", self._pods.run)
-        loops.start("scheduler-volume-claims", self._volume_claims.run)
         loops.start("scheduler", self.run)
 
     def run(self, stop: threading.Event) -> None:
@@ -131,7 +126,7 @@ class Scheduler:
         while not stop.is_set():
             if not self._changed.wait(TICK_SECONDS) and time.monotonic() < again_at:
                 continue
-            if not all(each.synced.is_set() for each in (self._nodes, self._pods, self._volume_claims)):
+            if not all(each.synced.is_set() for each in (self._nodes, self._pods)):
                 stop.wait(_LISTING_SECONDS)
                 continue
             self._changed.clear()
@@ -150,7 +145,7 @@ class Scheduler:
     def _schedule(self, pod: Pod, cluster: Cluster) -> float | None:
         """In how many seconds it is to be tried again, None for not before something changes."""
         try:
-            placement = self._decide(pod, cluster)
+            placement = decide(pod, cluster, self._extenders)
             if placement.node_name:
                 self._bind(pod, placement.node_name, cluster)
             else:
@@ -161,14 +156,6 @@ class Scheduler:
             logger.warning("pod not scheduled: %s", error, extra={"pod": pod.metadata.key})
             return RETRY_SECONDS
         return ASK_AGAIN_SECONDS if placement.again else None
-
-    def _decide(self, pod: Pod, cluster: Cluster) -> Placement:
-        """Raises HeadroomError."""
-        if problem := claims.volume_problem(pod, self._volume_claims):
-            return Placement("", filtering.unavailable(len(cluster.states), problem))
-        if problem := claims.resource_problem(pod, self._client):  # nobody watches those few
-            return Placement("", filtering.unavailable(len(cluster.states), problem), again=True)
-        return decide(pod, cluster, self._extenders)
 
     def _bind(self, pod: Pod, node_name: str, cluster: Cluster) -> None:
         self._client.bind(pod.metadata.namespace, pod.metadata.name, node_name)

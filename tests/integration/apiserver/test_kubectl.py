@@ -43,16 +43,10 @@ def test_nodes_are_shown_and_changed(kubectl: Kubectl, unique: str) -> None:
     assert kubectl(f"delete node {unique}") == f'node "{unique}" deleted\n'
 
 
-def test_objects_are_applied_from_both_sides(kubectl: Kubectl, unique: str) -> None:
+def test_objects_are_applied(kubectl: Kubectl, unique: str) -> None:
     kubectl("apply -f -", manifest(unique, data={"a": "1", "b": "2"}))
     kubectl("apply -f -", manifest(unique, data={"a": "1", "c": "3"}))
     assert kubectl(f"get cm {unique} -o jsonpath={{.data}}") == '{"a":"1","c":"3"}'
-    assert "serverside-applied" in kubectl("apply --server-side -f -", manifest(unique, data={"a": "1"}))
-    assert kubectl(f"get cm {unique} -o jsonpath={{.data}}") == '{"a":"1"}'
-    kubectl(f'patch cm {unique} --type=merge -p {{"data":{{"a":"9"}}}}')
-    refused = kubectl("apply --server-side -f -", manifest(unique, data={"a": "1"}), fails=True)
-    assert 'conflict with "kubectl-patch" using v1' in refused
-    kubectl("apply --server-side --force-conflicts -f -", manifest(unique, data={"a": "1"}))
     assert "already exists" in kubectl("create -f -", manifest(unique), fails=True)
 
 
@@ -115,18 +109,6 @@ def test_pods_are_shown_selected_and_deleted(kubectl: Kubectl, api: Api, namespa
     kubectl(f"wait --for=jsonpath={{.status.phase}}=Pending pod/web -n {space} --timeout=60s")
     kubectl(f"delete pod web -n {space}")
     kubectl(f"delete ns {space} --timeout=60s")
-
-
-def test_what_kubectl_sends_as_protobuf_is_understood(kubectl: Kubectl, unique: str) -> None:
-    kubectl(f"create namespace {unique}")
-    kubectl(f"create configmap a --from-literal=k=v -n {unique}")
-    kubectl(f"create secret generic s --from-literal=k=v -n {unique}")
-    kubectl(f"create pdb b --selector=app=web --min-available=50% -n {unique}")
-    shown = kubectl(f"get cm/a secret/s pdb/b -n {unique} -o yaml")
-    for part in ("k: v", "k: dg==", "minAvailable: 50%", "app: web"):
-        assert part in shown
-    assert kubectl("auth can-i create pods") == "yes\n"
-    kubectl(f"delete ns {unique} --timeout=60s")
 
 
 def test_a_node_is_drained(kubectl: Kubectl, unique: str) -> None:

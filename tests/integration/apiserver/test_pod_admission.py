@@ -62,44 +62,17 @@ def test_pods_tolerate_a_node_that_is_not_ready_for_five_minutes(api: Api) -> No
     assert api.ok("POST", PODS, pod("a", tolerations=[everything]))["spec"]["tolerations"] == [everything]
 
 
-def test_probes_ports_and_references_get_their_defaults(api: Api) -> None:
-    body = container(
-        livenessProbe={"httpGet": {"port": 80}},
-        readinessProbe={"grpc": {"port": 81}},
-        lifecycle={"preStop": {"httpGet": {"port": 1}}},
-        ports=[{"containerPort": 80}],
-        env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-    )
-    body["spec"]["hostNetwork"] = True
-    made = api.ok("POST", PODS, body)["spec"]["containers"][0]
+def test_probes_ports_and_volumes_get_their_defaults(api: Api) -> None:
+    body = container(livenessProbe={"httpGet": {"port": 80}}, ports=[{"containerPort": 80}])
+    body["spec"]["volumes"] = [{"name": "a"}, {"name": "b", "secret": {"secretName": "s"}}]
+    made = api.ok("POST", PODS, body)["spec"]
     counts = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
-    get = {"path": "/", "scheme": "HTTP"}
-    assert made["livenessProbe"] == {"httpGet": {"port": 80} | get} | counts
-    assert made["readinessProbe"] == {"grpc": {"port": 81, "service": ""}} | counts
-    assert made["lifecycle"]["preStop"]["httpGet"] == {"port": 1} | get
-    assert made["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]
-    assert made["env"][0]["valueFrom"]["fieldRef"] == {"apiVersion": "v1", "fieldPath": "metadata.name"}
-    assert made["terminationMessagePath"] == "/dev/termination-log"
-    assert (made["terminationMessagePolicy"], made["imagePullPolicy"]) == ("File", "IfNotPresent")
-
-
-def test_volumes_get_their_defaults(api: Api) -> None:
-    volumes = [
-        {"name": "a"},
-        {"name": "b", "secret": {"secretName": "s"}},
-        {"name": "c", "hostPath": {"path": "/x"}},
-        {"name": "d", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
-    ]
-    made = {v.pop("name"): v for v in api.ok("POST", PODS, pod("a", volumes=volumes))["spec"]["volumes"]}
-    assert made["a"] == {"emptyDir": {}}
-    assert made["b"]["secret"]["defaultMode"] == 0o644
-    assert made["c"]["hostPath"]["type"] == ""
-    assert made["d"]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"] == 3600
-
-
-def test_a_gated_pod_says_that_it_is_not_scheduled(api: Api) -> None:
-    (condition,) = api.ok("POST", PODS, pod("a", schedulingGates=[{"name": "a/b"}]))["status"]["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
+    assert made["containers"][0]["livenessProbe"] == {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}} | counts
+    assert made["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert made["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    volumes = {volume["name"]: volume for volume in made["volumes"]}
+    assert volumes["a"]["emptyDir"] == {}
+    assert volumes["b"]["secret"]["defaultMode"] == 0o644
 
 
 def test_gates_are_opened_and_never_closed_again(api: Api, namespace: str) -> None:
@@ -111,27 +84,19 @@ def test_gates_are_opened_and_never_closed_again(api: Api, namespace: str) -> No
     api.fails(422, "PUT", f"{namespace}/pods/a", made)
 
 
-INVALID: list[tuple[dict[str, Any], str, str]] = [
-    (container(imagePullPolicy="x"), "spec.containers[0].imagePullPolicy", "FieldValueNotSupported"),
-    (container(terminationMessagePolicy="x"), "spec.containers[0].terminationMessagePolicy", "FieldValueNotSupported"),
-    (container(image=" i"), "spec.containers[0].image", "FieldValueInvalid"),
-    (container(volumeMounts=[{"name": "v", "mountPath": "/x"}]), "spec.containers[0].volumeMounts[0].name",
-     "FieldValueNotFound"),
-    (container(ports=[{"containerPort": 0}]), "spec.containers[0].ports[0].containerPort", "FieldValueRequired"),
-    (container(ports=[{"containerPort": 1, "name": "UP"}]), "spec.containers[0].ports[0].name", "FieldValueInvalid"),
-    (container(env=[{"name": ""}]), "spec.containers[0].env[0].name", "FieldValueRequired"),
-    (pod("a", dnsPolicy="x"), "spec.dnsPolicy", "FieldValueNotSupported"),
-    (pod("a", nodeSelector={"a b": "c"}), "spec.nodeSelector", "FieldValueInvalid"),
-    (pod("a", activeDeadlineSeconds=0), "spec.activeDeadlineSeconds", "FieldValueInvalid"),
-    (pod("a", shareProcessNamespace=True, hostPID=True), "spec.securityContext.shareProcessNamespace",
-     "FieldValueInvalid"),
-    (pod("a", tolerations=[{"operator": "Equal"}]), "spec.tolerations[0].operator", "FieldValueInvalid"),
-    (pod("a", tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]),
-     "spec.tolerations[0].effect", "FieldValueInvalid"),
-]  # fmt: skip
+INVALID: list[tuple[dict[str, Any], str]] = [
+    (container(imagePullPolicy="x"), "spec.containers[0].imagePullPolicy"),
+    (container(image=""), "spec.containers[0].image"),
+    (container(name="c d"), "spec.containers[0].name"),
+    (container(volumeMounts=[{"name": "v", "mountPath": "/x"}]), "spec.containers[0].volumeMounts[0].name"),
+    (container(ports=[{"containerPort": 70000}]), "spec.containers[0].ports[0].containerPort"),
+    (container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}), "spec.containers[0].resources.requests"),
+    (pod("a", dnsPolicy="x"), "spec.dnsPolicy"),
+    (pod("a", tolerations=[{"operator": "Equal"}]), "spec.tolerations[0].operator"),
+]
 
 
-@pytest.mark.parametrize(("body", "field", "reason"), INVALID, ids=[field for _, field, _ in INVALID])
-def test_an_invalid_spec_is_refused_with_its_cause(api: Api, body: dict[str, Any], field: str, reason: str) -> None:
+@pytest.mark.parametrize(("body", "field"), INVALID, ids=[field for _, field in INVALID])
+def test_an_invalid_spec_is_refused_with_its_cause(api: Api, body: dict[str, Any], field: str) -> None:
     causes = api.fails(422, "POST", PODS, body)["details"]["causes"]
-    assert (field, reason) in {(cause["field"], cause["reason"]) for cause in causes}
+    assert field in {cause["field"] for cause in causes}

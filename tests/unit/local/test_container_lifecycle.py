@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from deploy.local.kubelet import lifecycle, limits, status
 from deploy.local.kubelet.lifecycle import Exit, Record, RestartPolicy
@@ -121,9 +120,9 @@ def test_a_sidecar_lets_the_others_start_while_it_runs() -> None:
     assert status.policy_of(pod.all_containers[0], pod, init=True) is ALWAYS
 
 
-def test_a_sidecar_that_has_not_started_up_holds_the_others_up() -> None:
+def test_a_sidecar_that_has_not_started_holds_the_others_up() -> None:
     pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
-    assert not stage(pod, replace(running("side"), unstarted=True)).initialized
+    assert not stage(pod).initialized
 
 
 def ready_of(pod: RunnablePod, *records: Record) -> tuple[str, bool]:
@@ -133,16 +132,11 @@ def ready_of(pod: RunnablePod, *records: Record) -> tuple[str, bool]:
     return conditions["Ready"], found["containerStatuses"][0]["ready"]
 
 
-def test_readiness_follows_the_probes_and_not_the_process_alone() -> None:
-    pod = a_pod()
-    assert ready_of(pod, running()) == ("True", True)
-    assert ready_of(pod, replace(running(), unready=True)) == ("False", False)
-    assert ready_of(pod, replace(running(), unstarted=True)) == ("False", False)
-
-
-def test_a_sidecar_counts_for_the_readiness_of_its_pod() -> None:
+def test_a_pod_is_ready_while_its_containers_and_sidecars_run() -> None:
+    assert ready_of(a_pod(), running()) == ("True", True)
+    assert ready_of(a_pod(), ended(1)) == ("False", False)
     pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
-    assert ready_of(pod, replace(running("side"), unready=True), running()) == ("False", True)
+    assert ready_of(pod, ended(1, "side"), running()) == ("False", True)
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from deploy.local.apiserver.kinds import BINDING, BUILT_IN, Kind
+from deploy.local.apiserver.kinds import BUILT_IN
 from deploy.local.apiserver.webhooks import Asked, webhooks_of
 
 KINDS = {kind.plural: kind for kind in BUILT_IN}
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": "*"}
 
 
-def asked(plural: str, subresource: str = "", operation: str = "CREATE", kind: Kind | None = None) -> Asked:
+def asked(plural: str, subresource: str = "", operation: str = "CREATE") -> Asked:
     resource = KINDS[plural]
     namespace = "ns" if resource.namespaced or plural == "namespaces" else ""
-    return Asked(operation, kind or resource, resource, subresource, namespace, "a", False, {}, {})
+    return Asked(operation, resource, subresource, namespace, "a", False, {})
 
 
 def wants(
@@ -54,7 +54,7 @@ def wants(
 def test_a_rule_names_operations_groups_versions_resources_and_a_scope(rule: dict[str, Any], named: set[str]) -> None:
     requests = {
         "pods": asked("pods"), "pods/status": asked("pods", "status"), "deployments": asked("deployments"),
-        "pods/binding": asked("pods", "binding", kind=BINDING), "nodes": asked("nodes"),
+        "pods/binding": asked("pods", "binding"), "nodes": asked("nodes"),
         "nodes/status": asked("nodes", "status"), "namespaces": asked("namespaces"),
     }  # fmt: skip
     assert {name for name, request in requests.items() if wants(request, rule)} == named
