@@ -19,13 +19,6 @@ KIND = "KubeSchedulerConfiguration"
 DEFAULT_TIMEOUT_SECONDS = 5.0
 
 
-class ManagedResource(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A resource whose pods an extender is asked about."""
-
-    name: str
-    ignored_by_scheduler: Literal[False] = False
-
-
 class TlsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Files in PEM, and the name that the extender's certificate has to bear, where that is not the URL's."""
 
@@ -36,7 +29,7 @@ class TlsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One extender; a verb that is empty is not called. To bind and to preempt are not supported here."""
+    """One extender that knows the nodes; a verb that is empty is not called, and none binds or preempts here."""
 
     url_prefix: str
     filter_verb: str = ""
@@ -45,7 +38,6 @@ class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     http_timeout: str = ""
     node_cache_capable: bool = False
     ignorable: bool = False
-    managed_resources: tuple[ManagedResource, ...] = ()
     enable_https: Annotated[bool, Meta(description="what the URL says counts")] = msgspec.field(
         default=False, name="enableHTTPS"
     )
@@ -79,6 +71,9 @@ def load(file: Path) -> SchedulerConfiguration:
         field = path.rstrip("`").lstrip(".") or "(document)"
         raise InvalidInput(source=source, field=field, value=document, problem=problem) from error
     for index, extender in enumerate(found.extenders):
+        if not extender.node_cache_capable:
+            field, problem = f"extenders[{index}].nodeCacheCapable", "whole nodes are not sent here: it has to be true"
+            raise InvalidInput(source=source, field=field, value=False, problem=problem)
         try:
             durations.parse(extender.http_timeout or "0")
         except ValueError as error:

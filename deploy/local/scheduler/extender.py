@@ -24,18 +24,12 @@ class ExtenderFailed(HeadroomError):
     """An extender that may not be left out gave no answer."""
 
 
-class _Nodes(msgspec.Struct, frozen=True):
-    items: tuple[Node, ...] = ()
-
-
 class _Args(msgspec.Struct, frozen=True, rename="pascal"):
     pod: Pod
-    nodes: _Nodes | None = None
-    node_names: Sequence[str] | None = None
+    node_names: Sequence[str]
 
 
 class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
-    nodes: _Nodes | None = None
     node_names: tuple[str, ...] | None = None
     failed_nodes: dict[str, str] | None = None
     failed_and_unresolvable_nodes: dict[str, str] | None = None
@@ -68,7 +62,7 @@ class Extenders:
         """What they leave of the nodes. Raises ExtenderFailed."""
         refusals: dict[str, str] = {}
         for extender in self._extenders:
-            if not nodes or not extender.config.filter_verb or not extender.is_interested(pod):
+            if not nodes or not extender.config.filter_verb:
                 continue
             try:
                 nodes, refused = extender.filtered(pod, nodes)
@@ -84,7 +78,7 @@ class Extenders:
         """What they add to the nodes' own scores, which are up to 100; one that fails adds nothing."""
         total = dict.fromkeys((node.metadata.name for node in nodes), 0)
         for extender in self._extenders:
-            if not extender.config.prioritize_verb or not extender.is_interested(pod):
+            if not extender.config.prioritize_verb:
                 continue
             try:
                 for host, score in extender.priorities(pod, nodes):
@@ -112,15 +106,6 @@ class _Extender:
         self._http = httpx.Client(timeout=config.timeout_seconds, trust_env=False, limits=anew, verify=tls)
         self._extensions = {"sni_hostname": config.tls_config.server_name} if config.tls_config.server_name else {}
         self._errors = (httpx.HTTPError, httpx.InvalidURL)
-        self._managed = {resource.name for resource in config.managed_resources}
-
-    def is_interested(self, pod: Pod) -> bool:
-        """Whether the pod asks for anything the extender manages."""
-        containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
-        return not self._managed or any(
-            not self._managed.isdisjoint({*(one.resources.requests or {}), *(one.resources.limits or {})})
-            for one in containers
-        )
 
     def filtered(self, pod: Pod, nodes: list[Node]) -> Say:
         """Raises ExtenderFailed."""
@@ -129,8 +114,6 @@ class _Extender:
         if result.error:
             raise ExtenderFailed(f"{self.config.url_prefix}/{verb}: {result.error}")
         names = result.node_names
-        if not self.config.node_cache_capable:
-            names = tuple(node.metadata.name for node in result.nodes.items) if result.nodes else None
         known = {node.metadata.name: node for node in nodes}
         unknown = [name for name in names or () if name not in known]
         if unknown:
@@ -147,10 +130,7 @@ class _Extender:
         self._http.close()
 
     def _ask(self, verb: str, pod: Pod, nodes: list[Node], decoder: msgspec.json.Decoder[T]) -> T:
-        if self.config.node_cache_capable:
-            args = _Args(pod, node_names=[node.metadata.name for node in nodes])
-        else:
-            args = _Args(pod, nodes=_Nodes(tuple(nodes)))
+        args = _Args(pod, [node.metadata.name for node in nodes])
         url = f"{self.config.url_prefix.rstrip('/')}/{verb}"
         try:
             answer = self._http.post(url, content=msgspec.json.encode(args), headers=_JSON, extensions=self._extensions)

@@ -140,13 +140,6 @@ def test_a_definition_that_cannot_be_served_is_refused(api: Api, body: dict[str,
     assert field in [cause["field"] for cause in status["details"]["causes"]]
 
 
-def test_a_schema_has_to_say_its_types(api: Api) -> None:
-    body = definition("wasps")
-    body["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {}}}}
-    status = api.fails(422, "POST", CRDS, body)
-    assert "properties[spec].type: Required value: must not be empty" in status["message"]
-
-
 USAGE = {"resources": {"cpu": "1500m", "memory": 2147483648}}
 STATUS = {
     "updateTime": "2026-01-01T00:00:00Z",

@@ -71,5 +71,5 @@ def test_a_script_that_cannot_be_read_is_refused_and_the_old_one_kept(server: Ap
     ):
         assert "fault rules" in api.fails(400, "POST", "/_faults", broken)["message"]
     assert api.call("GET", CM).status_code == 429
-    api.ok("DELETE", "/_faults")
+    server.heal()
     eventually(lambda: api.call("GET", CM).status_code == 200)

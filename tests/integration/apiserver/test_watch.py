@@ -91,16 +91,6 @@ def test_a_watch_from_nowhere_begins_with_what_is(api: Api, five: str, query: di
         assert [seen(next(events)) for _ in range(5)] == [("ADDED", name) for name in "abcde"]
 
 
-def test_initial_events_end_with_a_marked_bookmark(api: Api, five: str) -> None:
-    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    with api.watch(five, **query) as events:
-        assert [seen(next(events))[1] for _ in range(5)] == list("abcde")
-        bookmark = next(events)
-    assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert int(bookmark["object"]["metadata"]["resourceVersion"]) > 0
-
-
 def test_selected_objects_come_and_go_as_they_begin_and_cease_to_match(api: Api, five: str) -> None:
     with api.watch(five, labelSelector="parity=odd") as events:
         assert [seen(next(events)) for _ in range(2)] == [("ADDED", "b"), ("ADDED", "d")]
@@ -169,13 +159,6 @@ def test_a_watch_shows_tables_to_who_asks_for_them(api: Api, five: str) -> None:
     assert table["rows"][0]["object"]["kind"] == "Secret"
     with api.http.stream("GET", five, headers=accept, params={"watch": "1"}) as response:
         assert '"kind":"Table"' in next(response.iter_lines())
-
-
-def test_metadata_alone_is_shown_to_who_asks_for_it(api: Api, five: str) -> None:
-    accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
-    shown = api.http.get(five, headers=accept).json()
-    assert shown["kind"] == "PartialObjectMetadataList"
-    assert {key for item in shown["items"] for key in item} == {"kind", "apiVersion", "metadata"}
 
 
 def test_items_of_a_built_in_list_leave_the_kind_to_the_list(api: Api, five: str) -> None:

@@ -42,7 +42,7 @@ def test_a_stale_version_is_a_conflict(api: Api, namespace: str) -> None:
 def test_some_kinds_insist_on_a_version_in_updates(api: Api, unique: str) -> None:
     api.ok("POST", LEASES, {"metadata": {"name": unique}})
     status = api.fails(422, "PUT", f"{LEASES}/{unique}", {"metadata": {"name": unique}})
-    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in status["message"]
+    assert "must be specified for an update" in status["message"]
 
 
 def test_a_lease_is_created_by_an_update(api: Api, unique: str) -> None:

@@ -88,14 +88,6 @@ def test_its_scores_count_with_its_weight_beside_the_schedulers_own(other: Other
     extenders.close()
 
 
-def test_one_that_does_not_know_the_nodes_is_sent_whole_ones(other: Other) -> None:
-    other.answers["filter"] = {"Nodes": {"items": [{"metadata": {"name": "b"}}]}}
-    assert other.decide(nodeCacheCapable=False) == Placement("b")
-    (question,) = other.asked
-    assert [one["metadata"]["name"] for one in question["Nodes"]["items"]] == ["a", "b"]
-    assert question["Nodes"]["items"][0]["status"]["allocatable"]["cpu"] == "4"
-
-
 @pytest.mark.parametrize(
     ("status", "answer"),
     [
@@ -116,18 +108,6 @@ def test_one_that_is_not_there_adds_nothing_to_the_scores() -> None:
     config = ExtenderConfig("http://127.0.0.1:1/x", filter_verb="filter", prioritize_verb="prioritize", ignorable=True)
     extenders = Extenders([config])
     assert decide(pod(), cluster_of(NODES, []), extenders) == Placement("a")
-    extenders.close()
-
-
-def test_one_that_manages_resources_is_asked_about_pods_that_ask_for_them(other: Other) -> None:
-    managed: dict[str, Any] = {"managedResources": [{"name": "kubernetes.io/mid-cpu"}]}
-    assert other.decide(**managed) == Placement("a")
-    assert other.asked == []
-    nodes = [node("a", allocatable={"pods": "1", "kubernetes.io/mid-cpu": "5"})]
-    extenders = other.extenders(**managed)
-    other.answers["filter"] = {"NodeNames": ["a"]}
-    assert decide(pod(requests={"kubernetes.io/mid-cpu": "5"}), cluster_of(nodes, []), extenders) == Placement("a")
-    assert len(other.asked) == 1
     extenders.close()
 
 
@@ -152,7 +132,8 @@ def test_the_sample_and_the_written_configuration_can_be_read(tmp_path: Path) ->
         ("extenders: [{filterVerb: filter}]", "extenders[0]: .*urlPrefix"),
         ("extenders: [{urlPrefix: http://x, bindVerb: bind}]", "extenders[0]: .*bindVerb"),
         ("extenders: [{urlPrefix: http://x, weight: 0}]", "extenders[0].weight"),
-        ("extenders: [{urlPrefix: http://x, httpTimeout: soon}]", "extenders[0].httpTimeout: 'soon'"),
+        ("extenders: [{urlPrefix: http://x}]", "extenders[0].nodeCacheCapable"),
+        ("extenders: [{urlPrefix: x, nodeCacheCapable: true, httpTimeout: soon}]", "extenders[0].httpTimeout: 'soon'"),
     ],
 )
 def test_a_configuration_that_means_nothing_is_named(tmp_path: Path, text: str, named: str) -> None:
