@@ -44,7 +44,7 @@ def parse(request: Request) -> Json:
 
 def _decoded(request: Request) -> Json:
     """Raises one of _MALFORMED."""
-    if request.content_type == _YAML and not request.body.lstrip().startswith(b"{"):
+    if request.content_type == _YAML:
         return decode(encode(yaml.load(request.body, _JsonLoader)))
     found = decode(request.body)
     if b"\\ud" in request.body.lower():

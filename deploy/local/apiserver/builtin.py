@@ -18,7 +18,6 @@ _POD_IMMUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` "
     "(only removals)"
 )
-_NAMESPACES_OF_CLUSTER_EVENTS = ("default", "kube-system")
 _DATA_BYTES = 1024 * 1024
 
 
@@ -108,18 +107,6 @@ def _secret_errors(secret: JsonObject, old: JsonObject | None) -> Iterator[Field
         yield status.immutable("type", secret["type"])
 
 
-def _event_errors(event: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    about, own = dig(event, "involvedObject", "namespace") or "", event["metadata"]["namespace"]
-    if about != own and (about or own not in _NAMESPACES_OF_CLUSTER_EVENTS):
-        yield status.invalid_value("involvedObject.namespace", about, "does not match event.namespace")
-
-
-def _lease_errors(lease: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    seconds = dig(lease, "spec", "leaseDurationSeconds")
-    if seconds is not None and seconds <= 0:
-        yield status.invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")
-
-
 def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
@@ -158,11 +145,6 @@ def _service_errors(service: JsonObject, old: JsonObject | None) -> Iterator[Fie
 
 def _default_priority_class(obj: JsonObject) -> None:
     setdefaults(obj, preemptionPolicy="PreemptLowerPriority")
-
-
-def _priority_class_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    if old is not None and obj.get("value") != old.get("value"):
-        yield status.forbidden_field("value", "may not be changed in an update.")
 
 
 def _default_workload(obj: JsonObject) -> None:
@@ -221,11 +203,9 @@ _RULES: Mapping[str, Rules] = {
     "Namespace": Rules(_default_namespace),
     "ConfigMap": Rules(errors=_config_map_errors),
     "Secret": Rules(_default_secret, _secret_errors),
-    "Event": Rules(errors=_event_errors),
-    "Lease": Rules(errors=_lease_errors),
     "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
     "Service": Rules(_default_service, _service_errors),
-    "PriorityClass": Rules(_default_priority_class, _priority_class_errors),
+    "PriorityClass": Rules(_default_priority_class),
     "Job": Rules(_default_job),
     **dict.fromkeys(("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), _WORKLOADS),
     webhooks.MUTATING: _WEBHOOKS,

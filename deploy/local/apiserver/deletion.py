@@ -45,7 +45,7 @@ def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
     ):
         if asked and asked != found:
             why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})"
-            raise status.conflict(kind.group, kind.plural, meta["name"], why)
+            raise status.conflict(kind.group, kind.kind, meta["name"], why)
 
 
 def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:

@@ -150,7 +150,6 @@ BUILT_IN: tuple[Kind, ...] = (
 # Answered, never stored: questions about who is allowed what.
 REVIEWS: tuple[Kind, ...] = (
     Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
-    Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False),
     Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
 )
 

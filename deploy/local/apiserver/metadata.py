@@ -79,7 +79,7 @@ def check_version(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: b
         raise status.conflict(kind.group, kind.plural, name)
 
 
-def check_identity(kind: Kind, old: JsonObject, meta: JsonObject) -> None:
+def check_identity(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: bool = False) -> None:
     """Completes the identity in a new state. Raises StatusError (400, 409, 422) if it is another object's."""
     before = old["metadata"]
     check_name(meta.get("name"), before["name"])
@@ -88,7 +88,7 @@ def check_identity(kind: Kind, old: JsonObject, meta: JsonObject) -> None:
     meta.pop("namespace", None)
     if kind.namespaced:
         meta["namespace"] = before["namespace"]
-    if meta.get("uid") not in (None, "", before["uid"]):
+    if replacing and meta.get("uid") not in (None, "", before["uid"]):
         raise status.conflict(kind.group, kind.plural, before["name"], f"its uid is {before['uid']}")
     fixed = [key for key in _FIXED if meta.get(key) not in (None, "", before.get(key))]
     if fixed:

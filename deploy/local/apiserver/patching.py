@@ -47,7 +47,7 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
     try:
         return apply_operations(target, operations)
     except PatchFailed as error:
-        raise status.StatusError(422, "Invalid", f"the JSON patch does not apply: {error}") from error
+        raise status.StatusError(422, "Invalid", f"the JSON patch does not apply: {error}", details={}) from error
 
 
 def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:

@@ -44,7 +44,7 @@ class Schema:
         obj = copy(obj)
         unknown: list[str] = []
         complete(obj, self.raw, "", unknown, root=True)
-        return Checked(obj, list(validate(obj, self.raw, "", root=True)), unknown)
+        return Checked(obj, list(validate(obj, self.raw, "", root=True)), sorted(unknown))
 
 
 def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, root: bool = False) -> None:

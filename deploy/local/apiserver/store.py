@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import msgspec
 from deploy.local.apiserver import database, status
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 
-DECODED_OBJECTS = 128
 Describe = Callable[[str, JsonObject], dict[str, str]]
 
 
@@ -121,7 +119,6 @@ class Store:
         self.version = self._issued = self._database.revision()
         self._staged: dict[tuple[str, str], Change] = {}
         self._queued: list[Decided] = []
-        self._decoded: OrderedDict[tuple[str, str], tuple[Record, JsonObject]] = OrderedDict()
         self._listeners: list[Callable[[Sequence[Change]], None]] = []
 
     def _load(self) -> None:
@@ -162,19 +159,6 @@ class Store:
             return None if staged.deleted else staged.record
         return self.get(resource, key)
 
-    def latest_object(self, record: Record) -> JsonObject:
-        """The JSON of a record, decoded once for objects that are written often. Nobody may change it."""
-        where = (record.resource, record.key)
-        found = self._decoded.get(where)
-        return found[1] if found is not None and found[0] is record else record.load()
-
-    def _remember(self, record: Record, obj: JsonObject) -> None:
-        where = (record.resource, record.key)
-        self._decoded[where] = (record, obj)
-        self._decoded.move_to_end(where)
-        if len(self._decoded) > DECODED_OBJECTS:
-            self._decoded.popitem(last=False)
-
     def pending(self, resource: str, key: str) -> asyncio.Future[None] | None:
         """The future of the object's undurable last write, if it has one."""
         staged = self._staged.get((resource, key))
@@ -197,7 +181,6 @@ class Store:
         self._issued += 1
         obj["metadata"]["resourceVersion"] = str(self._issued)
         record = describe_record(resource, key, self._issued, obj, self._describe(resource, obj))
-        self._remember(record, obj)
         return record, self._stage(Change(record, self.latest(resource, key), deleted=False))
 
     def delete(self, resource: str, key: str, last: JsonObject) -> tuple[Record, asyncio.Future[None]]:

@@ -82,7 +82,7 @@ class PodSubresources:
             if record.namespace == target.namespace and disruption.covers(budget := record.load(), pod)
         ]
         if len(budgets) > 1:
-            raise status.internal(_MANY_BUDGETS)
+            raise status.StatusError(500, "", _MANY_BUDGETS)
         if not budgets or disruption.exempt_as_unhealthy(budgets[0], pod):
             return
         how = How("status", dry_run=dry_run)

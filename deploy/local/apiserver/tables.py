@@ -166,6 +166,7 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         ("Restarts", "string", 0, _pod_restarts), _AGE, ("IP", "string", 1, _at("status", "podIP")),
         ("Node", "string", 1, _at("spec", "nodeName")),
         ("Nominated Node", "string", 1, _at("status", "nominatedNodeName")),
+        ("Readiness Gates", "string", 1, lambda _: _NONE),
     ),
     "Namespace": (_NAME, ("Status", "string", 0, _at("status", "phase")), _AGE),
     "ConfigMap": (_NAME, ("Data", "string", 0, _keys("data", "binaryData")), _AGE),

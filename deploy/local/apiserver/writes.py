@@ -138,13 +138,13 @@ class Writes:
         record = self._store.latest(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
-        old = self._store.latest_object(record)
+        old = record.load()
         new = dict(mutate(old))
         if not isinstance(new.get("metadata"), dict):
             raise status.unfit(kind.kind, kind.version, "metadata is no object")
         meta = new["metadata"] = dict(new["metadata"])
         metadata.check_version(kind, old, meta, replacing=replacing)
-        metadata.check_identity(kind, old, meta)
+        metadata.check_identity(kind, old, meta, replacing=replacing)
         owned = (*_SERVER_OWNED, "resourceVersion")
         identity = {key: old["metadata"][key] for key in owned if key in old["metadata"]}
         draft = Draft(kind, namespace, name, how, new, old, record, identity=identity)

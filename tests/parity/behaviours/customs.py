@@ -24,13 +24,7 @@ customs.table({
     "an unknown field is refused": _spec("?fieldValidation=Strict", nothing=1, metricCollectPolicy={"nothing": 2}),
     "an unknown root field is pruned with a warning": post("$nm", NODE_METRIC | {"nothing": 1}),
     "an unknown field of metadata is pruned": post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "nothing": 1}}),
-    "a duplicate field is warned of": post("$nm", (
-        '{"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "$me"},'
-        ' "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7, "reportIntervalSeconds": 8}}}'
-    )),
     "an unknown field of a patch is pruned with a warning": [_METRIC, patch("$nm/$me", {"spec": {"nothing": 1}})],
-    "an unknown field of a strict patch is refused":
-        [_METRIC, patch("$nm/$me?fieldValidation=Strict", {"spec": {"nothing": 1}})],
     "an unknown field of a status is pruned with a warning": _status(nothing=1),
     "a number for a text is refused": _spec(predictPolicy={"predictor": 7}),
     "a text for a number is refused": _spec(metricCollectPolicy={"reportIntervalSeconds": "7"}),
@@ -60,10 +54,6 @@ customs.table({
     "labels of a custom object of the wrong type are refused":
         post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "labels": {"a": 1}}}),
     "a custom object's name is checked": post("$nm", {**NODE_METRIC, "metadata": {"name": "A_b"}}),
-    "a custom object takes any finalizer name": [
-        post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "finalizers": ["wait"]}}),
-        patch("$nm/$me", {"metadata": {"finalizers": None}}),
-    ],
     "a custom object of all namespaces has none":
         post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "namespace": "default"}}),
     "a custom object is written as YAML": post(

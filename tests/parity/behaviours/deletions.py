@@ -117,19 +117,6 @@ def _(c: Calls) -> None:
     c.gone("$leases/b")
 
 
-@deletions.behaviour("dependents go before their owner in the foreground")
-def _(c: Calls) -> None:
-    made = c.given("$cm", config_map())
-    held = _owned(owner(made, blockOwnerDeletion=True))
-    held["metadata"]["finalizers"] = ["x.io/wait"]
-    c.given("$leases", held)
-    c.delete("$cm/a", {"propagationPolicy": "Foreground"})
-    c.settled("$leases/b", lambda obj: obj["metadata"].get("deletionTimestamp"))
-    c.get("$cm/a")
-    c.patch("$leases/b", {"metadata": {"finalizers": None}})
-    c.gone("$cm/a")
-
-
 @deletions.behaviour("dependents stay as orphans")
 def _(c: Calls) -> None:
     c.given("$leases", _owned(owner(c.given("$cm", config_map()))))

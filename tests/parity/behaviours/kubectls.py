@@ -1,7 +1,7 @@
 """What a person types: kubectl against either server."""
 
 from tests.parity.behaviours import Area, Script
-from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, applied, deployment, event, pod
+from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, applied, event, pod
 from tests.parity.calls import Calls, Json, patch
 
 kubectl = Area("kubectl", "kubectl", kubectl=True)
@@ -32,53 +32,18 @@ _SESSIONS: dict[str, Script] = {
         ("apply -f -", _CONFIG), ("apply -f -", _CONFIG), ("apply -f -", applied(data={"b": "2"})),
             "get cm a -o jsonpath={.data}",
     ),
-    "apply on the server's side conflicts": _typed(
-        ("apply --server-side -f -", _CONFIG),
-        ("apply --server-side --field-manager=m2 -f -", applied(data={"a": "2"})),
-        ("apply --server-side --field-manager=m2 --force-conflicts -f -", applied(data={"a": "2"})),
-        "get cm a -o yaml --show-managed-fields",
-    ),
-    "apply goes from one side to the other":
-        _typed(("apply -f -", _CONFIG), ("apply --server-side -f -", applied(data={"a": "2"}))),
     "apply refuses what is no field": _typed(("apply -f -", _METRIC | {"spec": {"nothing": 1}})),
-    "apply refuses what is no kind": _typed(("apply -f -", _CONFIG | {"kind": "Nothing"})),
     "apply of an invalid pod lists the causes":
         _typed(("apply -f -", _POD | {"spec": {"containers": [{"name": "c"}]}})),
     "apply on the server in a dry run changes nothing": _typed(("apply --dry-run=server -f -", _CONFIG), "get cm a"),
     "diff shows what would change": _typed(("apply -f -", _CONFIG), ("diff -f -", _CONFIG)),
     "create creates once": _typed(("create -f -", _CONFIG), ("create -f -", _CONFIG)),
-    "create takes flags": _typed(
-        "create configmap b --from-literal=k=v", "create secret generic s --from-literal=k=v",
-        "create pdb p --selector=app=x --min-available=1", "create serviceaccount s",
-            "get cm/b secret/s -o jsonpath={.items[*].data}",
-    ),
     "replace replaces":
         _typed(("create -f -", _CONFIG), ("replace -f -", applied(data={"a": "9"})), "get cm a -o jsonpath={.data}"),
-    "patch patches in every way": _typed(
-        ("create -f -", _CONFIG), """patch cm a -p '{"data":{"b":"2"}}'""",
-            """patch cm a --type=merge -p '{"data":{"b":null}}'""",
-        """patch cm a --type=json -p '[{"op":"remove","path":"/data/a"}]'""",
-            """patch cm a --type=json -p '[{"op":"remove","path":"/data/a"}]'""",
-        "get cm a -o jsonpath={.data}",
-    ),
-    "label and annotate change metadata": _typed(
-        ("create -f -", _CONFIG), "label cm a x=y", "label cm a x=z", "label cm a x=z --overwrite", "label cm a x-",
-            "annotate cm a c=d",
-        "label cm a 'x y=z'",
-    ),
     "edit of nothing is refused":
         _typed("get cm nope", "get nothings", "describe cm nope", "delete cm nope", "get cm nope --ignore-not-found"),
-    "get shows pods":
-        _typed(("create -f -", _POD), "get pods", "get pods -o wide", "get pod a -o name", "get pods --show-labels",
-            "get pods -l app=a -o name"),
     "get shows node metrics":
         _typed(("create -f -", _METRIC), "get nm $me", "get nodemetrics $me -o jsonpath={.spec}", "get nm $me -o name"),
-    "get sorts and selects": _typed(
-        ("create -f -", _POD), "get pods --sort-by=.metadata.name -o name",
-            "get pods --field-selector=status.phase=Running",
-        "get pods --field-selector=spec.nothing=a", "get pods -l 'a==='",
-            "get pods -o custom-columns=N:.metadata.name,P:.status.phase",
-    ),
     "get shows the chunks of a list as one": _typed(("create -f -", _POD), "get pods --chunk-size=1 -o name"),
     "run and wait": _typed(
         "run web --image=busybox --labels=app=web", "wait --for=jsonpath={.status.phase}=Pending pod/web --timeout=5s",
@@ -94,19 +59,12 @@ _SESSIONS: dict[str, Script] = {
     "drain evicts": _typed(
         ("create -f -", _NODE), ("create -f -", _STRAY), "drain $me", "drain $me --force --timeout=20s", "get pods",
     ),
-    "scale scales": _typed(
-        ("create -f -", deployment() | {"apiVersion": "apps/v1", "kind": "Deployment"}),
-            "scale deployment a --replicas=1",
-        "scale deployment a --replicas=0 --current-replicas=5", "get deployment a -o jsonpath={.spec.replicas}",
-    ),
     "explain explains": _typed("explain nodemetric.spec", "explain nodemetric.nothing"),
-    "explain explains a built-in kind": _typed("explain pod.spec.nodeName"),
     "explain lists the fields of built-in kinds": _typed(*(
         f"explain {what} --recursive | grep -P '\\t<'" for what in ("pod.spec.containers", "pdb", "service", "roles")
     ), "explain node.nothing"),
     "discovery lists the kind":
         _typed("api-resources --api-group=slo.koordinator.sh", "api-resources --categories=headroom -o name"),
-    "can-i asks": _typed("auth can-i create pods", "auth can-i '*' '*'"),
     "deletes by label": _typed(("create -f -", _POD), "delete pods -l app=a", "delete pods -l app=a"),
     "delete deletes a namespace": _typed(("create -f -", _CONFIG), "delete ns $ns --timeout=20s", "get ns $ns"),
     "events are shown": _typed(

@@ -32,16 +32,10 @@ lists.table({
     "a limit counts the remaining objects": _five("limit=2"),
     "a limit with a selector does not count": _five("limit=1&labelSelector=tier%3Dy"),
     "a continue token that is none is refused": get("$leases?limit=1&continue=%25"),
-    "a continue token of another version is refused": get("$leases?limit=1&continue=eyJ2IjoidjEifQ"),
     "a list of a version from the future is refused": get("$leases?resourceVersion=9000000000000000000"),
     "an object of a version from the future is refused":
         [given("$leases", lease()), get("$leases/a?resourceVersion=9000000000000000000")],
     "a list of a version that is none is refused": get("$leases?resourceVersion=x"),
-    "an object of a version that is none is refused": get("$leases/a?resourceVersion=x"),
-    "a match without version is refused": get("$leases?resourceVersionMatch=Exact"),
-    "an unknown match is refused": get("$leases?resourceVersion=1&resourceVersionMatch=Nothing"),
-    "an exact match of no version is refused": get("$leases?resourceVersion=0&resourceVersionMatch=Exact"),
-    "a match with a continue token is refused": get("$leases?resourceVersion=1&resourceVersionMatch=Exact&continue=x"),
     "a list of any version is answered": _five("resourceVersion=0&labelSelector=app%3Da"),
 })  # fmt: skip
 
@@ -74,14 +68,6 @@ def _(c: Calls) -> None:
     c.get(f"$leases?limit=1&labelSelector=tier%3Dx&continue={quote(token)}")
 
 
-@lists.behaviour("a continue token goes with no version")
-def _(c: Calls) -> None:
-    for step in _FIVE:
-        c.make(step)
-    first = c.get("$leases?limit=1")["metadata"]
-    c.get(f"$leases?limit=1&continue={quote(first['continue'])}&resourceVersion={first['resourceVersion']}")
-
-
 @lists.behaviour("a list of a version is at least of that version, or exactly")
 def _(c: Calls) -> None:
     first = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
@@ -90,13 +76,6 @@ def _(c: Calls) -> None:
     c.get(f"$leases?resourceVersion={second}&resourceVersionMatch=Exact")
     c.get(f"$leases?resourceVersion={first}")
     c.get(f"$leases/a?resourceVersion={first}")
-
-
-@lists.behaviour("an exact match shows the past")
-def _(c: Calls) -> None:
-    first = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
-    c.given("$leases", lease("b"))
-    c.get(f"$leases?resourceVersion={first}&resourceVersionMatch=Exact")
 
 
 @lists.behaviour("an expired continue token is answered with one that goes on")
@@ -109,16 +88,6 @@ def _(c: Calls) -> None:
     told = c.get(f"$leases?limit=2&continue={quote(token)}")
     rest = c.get(f"$leases?limit=9&continue={quote(told['metadata']['continue'])}")
     assert [item["metadata"]["name"] for item in rest["items"]] == ["c", "d", "e", "f"]
-
-
-@lists.behaviour("a list or watch from a compacted version is told so")
-def _(c: Calls) -> None:
-    start = c.given("$leases", lease("a"))["metadata"]["resourceVersion"]
-    c.given("$leases", lease("b"))
-    c.server.compact()
-    c.get(f"$leases?resourceVersion={start}&resourceVersionMatch=Exact")
-    with c.watch(f"$leases?watch=1&resourceVersion={start}") as watch:
-        watch.rest()
 
 
 def _labels(text: str) -> list[Step]:

@@ -1,8 +1,8 @@
 """Status, scale, binding: parts of objects with paths of their own."""
 
 from tests.parity.behaviours import Area
-from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, Object, deployment, pod
-from tests.parity.calls import JSON_PATCH, MERGE, STRATEGIC, Calls, Step, get, given, patch, post, put
+from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, Object, pod
+from tests.parity.calls import JSON_PATCH, STRATEGIC, Calls, Step, get, given, patch, post
 
 subresources = Area("subresources", "status, scale and binding")
 
@@ -66,8 +66,6 @@ subresources.table({
         _NODE,
         patch("$nodes/$me/status", {"status": {"conditions": [{"type": "Mid", "status": "True"}]}}, STRATEGIC),
     ],
-    "a node's status with a quantity that is none is refused":
-        [_NODE, patch("$nodes/$me/status", {"status": {"capacity": {"cpu": "x"}}})],
     "a node's quantities become canonical": [
         _NODE,
         patch("$nodes/$me/status", {"status": {"capacity": {"cpu": "4000m", "memory": "1024Mi", "x.io/y": "2k"}}}),
@@ -87,8 +85,6 @@ subresources.table({
     "a pod is bound": [_POD, post("$pods/a/binding", _binding()), get("$pods/a")],
     "a pod is bound once": [_POD, post("$pods/a/binding", _binding()), post("$pods/a/binding", _binding())],
     "a missing pod is not bound": post("$pods/nope/binding", _binding(metadata={"name": "nope"})),
-    "a binding needs a target": [_POD, post("$pods/a/binding", _binding(target={}))],
-    "a binding's target is a node": [_POD, post("$pods/a/binding", _binding(target={"kind": "Pod", "name": "n"}))],
     "a binding is the pod's of its path": [_POD, post("$pods/a/binding", _binding(metadata={"name": "b"}))],
     "a binding with another uid is refused":
         [_POD, post("$pods/a/binding", _binding(metadata={"name": "a", "uid": "u"}))],
@@ -100,18 +96,6 @@ subresources.table({
     "a dry run of a binding binds nothing": [_POD, post("$pods/a/binding?dryRun=All", _binding()), get("$pods/a")],
     "a binding is made at its collection": [_POD, post("/api/v1/namespaces/$ns/bindings", _binding())],
     "a binding cannot be read": [_POD, get("$pods/a/binding")],
-    "a deployment's scale is read": [given("$deployments", deployment(3)), get("$deployments/a/scale")],
-    "a deployment is scaled": [
-        given("$deployments", deployment()),
-        put("$deployments/a/scale", _scale(2)),
-        patch("$deployments/a/scale", {"spec": {"replicas": 0}}, MERGE),
-    ],
-    "a missing deployment has no scale": get("$deployments/nope/scale"),
-    "a scale below nothing is refused": [given("$deployments", deployment()), put("$deployments/a/scale", _scale(-1))],
-    "a scale of another version is refused":
-        [given("$deployments", deployment()), put("$deployments/a/scale", _scale(1, resourceVersion="1"))],
-    "a scale under another name is refused":
-        [given("$deployments", deployment()), put("$deployments/a/scale", _scale(1, name="b"))],
 })  # fmt: skip
 
 

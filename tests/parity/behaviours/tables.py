@@ -1,7 +1,7 @@
 """Tables with their printer columns, and bare metadata."""
 
 from tests.parity.behaviours import Area
-from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, config_map, deployment, event, lease, pod
+from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, config_map, event, lease, pod
 from tests.parity.calls import PARTIAL, PARTIAL_LIST, TABLE, get, given, patch
 
 tables = Area("tables", "Tables, printer columns and bare metadata")
@@ -70,10 +70,6 @@ tables.table({
         patch("$pods/a/status", {"status": {"phase": "Failed", "reason": "Evicted"}}),
         get("$pods/a", TABLE),
     ],
-    "a pod with init containers counts them": [
-        given("$pods", pod(initContainers=[{"name": "i", "image": "i"}])),
-        get("$pods/a", TABLE),
-    ],
     "node metrics have columns": [
         given("$nm", NODE_METRIC),
         get("$nm/$me", TABLE),
@@ -95,7 +91,6 @@ tables.table({
         given("$pdb", lease("b", maxUnavailable=1, selector={"matchLabels": {"app": "none"}})),
         get("$pdb?includeObject=None", TABLE),
     ],
-    "deployments have columns": [given("$deployments", deployment()), get("$deployments?includeObject=None", TABLE)],
     "service accounts have columns": [given("$accounts", {"metadata": {"name": "a"}}), get("$accounts/a", TABLE)],
     "priority classes have columns":
         [given("$classes", {"metadata": {"name": "$me"}, "value": 7, "description": "d"}), get("$classes/$me", TABLE)],
@@ -105,15 +100,11 @@ tables.table({
     ),
     "a Table leaves out its objects": [given("$leases", lease()), get("$leases?includeObject=None", TABLE)],
     "a Table holds its objects": [given("$leases", lease()), get("$leases?includeObject=Object", TABLE)],
-    "a Table of objects in an unknown way is refused": get("$leases?includeObject=Nothing", TABLE),
     "an empty Table has columns": get("$leases", TABLE),
     "a Table has pages": [given("$leases", lease("a")), given("$leases", lease("b")), get("$leases?limit=1", TABLE)],
     "a missing object has no Table": get("$leases/nope", TABLE),
     "a Table of the old version is not acceptable": get("$leases", "application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
-    "the first acceptable form is taken":
-        [given("$leases", lease()), get("$leases/a", f"text/html, {PARTIAL};q=0.8, */*")],
     "an object is bare metadata": [given("$leases", lease(holderIdentity="h")), get("$leases/a", PARTIAL)],
     "a list is bare metadata": [given("$leases", lease(holderIdentity="h")), get("$leases", PARTIAL_LIST)],
     "custom objects are bare metadata": [given("$nm", NODE_METRIC), get("$nm?labelSelector=test%3D$me", PARTIAL_LIST)],
-    "a single object is no list of metadata": [given("$leases", lease()), get("$leases/a", PARTIAL_LIST)],
 })  # fmt: skip

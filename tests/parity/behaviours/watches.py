@@ -13,13 +13,8 @@ def _version(obj: Json) -> str:
 
 
 watches.table({
-    "initial events need a match": get("$leases?watch=1&sendInitialEvents=true"),
-    "a match needs initial events": get("$leases?watch=1&resourceVersion=1&resourceVersionMatch=NotOlderThan"),
-    "an exact match is none for a watch": get("$leases?watch=1&sendInitialEvents=true&resourceVersionMatch=Exact"),
-    "a watch from a version that is none is refused": get("$leases?watch=1&resourceVersion=x"),
     "a watch by an unknown field is refused": get("$pods?watch=1&fieldSelector=spec.nothing%3Da"),
     "a watch by a broken label selector is refused": get("$pods?watch=1&labelSelector=a%3D%3D%3Db"),
-    "initial events of a list are refused": get("$leases?sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
 })  # fmt: skip
 
 
@@ -121,46 +116,6 @@ def _(c: Calls) -> None:
     c.given("$leases", lease())
     with c.watch("$leases?watch=1&timeoutSeconds=1") as watch:
         watch.rest()
-
-
-@watches.behaviour("a streamed list ends with its bookmark")
-def _(c: Calls) -> None:
-    for name in ("b", "a"):
-        c.given("$leases", lease(name))
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    for start in ("", "&resourceVersion=0", "&resourceVersion=1"):
-        with c.watch(f"$leases?{query}{start}") as watch:
-            watch.take(3)
-    with c.watch(f"$leases?{query}&labelSelector=no") as watch:
-        watch.take(1)
-    with c.watch(f"$leases?{query}") as watch:
-        watch.take(3)
-        c.delete("$leases/a")
-        watch.take(1)
-
-
-@watches.behaviour("a streamed list without bookmarks has no end")
-def _(c: Calls) -> None:
-    c.given("$leases", lease())
-    with c.watch("$leases?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1") as watch:
-        watch.rest()
-
-
-@watches.behaviour("a streamed list of a custom kind ends with its bookmark")
-def _(c: Calls) -> None:
-    c.given("$nm", NODE_METRIC)
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    with c.watch(f"$nm?{query}&labelSelector=test%3D$me") as watch:
-        watch.take(2)
-
-
-@watches.behaviour("a watch without initial events begins with what comes")
-def _(c: Calls) -> None:
-    c.given("$leases", lease("a"))
-    query = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    with c.watch(f"$leases?{query}") as watch:
-        c.given("$leases", lease("b"))
-        watch.take(1)
 
 
 @watches.behaviour("a watch tells Tables")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from tests.parity.behaviours import Area, Script
 from tests.parity.behaviours.objects import NODE_METRIC, POD, config_map
 from tests.parity.calls import (
-    APPLY,
     JSON_PATCH,
     STRATEGIC,
     TABLE,
@@ -90,18 +89,13 @@ registrations.table({
         [_MADE, patch("$mutating/$me", {"webhooks": [{"name": "w.example.com", "timeoutSeconds": 4}]}, STRATEGIC)],
     "a webhook is added by a patch":
         [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"name": "v.example.com"}]}, STRATEGIC)],
-    "a registration is applied": patch("$mutating/$me?fieldManager=m1", _APPLIED, APPLY),
     "an update is checked": [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"timeoutSeconds": 0}]})],
-    "a name that is reserved is warned of": [
-        post("$mutating", _of(name="$me.static.k8s.io")), delete("$mutating/$me.static.k8s.io")],
     "an unknown field is warned of": _with(nothing=1),
     "a field of the wrong type is refused": _with(timeoutSeconds="1"),
     "a bundle that is no base64 is refused": _client(url="https://a/", caBundle="?"),
     # what is refused
     "a webhook needs a name": _with(name=""),
     "a webhook's name is a subdomain": _with(name="A_b.example.com"),
-    "a webhook's name has three parts": _with(name="a.b"),
-    "names are unique": post("$validating", _of(_WEBHOOK, _WEBHOOK)),
     "side effects have to be told": _without("sideEffects"),
     "side effects are not allowed": _with(sideEffects="Some"),
     "side effects are of a known kind": _with(sideEffects="Many"),
@@ -109,54 +103,23 @@ registrations.table({
     "versions may not be empty": _with(admissionReviewVersions=[]),
     "versions have one that is known": _with(admissionReviewVersions=["v2"]),
     "versions may have one that is not": _with(admissionReviewVersions=["v2", "v1"]),
-    "versions are unique": _with(admissionReviewVersions=["v1", "v1"]),
-    "versions are labels": _with(admissionReviewVersions=["v1", "1.0"]),
     "a failure policy is known": _with(failurePolicy="Maybe"),
-    "a match policy is known": _with(matchPolicy="Roughly"),
     "a reinvocation policy is known": _mutating(reinvocationPolicy="Always"),
     "a validating webhook has no reinvocation policy": _with(reinvocationPolicy="Never"),
     "a timeout is not too short": _with(timeoutSeconds=0),
     "a timeout is not too long": _with(timeoutSeconds=31),
     "an operation is known": _rule(operations=["CREATE", "READ"]),
-    "all operations are all": _rule(operations=["*", "CREATE"]),
     "operations have to be told": _rule(operations=[]),
     "groups have to be told": _rule(apiGroups=[]),
-    "all groups are all": _rule(apiGroups=["*", "apps"]),
     "versions of a rule have to be told": _rule(apiVersions=[]),
-    "versions of a rule are not empty": _rule(apiVersions=["v1", ""]),
-    "all versions are all": _rule(apiVersions=["*", "v1"]),
     "resources have to be told": _rule(resources=[]),
-    "resources are not empty": _rule(resources=["pods", ""]),
-    "all resources and subresources are all": _rule(resources=["*/*", "pods"]),
-    "all resources are all": _rule(resources=["*", "pods"]),
     "all resources and a subresource are taken": _rule(resources=["*", "pods/status"]),
-    "all subresources are all": _rule(resources=["pods/*", "pods/status"]),
-    "a subresource of all is one of each": _rule(resources=["*/status", "pods/status"]),
-    "a scope is known": _rule(scope="Local"),
     "a URL or a service is needed": _client(),
     "a URL and a service are too much": _client(url="https://a/", service=_SERVICE),
     "a URL is https": _client(url="http://a/b"),
     "a URL has a host": _client(url="https:///b"),
     "a URL has no user": _client(url="https://u@a/b"),
-    "a URL has no query": _client(url="https://a/b?c=d"),
-    "a URL has no fragment": _client(url="https://a/b#c"),
     "a URL is more than a path": _client(url="/b"),
-    "a service needs a name": _client(service=_SERVICE | {"name": ""}),
-    "a service needs a namespace": _client(service=_SERVICE | {"namespace": ""}),
-    "a service has a port": _client(service=_SERVICE | {"port": 65536}),
-    "a service's path is absolute": _client(service=_SERVICE | {"path": "a/b"}),
-    "a service's path has no empty parts": _client(service=_SERVICE | {"path": "/a//b/"}),
-    "a service's path is not two slashes": _client(service=_SERVICE | {"path": "//"}),
-    "a service's path is made of names": _client(service=_SERVICE | {"path": "/A"}),
-    "a selector's labels are labels": _selecting(matchLabels={"a b": "c"}),
-    "a selector's values are values": _selecting(matchLabels={"a": "b c"}),
-    "a selector's operator is known": _selecting(matchExpressions=[{"key": "a", "operator": "Like", "values": ["b"]}]),
-    "a selector's operator needs values": _selecting(matchExpressions=[{"key": "a", "operator": "In"}]),
-    "a selector's operator takes no values":
-        _selecting(matchExpressions=[{"key": "a", "operator": "Exists", "values": ["b"]}]),
-    "a selector's values in a list are values":
-        _with(objectSelector={"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}),
-    "match conditions are taken": _with(matchConditions=[{"name": "a", "expression": "object.metadata.name != 'x'"}]),
 })
 # fmt: on
 
@@ -263,7 +226,6 @@ for _sentence, _script in {
     # warnings
     "a warning of what is allowed":
         _answering("$mutating", lambda _: {"allowed": True, "warnings": ['say "hm"', "b"]}, _POST),
-    "a warning of what is denied": _answering("$validating", lambda _: {"allowed": False, "warnings": ["a"]}, _POST),
     "a warning of a deletion":
         _answering("$validating", lambda _: {"allowed": True, "warnings": ["a"]}, _POST, delete("$cm/a")),
     # failures
@@ -286,11 +248,8 @@ for _sentence, _script in {
     "an answer has no response": _answering("$validating", lambda _: Raw(
         '{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}'), _POST),
     "an answer is for another request": _answering("$validating", lambda _: {"allowed": True, "uid": "u"}, _POST),
-    "an answer is of no kind": _answering("$validating", _unkind(), _POST),
-    "an answer is of another version": _answering("$validating", _unkind("admission.k8s.io/v1beta1"), _POST),
     "an answer is of another kind":
         _answering("$validating", lambda _: Raw('{"kind": "Pod", "apiVersion": "v1"}'), _POST),
-    "an answer is of an unknown version": _answering("$validating", _unkind("admission.k8s.io/v2"), _POST),
     "an answer is of the wrong type": _answering("$validating", lambda _: {"allowed": "yes"}, _POST),
     "an answer has a patch of the wrong type":
         _answering("$mutating", lambda _: {"allowed": True, "patch": "?", "patchType": "JSONPatch"}, _POST),
@@ -302,12 +261,6 @@ for _sentence, _script in {
     "a patch is applied": _answering("$mutating", patching(*_SET), _POST, get("$cm/a")),
     "a patch of an update is applied": _answering(
         "$mutating", patching(*_SET), post("$cm", config_map()), patch("$cm/a", {"data": {"k": "x", "l": "y"}})),
-    "a patch of an applied configuration is applied": _answering(
-        "$mutating", patching(*_SET),
-        patch("$cm/a?fieldManager=m1", {"apiVersion": "v1", "kind": "ConfigMap"} | config_map(data={"k": "v"}), APPLY)),
-    "a validating webhook patches": _answering("$validating", patching(*_SET), _POST),
-    "a patch without its type": _answering("$mutating", lambda _: {"allowed": True, "patch": "W10="}, _POST),
-    "a type without its patch": _answering("$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch"}, _POST),
     "a patch of another type":
         _answering("$mutating", lambda _: patching(*_SET)(_) | {"patchType": "MergePatch"}, _POST),
     "a patch that is empty": _answering("$mutating", patching(), _POST),
@@ -321,12 +274,8 @@ for _sentence, _script in {
         _answering("$mutating", patching({"op": "add", "path": "/a/b/c", "value": 1}), _POST),
     "a patch whose test fails":
         _answering("$mutating", patching({"op": "test", "path": "/data/k", "value": "x"}), _POST),
-    "a patch of a deletion":
-        _answering("$mutating", patching(*_SET), _GIVEN, delete("$cm/a")),
     "a patch makes an object that is not valid":
         _answering("$mutating", patching({"op": "add", "path": "/data/?", "value": "v"}), _POST),
-    "a patch makes an object of the wrong type":
-        _answering("$mutating", patching({"op": "add", "path": "/data/k", "value": 1}), _POST),
     "a patch of an unknown field":
         _answering("$mutating", patching({"op": "add", "path": "/nothing", "value": 1}), _POST),
     "a patch makes an object valid":
@@ -357,8 +306,6 @@ for _sentence, _script in {
         _asked("$mutating", _CONFIG_MAPS, _GIVEN, patch("$cm/a?fieldManager=m1", {"data": {"k": "w"}})),
     "what is asked of an update that changes nothing":
         _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "v"}})),
-    "what is asked of an applied configuration": _asked("$validating", _CONFIG_MAPS, patch(
-        "$cm/a?fieldManager=m1&force=true", {"apiVersion": "v1", "kind": "ConfigMap"} | config_map(), APPLY)),
     "what is asked of an update that does not match": _asked(
         "$validating", _CONFIG_MAPS, _GIVEN, put("$cm/a", {"metadata": {"name": "a", "resourceVersion": "1"}})),
     "what is asked of a deletion":
@@ -367,13 +314,8 @@ for _sentence, _script in {
     "what is asked of a deletion with options in its query":
         _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a?propagationPolicy=Orphan&dryRun=All")),
     "nothing is asked of a deletion of nothing": _asked("$validating", _CONFIG_MAPS, delete("$cm/nope")),
-    "nothing is asked of a deletion under a condition that is not met": _asked(
-        "$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a", {"preconditions": {"uid": "another"}})),
-    "what is asked of a deletion of many":
-        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm?labelSelector=!kube&fieldSelector=metadata.name=a")),
     "nothing is asked of what is no object": _asked("$mutating", _CONFIG_MAPS, post("$cm", config_map(data=1))),
     "what is asked of an object that is there": _asked("$validating", _CONFIG_MAPS, _GIVEN, _POST),
-    "what is asked of a pod": _asked("$mutating", _PODS, post("$pods", POD)),
     "what is asked of a pod's status":
         _asked("$validating", _PODS | {"resources": ["*/status"]}, _POD_GIVEN,
             patch("$pods/a/status", {"status": {"message": "m"}})),
@@ -394,13 +336,3 @@ for _sentence, _script in {
 }.items():
     webhooks.behaviour(_sentence)(_script)
 # fmt: on
-
-
-@webhooks.behaviour("what is asked of a scale")
-def _(calls: Calls) -> None:
-    path = "$deployments"
-    calls.given(path, _DEPLOYMENT)
-    calls.settled(f"{path}/a", lambda found: found.get("status", {}).get("observedGeneration", 1))
-    _registered(calls, "$validating", allow, _ALL | {"resources": ["*/scale"]})
-    calls.put(f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 0}})
-    _seen(calls)
