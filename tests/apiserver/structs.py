@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS
-from deploy.local.apiserver.structs import DATA, OPAQUE, UNSERVED
+from deploy.local.apiserver.structs import DATA, OPAQUE
 
 _MODULES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver")
 _FILES = ("types.go", "group_version.go")  # of a package, those with types that objects are made of
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("module", type=Path)
     sources = _Sources(parser.parse_args().module)
     types: dict[str, object] = {}
-    wanted = [kind.struct for kind in (*BUILT_IN, *REVIEWS)] + list(UNSERVED)
+    wanted = [kind.struct for kind in (*BUILT_IN, *REVIEWS)]
     while wanted:
         name = wanted.pop()
         if name not in types and name not in OPAQUE:

@@ -25,8 +25,6 @@ from deploy.local.apiserver.merging import ListRule
 from deploy.local.apiserver.objects import Json, JsonObject
 
 DATA = Path(__file__).with_name("structs.json")
-# Sent, but no kinds of their own.
-UNSERVED = ("admission/v1.AdmissionReview", "core/v1.Binding", "meta/v1.DeleteOptions", "policy/v1.Eviction")
 META = "meta/v1.ObjectMeta"
 _IDENTITY = ("apiVersion", "kind", "metadata")
 _BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
