@@ -43,15 +43,6 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-_API_SERVICE: JsonObject = {
-    "metadata": {
-        "name": "kubernetes", "namespace": "default",
-        "labels": {"component": "apiserver", "provider": "kubernetes"},
-    },
-    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
-}  # fmt: skip
-
-
 class UsageError(Exception):
     """The command line, or a file it names, cannot be used; the text says why."""
 
@@ -110,7 +101,6 @@ def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence
     for name, value in _PRIORITY_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value}
         _ensure(store, kinds, writes, ("scheduling.k8s.io/v1", "PriorityClass"), body)
-    _ensure(store, kinds, writes, ("v1", "Service"), _API_SERVICE)
     for definition in definitions:
         _ensure(store, kinds, writes, (f"{CRD_GROUP}/v1", "CustomResourceDefinition"), definition, update=True)
 

@@ -1,15 +1,12 @@
-"""What the cluster has to say to a new object: its namespace, a pod's account and priority, a service's address."""
+"""What the cluster has to say to a new object: whether its namespace takes it, and a pod's priority."""
 
 from __future__ import annotations
-
-import ipaddress
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, dig
-from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.store import Store
 
-_SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
 _PRIORITY_CLASSES = "scheduling.k8s.io/priorityclasses"
 
 
@@ -33,27 +30,8 @@ class Admission:
                     "field": "metadata.namespace",
                 }
                 raise status.forbidden(kind.group, kind.plural, name, why, [cause])
-        if kind.resource == "/services":
-            self._give_address(obj)
         if kind.resource == "/pods":
-            self._check_account(namespace, name, obj)
             self._give_priority(name, obj)
-
-    def _give_address(self, service: JsonObject) -> None:
-        """Gives a service an address of the service network that no other has."""
-        spec = service.get("spec")
-        if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
-            taken = {dig(record.load(), "spec", "clusterIP") for record in self._store.ordered("/services")}
-            free = (str(address) for address in _SERVICE_NETWORK.hosts())
-            spec["clusterIP"] = next(address for address in free if address not in taken)
-
-    def _check_account(self, namespace: str, name: str, pod: JsonObject) -> None:
-        account = dig(pod, "spec", "serviceAccountName") or dig(pod, "spec", "serviceAccount") or "default"
-        # The account `default` is made with its namespace: it is there, or about to be.
-        known = account == "default" or self._store.latest("/serviceaccounts", object_key(namespace, str(account)))
-        if not known:
-            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
-            raise status.forbidden("", "pods", name, why)
 
     def _give_priority(self, name: str, pod: JsonObject) -> None:
         """The priority of the pod's class; a pod may say it itself, but no other."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from deploy.local.apiserver import metadata, podspec, selectors, status, webhooks
+from deploy.local.apiserver import metadata, podspec, status, webhooks
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, copy, dig
 from deploy.local.apiserver.podspec import setdefaults
@@ -130,17 +130,6 @@ def _default_service(service: JsonObject) -> None:
         setdefaults(port, protocol="TCP")
         if port["targetPort"] in (0, ""):
             port["targetPort"] = port["port"]
-    if address := spec.get("clusterIP"):
-        setdefaults(spec, clusterIPs=[address])
-
-
-def _service_errors(service: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    spec = service["spec"]
-    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec["type"] != "ExternalName":
-        yield status.required("spec.ports")
-    before = dig(old or {}, "spec", "clusterIP")
-    if before and spec.get("clusterIP") != before and spec["type"] != "ExternalName":
-        yield status.invalid_value("spec.clusterIP", spec.get("clusterIP"), "may not change once set")
 
 
 def _default_priority_class(obj: JsonObject) -> None:
@@ -156,21 +145,6 @@ def _default_workload(obj: JsonObject) -> None:
         setdefaults(spec, replicas=1)
     if obj["kind"] == "ReplicationController" and not spec.get("selector"):
         spec["selector"] = dict(dig(template, "metadata", "labels") or {})
-
-
-def _workload_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    spec = obj["spec"]
-    selector, labels = spec.get("selector"), dig(spec, "template", "metadata", "labels") or {}
-    if selector and obj["kind"] == "ReplicationController":
-        selector = {"matchLabels": selector}
-    chosen = selectors.from_object(selector)
-    if not chosen:
-        yield status.required("spec.selector")
-    elif not chosen.matches(labels):
-        yield status.invalid_value("spec.template.metadata.labels", labels, "the selector does not match them")
-    if spec.get("replicas", 0) < 0:
-        yield status.invalid_value("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
-    yield from podspec.errors(dig(spec, "template", "spec") or {}, "spec.template.spec")
 
 
 def _default_job(job: JsonObject) -> None:
@@ -196,7 +170,7 @@ class Rules:
 
 
 _WEBHOOKS = Rules(webhooks.default, webhooks.errors)
-_WORKLOADS = Rules(_default_workload, _workload_errors)
+_WORKLOADS = Rules(_default_workload)
 _RULES: Mapping[str, Rules] = {
     "Pod": Rules(_default_pod, _pod_errors),
     "Node": Rules(_default_node, _node_errors),
@@ -204,7 +178,7 @@ _RULES: Mapping[str, Rules] = {
     "ConfigMap": Rules(errors=_config_map_errors),
     "Secret": Rules(_default_secret, _secret_errors),
     "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
-    "Service": Rules(_default_service, _service_errors),
+    "Service": Rules(_default_service),
     "PriorityClass": Rules(_default_priority_class),
     "Job": Rules(_default_job),
     **dict.fromkeys(("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), _WORKLOADS),

@@ -174,8 +174,6 @@ class Writes:
         meta |= draft.identity
         if old is not None:
             _isolate(kind, old, obj, how.subresource)
-            if kind.resource == "/services":
-                _keep_address(old, obj)
         elif kind.status and kind.kind != "Node":
             obj.pop("status", None)
         taken = take(kind, obj, how)
@@ -274,14 +272,6 @@ def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> 
             _carry(old, new, key)
         if kind.custom:
             new["metadata"] = dict(old["metadata"])
-
-
-def _keep_address(old: JsonObject, new: JsonObject) -> None:
-    """A service keeps its address, unless it becomes a name for something outside."""
-    spec = new.get("spec")
-    if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
-        kept = {key: old["spec"][key] for key in ("clusterIP", "clusterIPs") if key in old["spec"]}
-        new["spec"] = spec | kept
 
 
 def _carry(old: JsonObject, new: JsonObject, key: str) -> None:

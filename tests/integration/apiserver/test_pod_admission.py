@@ -45,13 +45,6 @@ def test_a_priority_that_is_not_the_classs_is_forbidden(api: Api, never: str) ->
     assert unknown["message"] == 'pods "a" is forbidden: no PriorityClass with name no-such was found'
 
 
-def test_a_pod_of_an_unknown_account_is_forbidden(api: Api) -> None:
-    refused = api.fails(403, "POST", PODS, pod("a", serviceAccountName="no-such"))
-    assert refused["message"] == (
-        'pods "a" is forbidden: error looking up service account default/no-such: serviceaccount "no-such" not found'
-    )
-
-
 def test_pods_tolerate_a_node_that_is_not_ready_for_five_minutes(api: Api) -> None:
     taints = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     usual = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in taints]
