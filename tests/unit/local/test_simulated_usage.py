@@ -106,12 +106,11 @@ def test_names_of_nodes_sort_as_they_count() -> None:
     ("text", "at", "shares"),
     [
         ("ts,vm1,vm2\n100,1,10\n200,3,\n300,2,20\n", 50, [2 / 3, 0.625]),
-        ("day,vm,s0,s1,s2\n20110303,a,50,100,0\n20110303,b,10,,30\n", 150, [0.75, 0.15]),
         ("series,ts,value\ns0,60,4\ns1,60,1\ns0,120,2\ns1,120,1\n", 30, [0.75, 1.0]),
     ],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_every_format_of_a_trace_is_told_by_its_header(
+def test_series_stand_in_columns_or_in_rows(
     text: str, at: float, shares: list[float], suffix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / f"trace{suffix}"
@@ -122,8 +121,8 @@ def test_every_format_of_a_trace_is_told_by_its_header(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "not the header of a trace"),
-        ("a,b,c\n1,2,3\n", "not the header of a trace"),
+        ("", "expected a header"),
+        ("a,b,c\n1,2,3\n", "no column of times"),
         ("ts,vm1\n1,2\n3,four\n", "line 3, column vm1: 'four'"),
         ("ts,vm1\n1,2\n3\n", "line 3"),
         ("ts,vm1\n1,2\n", "no series with two samples"),
@@ -137,7 +136,7 @@ def test_a_malformed_trace_is_refused_with_its_place(text: str, words: str, tmp_
     with pytest.raises(InvalidInput) as caught:
         traces.load(path)
     assert words in str(caught.value)
-    assert str(path) in str(caught.value)
+    assert path.name in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\x1f\x8b\x08\x00broken"])
