@@ -31,18 +31,18 @@ from manager.autoscaler.cloudprovider.simulated.books import Books as CloudBooks
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
 from manager.autoscaler.cloudprovider.simulated.offer import Offer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
+from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.config import Config
-from manager.autoscaler.outlook import Cloud
+from manager.autoscaler.context import ObservedCloud
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Groups, Plan
-from manager.autoscaler.rounds import Round
 from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_down.verdict import Decision, Memory
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.autoscaler.world import World
 from manager.lending import Lending
 from manager.settings import ManagerSettings
 from shared import durations, names
@@ -242,7 +242,7 @@ def _config(settings: PlanSettings) -> Config:
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 
 
-def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config, notes: list[str]) -> Round:
+def _round(seen: Seen, world: ClusterObjects, cloud: ObservedCloud, chosen: Config, notes: list[str]) -> Iteration:
     offered_by = None
     if seen.node_side is not None:
         lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(world.now))
@@ -273,7 +273,7 @@ def _round(seen: Seen, world: World, cloud: Cloud, chosen: Config, notes: list[s
                 f"--scale-down-unneeded-time, {durations.render(round(chosen.scale_down.group.unneeded_seconds))}"
             )
         made = replace(made, scale_down=decided)
-    return replace(made, scans=scanning.looked(chosen, world, cloud.observed))
+    return replace(made, scans=scanning.preview_scans(chosen, world, cloud.observed))
 
 
 def _without_past(decided: Decision, marked: Collection[str]) -> Decision:

@@ -15,16 +15,15 @@ from msgspec.structs import replace
 
 from deploy import dumps
 from deploy.nodeside import ConfigKey, NodeSide
-from manager.autoscaler import bookkeeper
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state import registry, registry_store
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
-from manager.autoscaler.keeping import KeptText
 from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
-from manager.autoscaler.snapshot.podfacts import Surroundings
-from manager.autoscaler.world import World
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared import names
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
@@ -84,13 +83,13 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 @dataclass
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
-    `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `books` are None
+    `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `registry` are None
     where there are none. Without `tells_of_pods` it is not known what nodes hold.
     """
 
     source: str
-    world: World
-    books: Books | None = None
+    world: ClusterObjects
+    books: Registry | None = None
     node_side: NodeSide | None = None
     client: Client | None = None
     notes: list[str] = field(default_factory=list)
@@ -110,10 +109,10 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
         problem = f"there is no Node and no Pod in it: {WHAT_TO_DUMP} prints what is needed"
         raise InvalidInput(source="-f", field="file", value=dump.source, problem=problem)
     notes = [f"{file} has nothing to plan with, no pod and no node" for file in dump.unused]
-    text = None if kept is None else (kept.data or {}).get(bookkeeper.KEY)
+    text = None if kept is None else (kept.data or {}).get(registry_store.KEY)
     return Seen(
         dump.source,
-        World(
+        ClusterObjects(
             now,
             tuple(nodes),
             tuple(pods),
@@ -146,7 +145,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
     """What the API server says now; `namespace` is the manager's. CapacityQuotas are only looked for if they count."""
     connection = config.discover(kubeconfig or None)
     client = Client(connection, "headroom-plan").single_attempt()
-    kept = KeptText(client, namespace, names.BOOKS_CONFIG_MAP, bookkeeper.KEY)
+    kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
     text, _ = kept.read()
     now = time.time()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items
@@ -157,7 +156,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
         config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
     return Seen(
         connection.server.rpartition("@")[2],
-        World(
+        ClusterObjects(
             now,
             tuple(nodes),
             tuple(pods),
@@ -167,7 +166,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
                 client.list(PERSISTENTVOLUMECLAIMS, into=PersistentVolumeClaim).items,
                 client.list(PERSISTENTVOLUMES, into=PersistentVolume).items,
             ),
-            priorities=KeptText(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
+            priorities=ConfigMapStore(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
             controllers=_controllers(
                 daemon_sets,
                 client.list(REPLICATIONCONTROLLERS, into=ReplicationController).items,
@@ -194,10 +193,10 @@ def _capacity_quotas(client: Client, notes: list[str]) -> tuple[CapacityQuota, .
         return ()
 
 
-def _books(text: str | None, source: str, now: float, notes: list[str]) -> Books | None:
+def _books(text: str | None, source: str, now: float, notes: list[str]) -> Registry | None:
     """As the manager reads them: it passes by what cannot be read."""
     try:
-        return None if text is None else books.decode(text, source, now)
+        return None if text is None else registry.decode(text, source, now)
     except InvalidInput as error:
         notes.append(f"the books are passed by: {error}")
         return None
@@ -247,8 +246,8 @@ def _surroundings(
     namespaces: Iterable[Namespace],
     claims: Iterable[PersistentVolumeClaim] | None,
     volumes: Iterable[PersistentVolume] | None,
-) -> Surroundings:
-    return Surroundings(
+) -> ReferencedObjects:
+    return ReferencedObjects(
         namespaces={each.metadata.name: each.metadata.labels or {} for each in namespaces},
         claims=None if claims is None else {each.metadata.key: each for each in claims},
         volumes=None if volumes is None else {each.metadata.name: each for each in volumes},

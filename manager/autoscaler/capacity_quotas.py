@@ -7,9 +7,9 @@ here, so what it can read holds at once, and the condition is how it says so (se
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from manager.autoscaler.limits import Quota, remaining, total
-from manager.autoscaler.scale_up.groups import Usage
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.limits import Quota, remaining_quota, total_usage
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared import quantity
 from shared.api.capacityquota import CapacityQuota
 from shared.api.selectors import LabelSelector
@@ -29,13 +29,13 @@ class CapacityLimits:
     most: Mapping[str, int]
     selector: LabelSelector | None = None
 
-    def left(self, nodes: Iterable[NodeFacts], templates: Mapping[str, NodeFacts], usage: Usage) -> Quota:
+    def left(self, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo], usage: QuotaUsage) -> Quota:
         """What it leaves beside these nodes; `templates` are those of their groups, by the node's name."""
-        return remaining(self.name, self.most, usage.selected(self.selector, nodes, templates), self.selector)
+        return remaining_quota(self.name, self.most, usage.selected(self.selector, nodes, templates), self.selector)
 
-    def used(self, nodes: Iterable[NodeFacts], usage: Usage) -> dict[str, int]:
+    def used(self, nodes: Iterable[NodeInfo], usage: QuotaUsage) -> dict[str, int]:
         """What these nodes take of it, drivers that are not ready left out of it."""
-        return total(self.most, usage.selected(self.selector, nodes, {}))
+        return total_usage(self.most, usage.selected(self.selector, nodes, {}))
 
 
 def problem_key(name: str) -> str:
@@ -43,7 +43,7 @@ def problem_key(name: str) -> str:
     return f"{KIND} {name}"
 
 
-def read(quota: CapacityQuota) -> CapacityLimits:
+def read_quota(quota: CapacityQuota) -> CapacityLimits:
     """Raises InvalidInput naming the quota and the field that means nothing."""
     source, spec = problem_key(quota.metadata.name), quota.spec
     if spec.selector is not None and (problem := spec.selector.problem):
@@ -68,7 +68,7 @@ def read(quota: CapacityQuota) -> CapacityLimits:
     return CapacityLimits(f"{KIND}/{quota.metadata.name}", most, spec.selector)
 
 
-def read_all(
+def read_quotas(
     quotas: Iterable[CapacityQuota], known: Mapping[str, CapacityLimits]
 ) -> tuple[dict[str, CapacityLimits], dict[str, InvalidInput]]:
     """What holds, by the quota's name, and what was refused. Of a quota that is refused holds what was last `known`."""
@@ -76,7 +76,7 @@ def read_all(
     for quota in quotas:
         name = quota.metadata.name
         try:
-            found[name] = read(quota)
+            found[name] = read_quota(quota)
         except InvalidInput as error:
             refused[problem_key(name)] = error
             if name in known:

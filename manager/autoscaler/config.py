@@ -16,9 +16,10 @@ from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cluster_state.backoff import BackoffTimes
 from manager.autoscaler.cluster_state.health import HealthLimits
 from manager.autoscaler.expander import chain, ranking
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.pending_pods import PendingRules
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import GIB, FirstOffered, PricingModel
@@ -31,12 +32,11 @@ from manager.autoscaler.scale_down.rules import (
     ScaleDownRules,
 )
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.scale_up.orchestrator import Settings
-from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.scale_up.orchestrator import ScaleUpSettings
+from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
-from manager.autoscaler.waiting import PendingRules
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Config:
     """
 
     provider: str = ""
-    scale_up: Settings = field(default_factory=lambda: Settings(Ownership()))
+    scale_up: ScaleUpSettings = field(default_factory=lambda: ScaleUpSettings(Ownership()))
     mode: Mode = Mode.ENFORCE
     group_modes: Mapping[str, Mode] = field(default_factory=dict)
     groups: tuple[NodeGroup, ...] = ()
@@ -176,7 +176,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
     return Config(
         provider=settings.cloud_provider,
-        scale_up=Settings(
+        scale_up=ScaleUpSettings(
             ownership=Ownership(listed, settings.autoprovisioning_prefix),
             preset=preset,
             expanders=expanders,
@@ -261,17 +261,17 @@ def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[s
     return listed
 
 
-def _bounds(settings: AutoscalerSettings) -> dict[str, Bounds]:
+def _bounds(settings: AutoscalerSettings) -> dict[str, ResourceBounds]:
     cpu = _range("cores-total", settings.cores_total, "cpu", settings.min_cpu, settings.max_cpu)
     memory = _range("memory-total", settings.memory_total, "memory", settings.min_memory, settings.max_memory)
-    in_bytes = Bounds(*(None if each is None else each * GIB for each in (memory.low, memory.high)))
+    in_bytes = ResourceBounds(*(None if each is None else each * GIB for each in (memory.low, memory.high)))
     bounds = {limits.CPU: cpu, limits.MEMORY: in_bytes}
     for text in settings.gpu_total:
         kind, found = limits.parse_gpu_total(text)
         if kind in bounds:
             raise InvalidInput(source=FLAGS, field="gpu-total", value=text, problem="one type twice")
         bounds[kind] = found
-    return {resource: each for resource, each in bounds.items() if each != Bounds()}
+    return {resource: each for resource, each in bounds.items() if each != ResourceBounds()}
 
 
 def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
@@ -320,7 +320,7 @@ def _actuation(settings: AutoscalerSettings) -> Actuation:
     )
 
 
-def _range(total: str, text: str, name: str, low: int | None, high: int | None) -> Bounds:
+def _range(total: str, text: str, name: str, low: int | None, high: int | None) -> ResourceBounds:
     """One resource's bounds, by either of the two ways to say them; a minimum of 0 is none."""
     if text and (low is not None or high is not None):
         raise InvalidInput(
@@ -331,7 +331,7 @@ def _range(total: str, text: str, name: str, low: int | None, high: int | None) 
         low, high = map(int, text.split(":"))
     if low is not None and high is not None and low > high:
         raise InvalidInput(source=FLAGS, field=source, value=text or low, problem=f"above the maximum of {high}")
-    return Bounds(low or None, high)
+    return ResourceBounds(low or None, high)
 
 
 def _estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) -> EstimateRules:
@@ -345,7 +345,7 @@ def _estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) 
         all_or_nothing=settings.scale_up_all_or_nothing,
         fast_path=settings.fastpath_binpacking_enabled,
         most_nodes=settings.max_nodes_per_scaleup,
-        likeness=Likeness(
+        likeness=SimilarityRules(
             settings.memory_difference_ratio,
             settings.max_allocatable_difference_ratio,
             settings.max_free_difference_ratio,

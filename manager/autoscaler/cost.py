@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manager.autoscaler.pricing.model import GIB, PricingModel, Unpriced
-from manager.autoscaler.snapshot.cluster import NodeState, Snapshot
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import MILLI_PER_CORE
 
@@ -37,7 +37,7 @@ class Cost:
     by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
-def of(snapshot: Snapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
+def cluster_cost(snapshot: ClusterSnapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
     """The cost of the nodes there are; what is still to come costs nothing yet. Without a model nothing has a price.
 
     A share of a node is that of its cores and that of its memory, each weighted by what the model takes for all of it;
@@ -86,7 +86,7 @@ def _unit_prices(model: PricingModel) -> dict[str, float]:
     return found
 
 
-def _shares(snapshot: Snapshot, units: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
+def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
     """By node, between 0 and 1 and together at most 1: what is used as Mid and Batch, idle, and offered."""
     weights = {native: _allocatable(snapshot, native) * units.get(native, 0.0) for native in _TIERS_OF}
     total = weights[CPU] + weights[MEMORY]
@@ -106,11 +106,11 @@ def _shares(snapshot: Snapshot, units: Mapping[str, float]) -> tuple[Floats, Flo
     return used, idle, offered
 
 
-def _allocatable(snapshot: Snapshot, resource: str) -> Floats:
+def _allocatable(snapshot: ClusterSnapshot, resource: str) -> Floats:
     return np.array([max(0, node.allocatable.get(resource, 0)) for node in snapshot.nodes], np.float64)
 
 
-def _held(snapshot: Snapshot, resource: str) -> Floats:
+def _held(snapshot: ClusterSnapshot, resource: str) -> Floats:
     """What pods on every node hold of it together."""
     each = np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)
     held = np.zeros(len(snapshot.nodes), np.float64)

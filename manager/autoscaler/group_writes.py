@@ -5,20 +5,20 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from manager.autoscaler import assessment, planning
-from manager.autoscaler.actuation.growth import Growth
+from manager.autoscaler import planning, reconciliation
+from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import Config
+from manager.autoscaler.iteration import Action, ActionKind
+from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import Planned
-from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase
-from manager.autoscaler.watching import Watching
+from manager.autoscaler.scale_up.decisions import GroupCreation, Increase, ScaleUpDecision
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,10 @@ class GroupWrites:
     def __init__(
         self,
         config: Config,
-        watching: Watching,
+        watching: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,
-        growth: Growth,
+        growth: ScaleUpExecutor,
         may_write: Callable[[], bool],
     ) -> None:
         self._config = config
@@ -45,25 +45,25 @@ class GroupWrites:
         self._growth = growth
         self._may_write = may_write
 
-    def corrected(self, act: Act) -> Act:
+    def corrected(self, act: Action) -> Action:
         """Without the nodes that never came, or the places of such."""
-        if act.what is What.DELETE_NODES:
+        if act.what is ActionKind.DELETE_NODES:
             # All of them had no Node; who has registered while the cloud was asked may be at work already.
             here = self._watching.provider_ids()
-            if act.reason == assessment.UNREGISTERED and (unread := self._watching.unread_nodes()):
+            if act.reason == reconciliation.UNREGISTERED and (unread := self._watching.unread_nodes()):
                 return replace(act, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
             refs = [NodeRef(each, each) for each in act.nodes if each not in here]
             act = replace(act, nodes=tuple(ref.name for ref in refs), to_size=act.from_size - len(refs))
             return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True)) if refs else act
         return self._done(act, lambda: self._guard.decrease_target(act.group, act.from_size - act.to_size))
 
-    def group_deleted(self, act: Act) -> Act:
+    def group_deleted(self, act: Action) -> Action:
         """Without the group."""
         return self._done(act, lambda: self._guard.delete_group(act.group))
 
     def created(
-        self, act: Act, creation: Creation, decision: Decision, kept: Books, planned: Planned
-    ) -> tuple[Act, Decision, Books]:
+        self, act: Action, creation: GroupCreation, decision: ScaleUpDecision, kept: Registry, planned: PlannedIteration
+    ) -> tuple[Action, ScaleUpDecision, Registry]:
         """The group itself, empty, the decision with what its nodes go to, and the books after it."""
         made: list[Created] = []
         act = self._done(act, lambda: made.append(self._guard.create_group(creation.spec)))
@@ -72,7 +72,9 @@ class GroupWrites:
         if not made:
             return act, decision, kept
         created = made[0]
-        kept = bookkeeping.created(kept, (each.id for each in (created.main, *created.extras)), creation.group)
+        kept = bookkeeping.add_created_groups(
+            kept, (each.id for each in (created.main, *created.extras)), creation.group
+        )
         templates = {}
         for group in (created.main, *created.extras):
             try:
@@ -83,9 +85,11 @@ class GroupWrites:
         after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
         return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
 
-    def increased(self, decisions: Sequence[Decision], kept: Books, now: float) -> tuple[list[Act], Books]:
+    def increased(
+        self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
+    ) -> tuple[list[Action], Registry]:
         """What is to be raised, and what became of it."""
-        acts = planning.increases(decisions, self._config)
+        acts = planning.increase_actions(decisions, self._config)
         wanted = [
             Increase(act.group, act.from_size, act.to_size, act.max_size)
             for act in acts
@@ -101,7 +105,7 @@ class GroupWrites:
             for act in acts
         ], kept
 
-    def _done(self, act: Act, work: Callable[[], object]) -> Act:
+    def _done(self, act: Action, work: Callable[[], object]) -> Action:
         """The act, tried if it may be."""
         if act.mode is not Mode.ENFORCE or not self._may_write():
             return act
@@ -114,6 +118,6 @@ class GroupWrites:
         logger.info("%s: %s", act.what, act.reason, extra={"group": act.group})
         return replace(act, done=True)
 
-    def _backed_off(self, kept: Books, act: Act, now: float) -> Books:
+    def _backed_off(self, kept: Registry, act: Action, now: float) -> Registry:
         code = bookkeeping.CLOUD_PROVIDER_ERROR
-        return bookkeeping.backed_off(kept, act.group, act.error, now, self._config.backoff, code=code)
+        return bookkeeping.back_off(kept, act.group, act.error, now, self._config.backoff, code=code)

@@ -22,7 +22,7 @@ UNLIMITED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResourceBounds:
     """Of one resource; None where there is none."""
 
     low: int | None = None
@@ -74,18 +74,18 @@ def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[s
     return {resource: amount for resource, amount in taken.items() if amount}
 
 
-def remaining(
+def remaining_quota(
     name: str,
     most: Mapping[str, int],
     usages: Iterable[Mapping[str, int]],
     selector: LabelSelector | None = None,
 ) -> Quota:
     """What these upper limits leave, given what every node that they hold for takes."""
-    used = total(most, usages)
+    used = total_usage(most, usages)
     return Quota(name, {resource: max(0, limit - used[resource]) for resource, limit in most.items()}, selector)
 
 
-def total(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def total_usage(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """What nodes take of these resources together."""
     used = dict.fromkeys(resources, 0)
     for usage in usages:
@@ -94,13 +94,13 @@ def total(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -> dict
     return used
 
 
-def cluster_wide(bounds: Mapping[str, Bounds], usages: Iterable[Mapping[str, int]]) -> Quota:
+def cluster_wide(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
     """What the cluster's upper bounds leave, given what every node takes."""
     most = {resource: bound.high for resource, bound in bounds.items() if bound.high is not None}
-    return remaining(CLUSTER_WIDE, most, usages)
+    return remaining_quota(CLUSTER_WIDE, most, usages)
 
 
-def check(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:
+def check_quotas(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:
     """How many of `node_count` nodes, each taking `usage`, all quotas allow. Raises ValueError for a negative count."""
     if node_count < 0:
         raise ValueError(f"a number of nodes to add is not negative: {node_count}")
@@ -118,9 +118,9 @@ def check(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) ->
     return Allowance(allowed, tuple(exceeded))
 
 
-def consume(quotas: Sequence[Quota], usage: Mapping[str, int], node_count: int) -> tuple[Allowance, list[Quota]]:
+def consume_quotas(quotas: Sequence[Quota], usage: Mapping[str, int], node_count: int) -> tuple[Allowance, list[Quota]]:
     """The allowance, and the quotas after these nodes; they stay as they are unless all of the nodes fit."""
-    allowance = check(quotas, usage, node_count)
+    allowance = check_quotas(quotas, usage, node_count)
     if allowance.exceeded:
         return allowance, list(quotas)
     return allowance, [
@@ -132,7 +132,7 @@ def consume(quotas: Sequence[Quota], usage: Mapping[str, int], node_count: int) 
     ]
 
 
-def parse_gpu_total(text: str) -> tuple[str, Bounds]:
+def parse_gpu_total(text: str) -> tuple[str, ResourceBounds]:
     """A `--gpu-total` flag, "<type>:<min>:<max>". Raises InvalidInput."""
 
     def refused(problem: str) -> InvalidInput:
@@ -153,10 +153,10 @@ def parse_gpu_total(text: str) -> tuple[str, Bounds]:
             raise refused(f"incorrect gpu limit - {name} is less than 0; {text}")
     if values["min"] > values["max"]:
         raise refused(f"incorrect gpu limit - min is greater than max; {text}")
-    return parts[0], Bounds(values["min"], values["max"])
+    return parts[0], ResourceBounds(values["min"], values["max"])
 
 
-def least(first: int, second: int) -> int:
+def lowest_limit(first: int, second: int) -> int:
     """The stricter of two limits, of which 0 is none and a negative one denies all."""
     if first < 0 or second < 0:
         return DENIED

@@ -13,34 +13,35 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import bookkeeper, planning, scanning
-from manager.autoscaler.actuation.growth import Growth
+from manager.autoscaler import planning, scanning
+from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_work import Hands
-from manager.autoscaler.asking import QuestionCloud
-from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.config import Config
+from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.context import AutoscalerCache, OfferedBy
 from manager.autoscaler.group_writes import GroupWrites
-from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.listers import Expected, Listers, Peaks
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.outlook import Memory, OfferedBy
-from manager.autoscaler.planning import Planned
+from manager.autoscaler.plan_cloud import PlanCloud
+from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.removals import Removals
-from manager.autoscaler.reporting import history, metrics, status
+from manager.autoscaler.reporting import decision_history, metrics, status
 from manager.autoscaler.reporting.announcer import Announcer
-from manager.autoscaler.reporting.history import History
-from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.decision_history import DecisionHistory
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_escalator import Named
 from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.reporting.quota_status import QuotaStatus
-from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.watching import Expected, Peaks, Watching
 from shared import names
 from shared.api.core import Pod
 from shared.clock import Clock
@@ -100,7 +101,7 @@ class Autoscaler:
         self._offered_by = offered_by
         self._chance = chance or random.Random()
         self._woken = threading.Event()
-        self._watching = Watching(
+        self._watching = Listers(
             client,
             place.namespace,
             expected=expected,
@@ -124,7 +125,7 @@ class Autoscaler:
         # The guard speaks with one thread at a time. Held while the cloud is waited for: the round and the departures
         # take it before any other lock, and a question never does (see `asking`).
         self._cloud_lock = threading.Lock()
-        self._question_cloud = QuestionCloud(
+        self._question_cloud = PlanCloud(
             provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds
         )
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
@@ -137,11 +138,11 @@ class Autoscaler:
             clock=clock,
             may_write=self._may_write,
         )
-        self._memory = Memory(config)
-        self._books = Bookkeeper(
-            KeptText(client, place.namespace, names.BOOKS_CONFIG_MAP, bookkeeper.KEY), self._may_write
+        self._memory = AutoscalerCache(config)
+        self._books = RegistryStore(
+            ConfigMapStore(client, place.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        self._growth = Growth(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
+        self._growth = ScaleUpExecutor(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
         self._group_writes = GroupWrites(
             config, self._watching, self._guard, self._cloud_lock, self._growth, self._may_write
@@ -151,11 +152,11 @@ class Autoscaler:
         self._again_seconds: float | None = None
         self._is_blind = False  # the last round was held, as not all was to be seen
         self._turned_at = clock.monotonic()
-        self._seen = Round(0, 0.0)
+        self._seen = Iteration(0, 0.0)
         self._asking = threading.Lock()  # one plan at a time: each takes a processor for as long as it takes
         self._leads = False
         self._closed = False
-        self.journal = Journal(settings.decisions_log, capacity=settings.decisions_kept)
+        self.journal = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
         theirs = Theirs(
             config.scale_up.bounds,
             settings.max_nodes_total,
@@ -174,9 +175,9 @@ class Autoscaler:
         )
         self._announcer = Announcer(
             self.journal,
-            History(KeptText(client, place.namespace, names.DECISIONS_CONFIG_MAP, history.KEY)),
+            DecisionHistory(ConfigMapStore(client, place.namespace, names.DECISIONS_CONFIG_MAP, decision_history.KEY)),
             recorder,
-            KeptText(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
+            ConfigMapStore(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
             ObjectRef("v1", "ConfigMap", name, place.namespace),
             self._may_write,
             clock=clock,
@@ -184,11 +185,11 @@ class Autoscaler:
         )
 
     @property
-    def latest(self) -> Round | None:
+    def latest(self) -> Iteration | None:
         """The last round that is over."""
         return self.journal.latest
 
-    def asked(self, more: Sequence[Pod], config: Config) -> Round:
+    def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
         """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
 
         Does and remembers nothing; for any thread. It waits for no round, and no round waits for it. Raises
@@ -214,7 +215,7 @@ class Autoscaler:
                 underway=self._removals.underway,
                 dry_run=True,
             ).round
-            return replace(made, scans=scanning.looked(config, world, cloud.observed))
+            return replace(made, scans=scanning.preview_scans(config, world, cloud.observed))
 
     def start(self) -> None:
         """Works from now on, in threads of its own."""
@@ -251,7 +252,7 @@ class Autoscaler:
             productive = False
             try:
                 # What is put right is for the cloud to show first: asked again at once, it would be done twice.
-                productive = any(act.done and act.what is What.INCREASE for act in self.round().acts)
+                productive = any(act.done and act.what is ActionKind.INCREASE for act in self.round().acts)
             except Exception:
                 logger.exception("the round could not be told of")
             pause = self._settings.scan_interval_seconds
@@ -261,13 +262,13 @@ class Autoscaler:
                 pause = 0.0
             self._rest(begun, pause, stop)
 
-    def round(self) -> Round:
+    def round(self) -> Iteration:
         """One round, from beginning to end. What goes wrong with cluster or cloud holds it, and is its reason."""
         self._number += 1
         self._again_seconds = None
         self._is_blind = False
         now, begun = self._clock.now(), self._clock.monotonic()
-        planned: Planned | None = None
+        planned: PlannedIteration | None = None
         failure: Exception | None = None
         led, self._leads = self._leads, self._is_leader()
         leaving = self._removals.begin(now)
@@ -278,7 +279,7 @@ class Autoscaler:
                 self._books.forget()
                 self._scans.forget()
                 self._removals.forget()
-                self._seen = Round(0, 0.0)
+                self._seen = Iteration(0, 0.0)
                 made = self._held(now, NOT_LEADING)
             elif unseen := self._unseen():
                 self._is_blind = True
@@ -303,13 +304,13 @@ class Autoscaler:
         self._announcer.announce(made, {} if planned is None else planned.outlook.pending_uids)
         return made
 
-    def _held(self, now: float, why: str) -> Round:
+    def _held(self, now: float, why: str) -> Iteration:
         """A round in which nothing was looked at; what was known before stays."""
         state, cost = self._seen.state, self._seen.cost
         cluster, dry_run = self._config.cluster_name, self._place.dry_run
-        return Round(self._number, now, state=state, held=why, cost=cost, dry_run=dry_run, cluster=cluster)
+        return Iteration(self._number, now, state=state, held=why, cost=cost, dry_run=dry_run, cluster=cluster)
 
-    def _planned(self, now: float) -> Planned:
+    def _planned(self, now: float) -> PlannedIteration:
         known = self._books.read(now)
         if known is not None:
             known = self._removals.put_right(known)
@@ -346,7 +347,7 @@ class Autoscaler:
         self._again_seconds = planned.again_seconds
         return planned
 
-    def _carried_out(self, planned: Planned) -> Round:
+    def _carried_out(self, planned: PlannedIteration) -> Iteration:
         """The round with what became of every act."""
         made = planned.round
         kept = planned.books
@@ -354,10 +355,12 @@ class Autoscaler:
         done = [
             self._group_writes.corrected(act)
             for act in made.acts
-            if act.what in (What.DELETE_NODES, What.DECREASE_TARGET)
+            if act.what in (ActionKind.DELETE_NODES, ActionKind.DECREASE_TARGET)
         ]
         decisions = list(planned.decisions)
-        creations = {(act.group, act.mode is Mode.RECOMMEND): act for act in made.acts if act.what is What.CREATE_GROUP}
+        creations = {
+            (act.group, act.mode is Mode.RECOMMEND): act for act in made.acts if act.what is ActionKind.CREATE_GROUP
+        }
         for number, decision in enumerate(decisions):
             for creation in decision.creations:
                 act = creations[creation.group, decision.advice]
@@ -367,7 +370,7 @@ class Autoscaler:
                 done.append(act)
         increased, kept = self._group_writes.increased(decisions, kept, made.time)
         done += increased
-        done += [self._group_writes.group_deleted(act) for act in made.acts if act.what is What.DELETE_GROUP]
+        done += [self._group_writes.group_deleted(act) for act in made.acts if act.what is ActionKind.DELETE_GROUP]
         self._removals.note(done)
         done += self._removals.done(planned)
         try:
@@ -381,7 +384,7 @@ class Autoscaler:
             acts=tuple(done),
         )
 
-    def _scanned(self, made: Round, planned: Planned) -> Round:
+    def _scanned(self, made: Iteration, planned: PlannedIteration) -> Iteration:
         """The round with what became of groups that scale by how full they are, where that is due."""
         if not self._scans.due_in(made.time):
             requests = self._books.known.requests

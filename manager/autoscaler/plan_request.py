@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler.snapshot import podfacts
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot import pod_info
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared import yaml_file
 from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared
@@ -97,7 +97,7 @@ def _check(pod: Pod, where: str) -> None:
         if len(value) > MOST_NAME:
             raise refused(f"{where}.metadata.{field}", value, f"longer than {MOST_NAME} characters")
     try:
-        podfacts.read(pod, Surroundings())
+        pod_info.read_pending(pod, ReferencedObjects())
     except InvalidInput as error:
         raise refused(f"{where}.{error.field}", error.value, error.problem) from error
 

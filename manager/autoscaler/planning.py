@@ -1,34 +1,41 @@
-"""One round, from what is known to what is to be done: Cluster Autoscaler's order of things.
+"""Plans one iteration: from the observed cluster to the actions, in Cluster Autoscaler's order.
 
-Pure, but for what is read through `cloud`, and for `Memory`, which outlasts a round. The manager's loop, `headroom
-plan` and the API ask the same function; who acts on its result is another matter.
+Pure, except for reads through `cloud` and for the `AutoscalerCache`, which outlives an iteration. The manager's loop,
+`headroom plan` and the API call the same function; only the loop acts on the result.
 """
 
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import assessment, capacity_quotas, cost, removal_planning, waiting
+from manager.autoscaler import capacity_quotas, cost, pending_pods, reconciliation, removal_planning
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.cloudprovider.contract import Gpus
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import Config
+from manager.autoscaler.context import (
+    AutoscalerCache,
+    AutoscalingContext,
+    ObservedCloud,
+    OfferedBy,
+    no_reclaimed_capacity,
+    none_if_unsupported,
+)
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.outlook import Cloud, Memory, OfferedBy, Outlook, nothing, or_none
-from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.pending_pods import PendingPods
 from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_up import options, orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
+from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import TimeLimits
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
-from manager.autoscaler.snapshot import podclasses, templates
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.waiting import Waiting
-from manager.autoscaler.world import World
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 
 OBSCURE = "nobody can tell now what is on its way"
@@ -40,46 +47,46 @@ EMPTY = "created here, and empty"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedIteration:
     """A round of which nothing is done yet, with what doing it takes. `books` are to be kept before anything is done.
 
     `again_seconds` is when the next round is due, where that is known better than by the scan interval. `abandoned`
     are nodes whose marks are to be taken off, as nobody deletes them.
     """
 
-    round: Round
-    books: Books
-    settings: Settings
-    outlook: Outlook
+    round: Iteration
+    books: Registry
+    settings: ScaleUpSettings
+    outlook: AutoscalingContext
     again_seconds: float | None = None
     abandoned: tuple[str, ...] = ()
 
     @property
-    def decisions(self) -> tuple[Decision, ...]:
+    def decisions(self) -> tuple[ScaleUpDecision, ...]:
         return (*([self.round.decision] if self.round.decision is not None else []), *self.round.further)
 
 
 def plan(
-    world: World,
-    cloud: Cloud,
-    known: Books | None,
+    world: ClusterObjects,
+    cloud: ObservedCloud,
+    known: Registry | None,
     config: Config,
     *,
     number: int = 1,
     chance: random.Random,
-    memory: Memory | None = None,
+    memory: AutoscalerCache | None = None,
     offered_by: OfferedBy | None = None,
     underway: Underway | None = None,
     begins: bool = False,
     dry_run: bool = False,
-) -> Planned:
+) -> PlannedIteration:
     """Where nothing is `known`, what groups lack is taken to be on its way. `offered_by` is asked what Mid and Batch a
     new, empty Node will offer. It `begins` with who leads from now on.
 
     Raises ProviderError.
     """
-    memory, underway = memory or Memory(config), underway or Underway()
-    gpus = or_none(cloud.gpus) or Gpus()
+    memory, underway = memory or AutoscalerCache(config), underway or Underway()
+    gpus = none_if_unsupported(cloud.gpus) or Gpus()
     node_rules = StateRules(
         world.now,
         config.start.startup_seconds,
@@ -88,7 +95,7 @@ def plan(
         gpus.label,
         GPU_RESOURCES,
     )
-    rules = assessment.Rules(
+    rules = reconciliation.ReconcileRules(
         modes=config.mode_of,
         node_states=node_rules,
         health=config.health,
@@ -97,32 +104,34 @@ def plan(
         force_delete_unregistered=config.deletes_below_min,
     )
     if known is None:
-        known = assessment.taken_over(cloud.observed, world.nodes, rules, world.now)
-    assessed = assessment.assess(cloud.observed, world.nodes, known, rules, world.now)
+        known = reconciliation.initial_registry(cloud.observed, world.nodes, rules, world.now)
+    assessed = reconciliation.reconcile(cloud.observed, world.nodes, known, rules, world.now)
     priorities, unread = _priorities(world, config, memory)
-    memory.capacity_limits, refused = capacity_quotas.read_all(world.capacity_quotas, memory.capacity_limits)
-    pricing = config.pricing(lambda: or_none(cloud.pricing))
+    memory.capacity_limits, refused = capacity_quotas.read_quotas(world.capacity_quotas, memory.capacity_limits)
+    pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
     settings = replace(
         config.scale_up,
         pricing=pricing,
         priorities=priorities,
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
-    outlook = Outlook(world, cloud, config, memory, assessed, offered_by or nothing, underway.draining)
+    outlook = AutoscalingContext(
+        world, cloud, config, memory, assessed, offered_by or no_reclaimed_capacity, underway.draining
+    )
     held = _held(outlook)
     there = {node.metadata.name for node in world.nodes}
-    waits = waiting.sort_out(world.pods, config.pending, world.now, there, world.surroundings.claims)
+    waits = pending_pods.list_pending_pods(world.pods, config.pending, world.now, there, world.surroundings.claims)
     again = None
     if not held and waits.settled_at is not None:
         held, again = SETTLING, waits.settled_at - world.now
-    made = Round(
+    made = Iteration(
         number,
         world.now,
         state=assessed.state,
         held=held,
         aside=waits.aside,
         unread={**unread, **refused, **config.unpriced(pricing)},
-        cost=cost.of(outlook.priced, cloud.observed.group_of_node, settings.pricing),
+        cost=cost.cluster_cost(outlook.priced, cloud.observed.group_of_node, settings.pricing),
         acts=assessed.corrections,
         incidents=assessed.incidents,
         dry_run=dry_run,
@@ -134,26 +143,28 @@ def plan(
     made = replace(made, unread={**made.unread, **outlook.unread})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = removal_planning.abandoned(outlook, underway, begins=begins)
-    return Planned(made, assessed.books, settings, outlook, again, abandoned)
+    return PlannedIteration(made, assessed.books, settings, outlook, again, abandoned)
 
 
 def _decided(
-    made: Round,
-    waits: Waiting,
-    outlook: Outlook,
-    settings: Settings,
+    made: Iteration,
+    waits: PendingPods,
+    outlook: AutoscalingContext,
+    settings: ScaleUpSettings,
     chance: random.Random,
     underway: Underway,
-) -> Round:
+) -> Iteration:
     """The round with its decision, or all of a salvo, and what is to be done about them.
 
     A round in which pods have groups grow takes no node away.
     """
     world, observed = outlook.world, outlook.cloud.observed
-    classified = podclasses.classify((*waits.pods, *outlook.uprooted.values()), world.surroundings)
+    classified = equivalence_groups.build_equivalence_groups(
+        (*waits.pods, *outlook.uprooted.values()), world.surroundings
+    )
     groups_of = observed.group_of_node
     templates = {node: outlook.templates[group].node for node, group in groups_of.items() if group in outlook.templates}
-    situation = Situation(
+    situation = ScaleUpInput(
         outlook.current,
         classified.classes,
         outlook.states(),
@@ -170,10 +181,10 @@ def _decided(
         situation = replace(
             situation,
             groups=[*situation.groups, *creatable],
-            new_groups=candidates.creations(outlook.groups_left, creatable),
+            new_groups=candidates.creatable_groups(outlook.groups_left, creatable),
         )
     decisions = _followed(situation, outlook, settings, chance)
-    acts = [*made.acts, *_creations(decisions, outlook.config), *increases(decisions, outlook.config)]
+    acts = [*made.acts, *_creations(decisions, outlook.config), *increase_actions(decisions, outlook.config)]
     acts += _deletions(outlook, {act.group for act in acts})
     scale_down = None
     if outlook.config.scales_down and not any(_is_growth(decision) for decision in decisions):
@@ -189,17 +200,19 @@ def _decided(
     )
 
 
-def _is_growth(decision: Decision) -> bool:
-    return decision.outcome is Outcome.GROW and not decision.advice
+def _is_growth(decision: ScaleUpDecision) -> bool:
+    return decision.outcome is ScaleUpOutcome.GROW and not decision.advice
 
 
-def _followed(situation: Situation, outlook: Outlook, settings: Settings, chance: random.Random) -> list[Decision]:
+def _followed(
+    situation: ScaleUpInput, outlook: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+) -> list[ScaleUpDecision]:
     """What is decided; where that would have groups grow that are only recommended, it is advice, and followed by what
     is done without them.
     """
     mode_of = outlook.config.mode_of
     decisions = _salvo(situation, outlook, settings, chance)
-    grown = [group for decision in decisions if decision.outcome is Outcome.GROW for group in decision.nodes]
+    grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
         return decisions
     if all(mode_of(state.id) is not Mode.ENFORCE for state in situation.groups):
@@ -211,30 +224,32 @@ def _followed(situation: Situation, outlook: Outlook, settings: Settings, chance
     done = _salvo(replace(situation, groups=enforced), outlook, settings, chance)
     return [
         *(replace(decision, advice=True) for decision in decisions),
-        *(decision for decision in done if decision.outcome is Outcome.GROW or decision.increases),
+        *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
     ]
 
 
-def _salvo(situation: Situation, outlook: Outlook, settings: Settings, chance: random.Random) -> list[Decision]:
+def _salvo(
+    situation: ScaleUpInput, outlook: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+) -> list[ScaleUpDecision]:
     """The decision; in a salvo those that follow, with the nodes of all before them on their way."""
     config = outlook.config
     decisions = [orchestrator.decide(situation, settings, chance)]
-    is_late = options.never
+    is_late = options.no_deadline
     if config.salvo_seconds and config.clock is not None:
         is_late = TimeLimits(config.clock).deadline(config.salvo_seconds)
-    while config.salvo_seconds and decisions[-1].outcome is Outcome.GROW and not is_late():
-        situation = salvo.after(situation, decisions[-1])
+    while config.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
+        situation = salvo.apply_decision(situation, decisions[-1])
         following = orchestrator.decide(situation, settings, chance)
-        if following.outcome is not Outcome.GROW:
+        if following.outcome is not ScaleUpOutcome.GROW:
             break
         decisions.append(following)
     return decisions
 
 
-def _unplaced(situation: Situation) -> list[PendingClass]:
+def _unplaced(situation: ScaleUpInput) -> list[EquivalenceGroup]:
     """The pods that nothing in the cluster has room for, now or within a reporting interval."""
     ordered = sorted(situation.classes, key=lambda each: each.pods)
-    left: list[int] = orchestrator.settled(situation, ordered).left.pending.tolist()
+    left: list[int] = orchestrator.filter_out_schedulable(situation, ordered).left.pending.tolist()
     return [
         each._replace(pods=each.pods[len(each.pods) - count :])
         for each, count in zip(ordered, left, strict=True)
@@ -242,12 +257,12 @@ def _unplaced(situation: Situation) -> list[PendingClass]:
     ]
 
 
-def increases(decisions: Iterable[Decision], config: Config) -> list[Act]:
+def increase_actions(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Action]:
     """What raises the targets; one act for each group, whatever number of decisions it is in, and one of advice."""
     known = list(decisions)
     return [
-        Act(
-            What.INCREASE,
+        Action(
+            ActionKind.INCREASE,
             each.group,
             Mode.RECOMMEND if advice else config.mode_of(each.group),
             each.from_size,
@@ -260,11 +275,11 @@ def increases(decisions: Iterable[Decision], config: Config) -> list[Act]:
     ]
 
 
-def _merged(decisions: Iterable[Decision]) -> list[tuple[Increase, str]]:
+def _merged(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, str]]:
     """Each group's increases as one, with its reason."""
     found: dict[str, tuple[Increase, str]] = {}
     for decision in decisions:
-        grows = decision.outcome is Outcome.GROW
+        grows = decision.outcome is ScaleUpOutcome.GROW
         reason = _for_pods(decision) if grows else BELOW_MINIMUM
         for each in decision.increases:
             if each.group in found:
@@ -275,15 +290,15 @@ def _merged(decisions: Iterable[Decision]) -> list[tuple[Increase, str]]:
     return list(found.values())
 
 
-def _for_pods(decision: Decision) -> str:
+def _for_pods(decision: ScaleUpDecision) -> str:
     count = len(decision.triggered)
     return "1 pending pod" if count == 1 else f"{count} pending pods"
 
 
-def _creations(decisions: Iterable[Decision], config: Config) -> list[Act]:
+def _creations(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Action]:
     return [
-        Act(
-            What.CREATE_GROUP,
+        Action(
+            ActionKind.CREATE_GROUP,
             each.group,
             Mode.RECOMMEND if decision.advice else config.mode_of(each.group),
             to_size=each.nodes,
@@ -295,7 +310,7 @@ def _creations(decisions: Iterable[Decision], config: Config) -> list[Act]:
     ]
 
 
-def _deletions(outlook: Outlook, busy: set[str]) -> list[Act]:
+def _deletions(outlook: AutoscalingContext, busy: set[str]) -> list[Action]:
     """Groups that were created here and have nothing any more, nor get anything now."""
     observed, state = outlook.cloud.observed, outlook.assessed.state
     idle = [
@@ -306,13 +321,13 @@ def _deletions(outlook: Outlook, busy: set[str]) -> list[Act]:
     instances = {name: len(each.instances) for name, each in observed.groups.items()}
     modes = outlook.config.mode_of
     return [
-        Act(What.DELETE_GROUP, group, modes(group), reason=EMPTY)
-        for group in removal.unneeded(idle, instances, outlook.config.ownership)
+        Action(ActionKind.DELETE_GROUP, group, modes(group), reason=EMPTY)
+        for group in removal.unneeded_groups(idle, instances, outlook.config.ownership)
         if modes(group) is not Mode.OBSERVE
     ]
 
 
-def _held(outlook: Outlook) -> str:
+def _held(outlook: AutoscalingContext) -> str:
     assessed = outlook.assessed
     if assessed.held:
         return assessed.held
@@ -323,7 +338,9 @@ def _held(outlook: Outlook) -> str:
     return f"{OBSCURE}: {'; '.join(obscure.values())}" if obscure else ""
 
 
-def _priorities(world: World, config: Config, memory: Memory) -> tuple[Priorities, dict[str, InvalidInput]]:
+def _priorities(
+    world: ClusterObjects, config: Config, memory: AutoscalerCache
+) -> tuple[Priorities, dict[str, InvalidInput]]:
     """What the priority expander goes by: nothing where there is none, the last good one where this cannot be read."""
     if not config.uses_priorities:
         return Priorities(), {}

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
 from manager.autoscaler.config import Config
+from manager.autoscaler.context import AutoscalingContext
+from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.outlook import Outlook
-from manager.autoscaler.rounds import Act, What
+from manager.autoscaler.pending_pods import SCHEDULED
 from manager.autoscaler.scale_down import passes, residents
 from manager.autoscaler.scale_down.minimums import ShrinkingGroup
 from manager.autoscaler.scale_down.passes import Situation
@@ -21,10 +22,9 @@ from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_down.verdict import Decision, Memory, Standing, Verdict
 from manager.autoscaler.scale_up import options, orchestrator
 from manager.autoscaler.scale_up.options import TimeLimits
-from manager.autoscaler.snapshot import cluster, podclasses
-from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeFacts
+from manager.autoscaler.snapshot import cluster, equivalence_groups
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.autoscaler.waiting import SCHEDULED
 from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod
@@ -41,14 +41,16 @@ OBSERVED = "its group is only observed"
 SCANNED = "nodes leave its group by how full that is"
 
 
-def decide(outlook: Outlook, waiting: orchestrator.Situation, underway: Underway, gpu_label: str | None) -> Decision:
+def decide(
+    outlook: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway, gpu_label: str | None
+) -> Decision:
     """What is not needed, with the pods that `waiting` places on nodes there are."""
     config = outlook.config
     rules = replace(config.scale_down, gpu_label=gpu_label)
     situation = _situation(outlook, waiting, underway)
 
     def one_pass(over: Situation) -> Decision:
-        is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.never
+        is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline
         return passes.decide(over, rules, is_late)
 
     found = one_pass(situation)
@@ -59,7 +61,7 @@ def decide(outlook: Outlook, waiting: orchestrator.Situation, underway: Underway
     return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(outlook)}.items())))
 
 
-def acts(decision: Decision, outlook: Outlook) -> list[Act]:
+def acts(decision: Decision, outlook: AutoscalingContext) -> list[Action]:
     """What is to be done by a decision, group by group."""
     groups = outlook.cloud.observed.groups
     mode_of = outlook.config.mode_of
@@ -70,8 +72,8 @@ def acts(decision: Decision, outlook: Outlook) -> list[Act]:
         group = _corrected(groups[name].group, outlook)
         size = group.target_size
         made.append(
-            Act(
-                What.REMOVE_NODES,
+            Action(
+                ActionKind.REMOVE_NODES,
                 name,
                 mode_of(name),
                 size,
@@ -84,19 +86,19 @@ def acts(decision: Decision, outlook: Outlook) -> list[Act]:
     leaving = {each.node for each in decision.removals}
     marks = decision.soft_taints
     for what, names, reason in (
-        (What.UNTAINT, marks.remove, NEEDED_AGAIN),
-        (What.TAINT, marks.add, LIKELY_TO_GO),
+        (ActionKind.UNTAINT, marks.remove, NEEDED_AGAIN),
+        (ActionKind.TAINT, marks.add, LIKELY_TO_GO),
     ):
         by_group = _by_group(
             (each, of_node[each])
             for each in names
             if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # nobody needs advice on these
         )
-        made += [Act(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
+        made += [Action(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
     return made
 
 
-def abandoned(outlook: Outlook, underway: Underway, *, begins: bool) -> tuple[str, ...]:
+def abandoned(outlook: AutoscalingContext, underway: Underway, *, begins: bool) -> tuple[str, ...]:
     """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
 
     Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
@@ -127,7 +129,7 @@ def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softe
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(outlook: Outlook, waiting: orchestrator.Situation, underway: Underway) -> Situation:
+def _situation(outlook: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway) -> Situation:
     world, config = outlook.world, outlook.config
     cutoff = config.pending.expendable_below
     observed = outlook.cloud.observed
@@ -159,13 +161,13 @@ def _situation(outlook: Outlook, waiting: orchestrator.Situation, underway: Unde
     )
 
 
-def _peaks(outlook: Outlook) -> dict[str, Resources] | None:
+def _peaks(outlook: AutoscalingContext) -> dict[str, Resources] | None:
     """Of prod with the system of each node. What Mid pods request is counted beside it, and so not what they use."""
     found = outlook.world.peaks if outlook.config.minds_peaks else None
     return None if found is None else {name: each.prod for name, each in found.items()}
 
 
-def _untold(outlook: Outlook) -> frozenset[str]:
+def _untold(outlook: AutoscalingContext) -> frozenset[str]:
     """Pods that came to their nodes after these last told their peaks."""
     told = (outlook.world.peaks or {}) if outlook.config.minds_peaks else {}
     return frozenset(
@@ -183,7 +185,7 @@ def _placed_at(pod: Pod) -> float:
     return pod.metadata.created_at
 
 
-def _groups(outlook: Outlook, underway: Underway) -> dict[str, ShrinkingGroup]:
+def _groups(outlook: AutoscalingContext, underway: Underway) -> dict[str, ShrinkingGroup]:
     config = outlook.config
     there = _kept_by_cloud(outlook)
     deleting = _by_group(
@@ -206,25 +208,25 @@ def _scanned(config: Config) -> frozenset[str]:
     return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
 
 
-def _corrected(group: Group, outlook: Outlook) -> Group:
+def _corrected(group: Group, outlook: AutoscalingContext) -> Group:
     """With the target that it has once the corrections of this round are done."""
     taken = sum(act.from_size - act.to_size for act in outlook.assessed.corrections if act.group == group.id)
     return replace(group, target_size=group.target_size - taken)
 
 
-def _nodes(outlook: Outlook) -> list[NodeFacts]:
+def _nodes(outlook: AutoscalingContext) -> list[NodeInfo]:
     assessed = outlook.assessed
     found = []
     for node in outlook.world.nodes:
         name = node.metadata.name
         try:
-            found.append(cluster.node_facts(node, assessed.node_states[name], assessed.node_readiness[name]))
+            found.append(cluster.node_info(node, assessed.node_states[name], assessed.node_readiness[name]))
         except InvalidInput as problem:
             outlook.unread[name] = problem
     return found
 
 
-def _of_unread(outlook: Outlook) -> dict[str, Verdict]:
+def _of_unread(outlook: AutoscalingContext) -> dict[str, Verdict]:
     """On nodes that cannot be read."""
     unread, group_of = outlook.unread, outlook.cloud.observed.group_of_node
     return {
@@ -234,41 +236,41 @@ def _of_unread(outlook: Outlook) -> dict[str, Verdict]:
     }
 
 
-def _deleted_by_cloud(outlook: Outlook) -> frozenset[str]:
+def _deleted_by_cloud(outlook: AutoscalingContext) -> frozenset[str]:
     """Nodes whose machines are no part of their group's target any more."""
     return _with_machines(outlook, lambda state: state is InstanceState.DELETING)
 
 
-def _kept_by_cloud(outlook: Outlook) -> frozenset[str]:
+def _kept_by_cloud(outlook: AutoscalingContext) -> frozenset[str]:
     """Nodes whose machines are part of their group's target."""
     return _with_machines(outlook, lambda state: state is not InstanceState.DELETING)
 
 
-def _with_machines(outlook: Outlook, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
+def _with_machines(outlook: AutoscalingContext, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
     groups = outlook.cloud.observed.groups.values()
     ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
     return frozenset(node.metadata.name for node in outlook.world.nodes if node.spec.provider_id in ids)
 
 
-def _nominated(outlook: Outlook) -> list[Resident]:
+def _nominated(outlook: AutoscalingContext) -> list[Resident]:
     """Pods for which others are being moved out of the way."""
     on = {
         pod.metadata.key: pod.status.nominated_node_name
         for pod in outlook.world.pods
         if not pod.spec.node_name and pod.status.nominated_node_name and pods.is_active(pod)
     }
-    found = podclasses.classify(
+    found = equivalence_groups.build_equivalence_groups(
         (pod for pod in outlook.world.pods if pod.metadata.key in on), outlook.world.surroundings
     )
     return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
 
-def _placed(waiting: orchestrator.Situation, uprooted: Container[str]) -> list[Resident]:
+def _placed(waiting: orchestrator.ScaleUpInput, uprooted: Container[str]) -> list[Resident]:
     """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
     if not waiting.classes:
         return []
     ordered = sorted(waiting.classes, key=lambda each: each.pods)
-    settled = orchestrator.settled(waiting, ordered)
+    settled = orchestrator.filter_out_schedulable(waiting, ordered)
     nodes = settled.asked.snapshot.nodes
     left = [iter(each.pods) for each in ordered]
     return [
@@ -280,7 +282,7 @@ def _placed(waiting: orchestrator.Situation, uprooted: Container[str]) -> list[R
     ]
 
 
-def _with_requests(happened: Happened | None, outlook: Outlook, groups: Iterable[str]) -> Happened:
+def _with_requests(happened: Happened | None, outlook: AutoscalingContext, groups: Iterable[str]) -> Happened:
     """With the increases that are under way: they may have been asked for by who led before."""
     happened = happened or Happened()
     requests = outlook.assessed.books.requests

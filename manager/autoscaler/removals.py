@@ -9,17 +9,17 @@ from dataclasses import replace
 from manager.autoscaler.actuation.deletion_marks import DeletionMarks, Vanished
 from manager.autoscaler.actuation.departures import Departures
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import Config
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import Planned
-from manager.autoscaler.rounds import Act, Round, What
+from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.scale_down import underway as underways
 from manager.autoscaler.scale_down.leaving import Leaving
 from manager.autoscaler.scale_down.underway import Underway
 from manager.autoscaler.scale_down.verdict import Memory, Removal
-from manager.autoscaler.watching import Watching
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
@@ -40,7 +40,7 @@ class Removals:
         self,
         client: Client,
         config: Config,
-        watching: Watching,
+        watching: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,
         *,
@@ -99,19 +99,19 @@ class Removals:
         """The cloud was looked at, under its lock."""
         self.departures.observed(observed)
 
-    def put_right(self, books: Books) -> Books:
+    def put_right(self, books: Registry) -> Registry:
         """The books, after the nodes that the cloud has taken since they were last written."""
         self._taken.update(self.departures.accepted())
         for group, nodes in self._taken.items():
-            books = bookkeeping.shrunk(books, group, nodes)
+            books = bookkeeping.lower_request(books, group, nodes)
         return books
 
-    def remember(self, made: Round) -> None:
+    def remember(self, made: Iteration) -> None:
         """What a round has found."""
         if made.scale_down is not None:
             self._memory = made.scale_down.memory
 
-    def done(self, planned: Planned) -> list[Act]:
+    def done(self, planned: PlannedIteration) -> list[Action]:
         """The acts of a round that are scale-down's, and what became of them."""
         made = planned.round
         self.departures.take_back(planned.abandoned)
@@ -122,18 +122,20 @@ class Removals:
         late = self._clock.monotonic() + self._config.actuation.soft_taint_seconds
         done = []
         for act in made.acts:
-            if act.what is What.REMOVE_NODES:
+            if act.what is ActionKind.REMOVE_NODES:
                 done.append(self._removed(act, removals, nodes, planned))
-            elif act.what in (What.TAINT, What.UNTAINT):
+            elif act.what in (ActionKind.TAINT, ActionKind.UNTAINT):
                 done.append(self._softened(act, late))
         return done
 
-    def note(self, acts: Sequence[Act]) -> None:
+    def note(self, acts: Sequence[Action]) -> None:
         """Increases among these keep nodes from going for a while."""
-        grown = [act.group for act in acts if act.done and act.what in (What.INCREASE, What.CREATE_GROUP)]
+        grown = [act.group for act in acts if act.done and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP)]
         self.departures.added(grown)
 
-    def _removed(self, act: Act, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: Planned) -> Act:
+    def _removed(
+        self, act: Action, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: PlannedIteration
+    ) -> Action:
         if act.mode is not Mode.ENFORCE or not self._may_write():
             return act
         status = planned.round.state.groups[act.group]
@@ -144,11 +146,11 @@ class Removals:
         logger.info("%s: %s", act.what, ", ".join(begun), extra={"group": act.group})
         return replace(act, nodes=tuple(begun), to_size=act.from_size - len(begun), done=True)
 
-    def _softened(self, act: Act, late: float) -> Act:
+    def _softened(self, act: Action, late: float) -> Action:
         """As many as there is time for; the others are for a later round."""
         if act.mode is not Mode.ENFORCE:
             return act
-        write = self._marks.soften if act.what is What.TAINT else self._marks.harden
+        write = self._marks.soften if act.what is ActionKind.TAINT else self._marks.harden
         done: list[str] = []
         for name in act.nodes:
             if not self._may_write():

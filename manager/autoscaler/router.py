@@ -13,12 +13,12 @@ from msgspec.structs import replace as with_fields
 from manager.autoscaler import config, plan_request
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Copies, Overrides
 from manager.autoscaler.reporting import answers, answers_nodes
-from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
 from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
-from manager.autoscaler.rounds import Round
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Pod
@@ -32,8 +32,8 @@ class Asked(Protocol):
     """The autoscaler, as far as it is asked."""
 
     @property
-    def journal(self) -> Journal: ...
-    def asked(self, more: Sequence[Pod], config: Config) -> Round: ...
+    def journal(self) -> DecisionLog: ...
+    def asked(self, more: Sequence[Pod], config: Config) -> Iteration: ...
 
 
 _BODY = {

@@ -13,15 +13,15 @@ from manager.autoscaler.actuation.scan_work import Hands, Work
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.config import Config
-from manager.autoscaler.rounds import Act, GroupScan, Scanned, What
+from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
 from manager.autoscaler.utilization.decisions import Decision
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer, Peaks
 from manager.autoscaler.utilization.rules import Rules
-from manager.autoscaler.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -65,24 +65,26 @@ class Scans:
 
     def scan(
         self,
-        world: World,
+        world: ClusterObjects,
         hands: Hands,
         now: float,
         *,
         upcoming: Mapping[str, int] | None = None,
-    ) -> Scanned:
+    ) -> ScanResult:
         """One scan of every group. `upcoming` nodes were asked for, by group, and are not up.
 
         What goes wrong with one group is its decision's error, and nothing to the others.
         """
         self._scanned_at = now
         peaks = _peaks(world)
-        return Scanned(tuple(self._group(each, world, hands, now, upcoming or {}, peaks) for each in self._observers))
+        return ScanResult(
+            tuple(self._group(each, world, hands, now, upcoming or {}, peaks) for each in self._observers)
+        )
 
     def _group(
         self,
         observer: Observer,
-        world: World,
+        world: ClusterObjects,
         hands: Hands,
         now: float,
         upcoming: Mapping[str, int],
@@ -90,7 +92,7 @@ class Scans:
     ) -> GroupScan:
         rules = observer.rules
         group, identity = rules.group, rules.group.cloud_provider_group_name
-        acts: list[Act] = []  # what was done of them stands, whatever comes of the rest
+        acts: list[Action] = []  # what was done of them stands, whatever comes of the rest
         try:
             observed = hands.guard.observed
             seen = _observation(observer, world, observed, peaks)
@@ -121,14 +123,14 @@ class Scans:
             lags=tuple(_lags(done, hands)),
         )
 
-    def _lock_for(self, group: str, acts: Sequence[Act], now: float) -> None:
+    def _lock_for(self, group: str, acts: Sequence[Action], now: float) -> None:
         """What was asked for before a scan broke down is waited for all the same."""
-        asked = sum(act.to_size - act.from_size for act in acts if act.done and act.what is What.INCREASE)
+        asked = sum(act.to_size - act.from_size for act in acts if act.done and act.what is ActionKind.INCREASE)
         if asked:
             self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 
 
-def looked(config: Config, world: World, observed: Observed) -> tuple[Decision, ...]:
+def preview_scans(config: Config, world: ClusterObjects, observed: Observed) -> tuple[Decision, ...]:
     """What the first scan of each group would decide. Nothing is done, and nothing is remembered."""
     found = []
     for rules in config.scanned:
@@ -137,7 +139,7 @@ def looked(config: Config, world: World, observed: Observed) -> tuple[Decision, 
     return tuple(found)
 
 
-def _observation(observer: Observer, world: World, observed: Observed, peaks: Peaks) -> Observation:
+def _observation(observer: Observer, world: ClusterObjects, observed: Observed, peaks: Peaks) -> Observation:
     name = observer.rules.group.cloud_provider_group_name
     found = observed.groups.get(name)
     if found is None:
@@ -170,7 +172,7 @@ def _lags(decision: Decision, hands: Hands) -> Iterator[float]:
         logger.debug("when nodes were launched is not known: %s", error, extra={"group": decision.group})
 
 
-def _peaks(world: World) -> Peaks:
+def _peaks(world: ClusterObjects) -> Peaks:
     return {node: (each.prod, each.mid) for node, each in (world.peaks or {}).items()}
 
 

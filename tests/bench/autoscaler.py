@@ -12,14 +12,14 @@ from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
-from manager.autoscaler.snapshot import cluster, podclasses, templates
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.autoscaler.snapshot.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
 from tests.bench.row import Row
@@ -74,7 +74,7 @@ def rows() -> list[Row]:
 def _plan(
     figure: str,
     pending: list[Pod],
-    machines: list[NodeFacts],
+    machines: list[NodeInfo],
     daemons: tuple[Daemon, ...],
     target: float | None,
     most: int = MOST_NODES,
@@ -99,7 +99,7 @@ def _plan(
 def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
     """What four times as much of one thing costs, beside four times the time of the smaller."""
 
-    def row(figure: str, small: Callable[[], Decision], large: Callable[[], Decision]) -> Row:
+    def row(figure: str, small: Callable[[], ScaleUpDecision], large: Callable[[], ScaleUpDecision]) -> Row:
         step = f"{GROWTH} times the smaller"
         name = f"scale-up plan, growth with {figure}"
         return Row(name, cpu_seconds(large, 2), "s of CPU", None, step, GROWTH * cpu_seconds(small))
@@ -146,31 +146,31 @@ def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
 
 def _deciding(
     pending: list[Pod],
-    machines: list[NodeFacts],
+    machines: list[NodeInfo],
     daemons: tuple[Daemon, ...],
     *,
     most: int = MOST_NODES,
     there: int = 1,
-    offered: Callable[[Sequence[PendingClass]], list[GroupSpec]] | None = None,
-) -> Callable[[], Decision]:
+    offered: Callable[[Sequence[EquivalenceGroup]], list[GroupSpec]] | None = None,
+) -> Callable[[], ScaleUpDecision]:
     """A decision with every reason that there is, from objects as the caches hold them. `there`: nodes without room."""
     nodes = _full(there)
     placed = [_taking_all(node) for node in nodes]
     prices = FilePricing()
 
-    def decide() -> Decision:
-        surroundings = Surroundings()
-        classes = podclasses.classify(pending, surroundings).classes
-        taken = cluster.snapshot([(node, NodeState.READY) for node in nodes], placed, surroundings=surroundings)
+    def decide() -> ScaleUpDecision:
+        surroundings = ReferencedObjects()
+        classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
+        taken = cluster.take_snapshot([(node, NodeState.READY) for node in nodes], placed, surroundings=surroundings)
         states = [
             GroupState(Group(each.name, 0, LARGEST_GROUP, 0), templates.from_provider(each.name, each, daemons))
             for each in machines
         ]
         if offered is not None:
             states += [_theoretical(spec, daemons) for spec in offered(classes)]
-        situation = Situation(taken, classes, states, len(nodes))
+        situation = ScaleUpInput(taken, classes, states, len(nodes))
         ours = Ownership({each.name: None for each in machines})
-        chosen = Settings(ours, prices, estimates=EstimateRules(most_nodes=most))
+        chosen = ScaleUpSettings(ours, prices, estimates=EstimateRules(most_nodes=most))
         decision = orchestrator.decide(situation, chosen, random.Random(1))
         for left in decision.left:
             decision.reasons(left)
@@ -219,7 +219,7 @@ def _fitting(pending: list[Pod], nodes: list[Node]) -> int:
     return found
 
 
-def _first_fit(pending: list[Pod], machine: NodeFacts, most: int) -> int:
+def _first_fit(pending: list[Pod], machine: NodeInfo, most: int) -> int:
     """How many nodes plain first-fit-decreasing needs: each pod goes to the first node with room."""
     fresh = [machine.allocatable["cpu"] - DAEMON_CPU, machine.allocatable["memory"] - DAEMON_MEMORY]
     fresh.append(machine.allocatable["pods"] - 1)
@@ -299,13 +299,13 @@ def _spread(key: str, selector: dict[str, Any]) -> dict[str, Any]:
     return {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **selector}
 
 
-def _machine(cores: int, memory_gib: int) -> NodeFacts:
+def _machine(cores: int, memory_gib: int) -> NodeInfo:
     amounts = {"cpu": cores * 1000, "memory": memory_gib * GIB, "pods": 110}
     labels = {"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}
-    return NodeFacts(f"machine-{cores}-{memory_gib}", labels, capacity=amounts, allocatable=amounts)
+    return NodeInfo(f"machine-{cores}-{memory_gib}", labels, capacity=amounts, allocatable=amounts)
 
 
-def _machines(count: int) -> list[NodeFacts]:
+def _machines(count: int) -> list[NodeInfo]:
     """Of 2 cores and more, with little memory and with much."""
     return [_machine(2 + each // 2, (2 + each // 2) * (2 + 2 * (each % 2))) for each in range(count)]
 
@@ -314,4 +314,4 @@ def _daemons() -> tuple[Daemon, ...]:
     requests = {"cpu": f"{DAEMON_CPU}m", "memory": str(DAEMON_MEMORY)}
     made = {"spec": {"containers": [{"name": "agent", "resources": {"requests": requests}}]}}
     found = msgspec.convert({"metadata": {"name": "agent", "uid": "ds"}, "spec": {"template": made}}, DaemonSet)
-    return templates.read_daemons([found], Surroundings())[0]
+    return templates.read_daemons([found], ReferencedObjects())[0]

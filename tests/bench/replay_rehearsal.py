@@ -18,9 +18,9 @@ from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated import books
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
 from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
+from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.utilization.decisions import Rule
-from manager.autoscaler.world import World
 from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube import node_heartbeat
@@ -78,7 +78,7 @@ class Led(Autoscaler):
     def follow(self) -> None:
         self._watching.start(self._loops)
 
-    def sees(self) -> World:
+    def sees(self) -> ClusterObjects:
         return self._watching.world(self._clock.now())
 
     @property

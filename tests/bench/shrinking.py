@@ -16,7 +16,7 @@ from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_down.verdict import Memory
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.observation import CloudGroup, Observer
@@ -96,8 +96,8 @@ def _pass() -> Row:
     }
 
     def decided() -> int:
-        facts = [cluster.node_facts(node, NodeState.READY) for node in nodes]
-        read = residents.read(pods, Surroundings())
+        facts = [cluster.node_info(node, NodeState.READY) for node in nodes]
+        read = residents.read(pods, ReferencedObjects())
         return len(passes.decide(Situation(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
 
     return Row(

@@ -6,10 +6,10 @@ from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.snapshot.cluster import NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 
 
 def first_specs(
-    classes: Sequence[PendingClass], machines: Mapping[str, NodeTemplate], rules: AutoprovisioningRules
+    classes: Sequence[EquivalenceGroup], machines: Mapping[str, NodeTemplate], rules: AutoprovisioningRules
 ) -> list[GroupSpec]:
     return [next(each) for each in candidates.alternatives(classes, machines, rules)]

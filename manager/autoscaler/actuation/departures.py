@@ -46,7 +46,7 @@ _ATTEMPT_SECONDS = 10.0
 
 
 class Sight(Protocol):
-    """What is known of the cluster. `watching.Watching` is one."""
+    """What is known of the cluster. `listers.Listers` is one."""
 
     def node(self, name: str) -> Node | None: ...
     def pods_on(self, nodes: Container[str]) -> dict[str, list[Pod]]: ...

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.actuation import node_marks
 from manager.autoscaler.actuation.node_marks import PassedOver
-from manager.autoscaler.bookkeeper import NOT_LEADING, Deposed
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, LeadershipLost
+from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.rounds import Act, What
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.utilization import classes, reaping, reasons, taints
 from manager.autoscaler.utilization import memory as memories
@@ -63,7 +63,7 @@ class Work:
     decision: Decision
     hands: Hands
     now: float
-    acts: list[Act] = field(default_factory=list)
+    acts: list[Action] = field(default_factory=list)
     marks: Mapping[str, Mark] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,9 @@ class Work:
         health_taints = self._tainted(
             decision.health_taints, len(decision.health_taints), reasons.of_health(self.rules)
         )
-        untainted = self._each(What.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint)
+        untainted = self._each(
+            ActionKind.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint
+        )
         wanted = self.decision.increase_after(len(untainted))
         # What the cloud does not delete keeps nobody from growing who needs no place of it.
         waits = wanted > self.decision.most_increase - self._places(self.decision)
@@ -109,18 +111,18 @@ class Work:
         """What would be done."""
         decision = self.decision
         why = reasons.of_delta(self.rules, decision)
-        self._tell(What.TAINT, decision.health_taints, reasons.of_health(self.rules))
+        self._tell(ActionKind.TAINT, decision.health_taints, reasons.of_health(self.rules))
         for each in (decision.forced, decision.reaped):
-            self._tell(What.DELETE_NODES, each.nodes, reasons.of_deletion(each), change=-len(each.nodes))
-        self._tell(What.REMOVE_NODES, decision.drains, reasons.of_drain(decision.reaped))
-        self._tell(What.TAINT, decision.taint.planned, why)
-        self._tell(What.UNTAINT, decision.untaint.planned, why)
+            self._tell(ActionKind.DELETE_NODES, each.nodes, reasons.of_deletion(each), change=-len(each.nodes))
+        self._tell(ActionKind.REMOVE_NODES, decision.drains, reasons.of_drain(decision.reaped))
+        self._tell(ActionKind.TAINT, decision.taint.planned, why)
+        self._tell(ActionKind.UNTAINT, decision.untaint.planned, why)
         if decision.increase:
-            self._tell(What.INCREASE, (), why, change=decision.increase)
+            self._tell(ActionKind.INCREASE, (), why, change=decision.increase)
 
     def _tell(
         self,
-        what: What,
+        what: ActionKind,
         nodes: Sequence[GroupNode],
         why: str,
         *,
@@ -137,7 +139,7 @@ class Work:
         names = tuple(each.name for each in nodes)
         error = "; ".join(told[:MOST_NAMED]) + (f"; and {len(told) - MOST_NAMED} more" * (len(told) > MOST_NAMED))
         most = self.seen.cloud.max_size
-        self.acts.append(Act(what, self.group, self.mode, before, after, most, names, why, done, error))
+        self.acts.append(Action(what, self.group, self.mode, before, after, most, names, why, done, error))
         if done:
             logger.info("%s: %s", what, why, extra={"group": self.group, "nodes": ", ".join(names)})
         elif error:
@@ -150,11 +152,11 @@ class Work:
         return self.seen.cloud.target_size if found is None else found.group.target_size
 
     def _tainted(self, candidates: Sequence[GroupNode], count: int, why: str) -> tuple[GroupNode, ...]:
-        return self._each(What.TAINT, candidates, count, why, self._taint)
+        return self._each(ActionKind.TAINT, candidates, count, why, self._taint)
 
     def _each(
         self,
-        what: What,
+        what: ActionKind,
         candidates: Sequence[GroupNode],
         count: int,
         why: str,
@@ -187,7 +189,7 @@ class Work:
 
     def _check(self) -> None:
         if not self.hands.may_write():
-            raise Deposed(NOT_LEADING)
+            raise LeadershipLost(NOT_LEADING)
 
     def _taint(self, node: GroupNode) -> None:
         effect = self.rules.group.taint_effect
@@ -227,10 +229,12 @@ class Work:
         lost -= failed.keys()
         gone = found.keys() - failed.keys() - lost
         done = [each for each in planned.nodes if each.name in gone]
-        self._tell(What.DELETE_NODES, done, why, change=-len(done), done=bool(done))
-        self._tell(What.DELETE_NODES, [each for each in planned.nodes if each.name in lost], LOST, done=bool(lost))
+        self._tell(ActionKind.DELETE_NODES, done, why, change=-len(done), done=bool(done))
+        self._tell(
+            ActionKind.DELETE_NODES, [each for each in planned.nodes if each.name in lost], LOST, done=bool(lost)
+        )
         stay = [each for each in planned.nodes if each.name in failed]
-        self._tell(What.DELETE_NODES, stay, why, change=-len(stay), errors=list(dict.fromkeys(failed.values())))
+        self._tell(ActionKind.DELETE_NODES, stay, why, change=-len(stay), errors=list(dict.fromkeys(failed.values())))
         self._delete_nodes([each for name, each in found.items() if name not in failed])
         return planned.without(failed)
 
@@ -329,7 +333,7 @@ class Work:
 
     def _drained(self, planned: Reaping, nodes: Sequence[GroupNode]) -> Reaping:
         """With evictions asked for."""
-        evicted = self._each(What.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self._evict)
+        evicted = self._each(ActionKind.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self._evict)
         return planned.without({each.name for each in nodes} - {each.name for each in evicted})
 
     def _evict(self, node: GroupNode) -> None:
@@ -390,9 +394,9 @@ class Work:
         size = self._target_size
         error = self.hands.grow(Increase(self.group, size, size + wanted, self.seen.cloud.max_size))
         if error is None:
-            self._tell(What.INCREASE, (), why, change=wanted, done=True)
+            self._tell(ActionKind.INCREASE, (), why, change=wanted, done=True)
             return replace(decision, increase=wanted)
-        self._tell(What.INCREASE, (), why, change=wanted, errors=[str(error)])
+        self._tell(ActionKind.INCREASE, (), why, change=wanted, errors=[str(error)])
         in_doubt = isinstance(error, ProviderError) and error.leaves_doubt
         locks = in_doubt and self.rules.fixes.locks_in_doubt
         return replace(decision, increase=wanted if locks else 0, refusals=(*decision.refusals, str(error)))

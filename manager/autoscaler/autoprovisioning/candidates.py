@@ -18,8 +18,8 @@ from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot import cluster, predicates, templates
 from manager.autoscaler.snapshot.cluster import PODS, NodeState, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import ZONE_LABELS, NodeDemands
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import ZONE_LABELS, NodeDemands
 from manager.autoscaler.snapshot.templates import Daemon, TaintRules
 from shared.api.core import NodeSelectorTerm, Taint
 from shared.names import CPU
@@ -50,7 +50,7 @@ class AutoprovisioningRules:
     taints: TaintRules = field(default_factory=TaintRules)
 
 
-def creations(left: int, states: Iterable[GroupState]) -> int:
+def creatable_groups(left: int, states: Iterable[GroupState]) -> int:
     """How many of these may be created where so many groups are `left`, whichever they are."""
     most = max((each.makes for each in states if each.makes <= left), default=1)
     return left // most
@@ -66,7 +66,7 @@ def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
 
 
 def alternatives(
-    classes: Sequence[PendingClass],
+    classes: Sequence[EquivalenceGroup],
     machines: Mapping[str, NodeTemplate],
     rules: AutoprovisioningRules,
     zone: Mapping[str, str] | None = None,
@@ -86,7 +86,7 @@ def alternatives(
 
 
 def _alternatives(
-    members: Sequence[PendingClass],
+    members: Sequence[EquivalenceGroup],
     taints: tuple[Taint, ...],
     machines: Mapping[str, NodeTemplate],
     rules: AutoprovisioningRules,
@@ -94,12 +94,12 @@ def _alternatives(
 ) -> Iterator[Iterator[GroupSpec]]:
     """Those with the same taints. In a zone there is none that helps only those to whom the zone is all the same."""
     no_gpus: Amounts = {}
-    kinds: list[tuple[Sequence[PendingClass], Mapping[str, str], Amounts]] = [
+    kinds: list[tuple[Sequence[EquivalenceGroup], Mapping[str, str], Amounts]] = [
         ([each for each in members if not each.facts.requests.get(rules.gpus.resource)], zone, no_gpus)
     ]
     kinds += (
         (demand.classes, {**zone, rules.gpus.label: demand.kind}, {rules.gpus.resource: demand.count})
-        for demand in gpus.demands(members, rules.gpus)
+        for demand in gpus.gpu_demands(members, rules.gpus)
     )
     for wanting, labelled, extra in kinds:
         bound = [each for each in wanting if _zones(each.facts.demands)] if zone else wanting
@@ -113,12 +113,12 @@ def _alternatives(
                 yield _labelled(bare, ranked, equipped.node.labels, rules.popularity)
 
 
-def by_zone(classes: Iterable[PendingClass]) -> dict[str, list[PendingClass]]:
+def by_zone(classes: Iterable[EquivalenceGroup]) -> dict[str, list[EquivalenceGroup]]:
     """The classes by the zones that they may be in, in order; those to whom it is all the same in each of the zones
     that others name, and under "".
     """
     zones = [(each, _zones(each.facts.demands)) for each in classes]
-    found: dict[str, list[PendingClass]] = {
+    found: dict[str, list[EquivalenceGroup]] = {
         zone: [] for zone in sorted(set().union(*(named or {""} for _, named in zones)))
     }
     for each, named in zones:
@@ -141,9 +141,11 @@ def _zones(demands: NodeDemands) -> set[str]:
     return named
 
 
-def state(theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: TaintRules | None = None) -> GroupState:
+def candidate_state(
+    theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: TaintRules | None = None
+) -> GroupState:
     """A candidate as its provider would make it, to compete with the groups there are. Raises InvalidInput."""
-    node = cluster.node_facts(theoretical.template, NodeState.READY)
+    node = cluster.node_info(theoretical.template, NodeState.READY)
     return GroupState(
         Group(theoretical.id, 0, theoretical.max_size, 0, autoprovisioned=True),
         templates.from_provider(theoretical.id, node, daemons, taints),
@@ -153,10 +155,10 @@ def state(theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: Tain
 
 
 def _set_apart(
-    classes: Sequence[PendingClass], rules: AutoprovisioningRules
-) -> list[tuple[tuple[Taint, ...], list[PendingClass]]]:
+    classes: Sequence[EquivalenceGroup], rules: AutoprovisioningRules
+) -> list[tuple[tuple[Taint, ...], list[EquivalenceGroup]]]:
     """The classes by the taints of the group that is made for them, those of the most pods first."""
-    found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[PendingClass]]] = {}
+    found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[EquivalenceGroup]]] = {}
     for each in classes:
         taints = tolerations.taints_for(each.facts.demands, rules.tolerations, rules.taints)
         key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
@@ -165,7 +167,7 @@ def _set_apart(
 
 
 def _ranked(
-    classes: Iterable[PendingClass], machine: NodeTemplate, taints: tuple[Taint, ...], rules: AutoprovisioningRules
+    classes: Iterable[EquivalenceGroup], machine: NodeTemplate, taints: tuple[Taint, ...], rules: AutoprovisioningRules
 ) -> list[Selector]:
     """What selects the nodes of one machine type, the most popular first; empty when no pod would ever fit."""
     selecting = []
@@ -192,7 +194,7 @@ def _labelled(
         before = chosen
 
 
-def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint, ...], each: PendingClass) -> bool:
+def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint, ...], each: EquivalenceGroup) -> bool:
     """Whether one machine with these labels and taints takes a pod of the class."""
     node = replace(machine.node, labels={**machine.node.labels, **needed}, taints=(*machine.node.taints, *taints))
     free = machine.free

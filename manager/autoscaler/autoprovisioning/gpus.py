@@ -7,7 +7,7 @@ from manager.autoscaler.autoprovisioning import labels
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 
 
@@ -26,12 +26,12 @@ class GpuDemand:
 
     kind: str
     count: int
-    classes: tuple[PendingClass, ...]
+    classes: tuple[EquivalenceGroup, ...]
 
 
-def demands(classes: Iterable[PendingClass], rules: GpuRules) -> Sequence[GpuDemand]:
+def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequence[GpuDemand]:
     """By type and number, in order. A number that no machine has keeps nobody from the others."""
-    found: dict[str, list[PendingClass]] = {}
+    found: dict[str, list[EquivalenceGroup]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:
             required = labels.wanted_labels(each.facts.demands, {}) or {}
@@ -43,7 +43,7 @@ def demands(classes: Iterable[PendingClass], rules: GpuRules) -> Sequence[GpuDem
     ]
 
 
-def _count(pending: PendingClass, rules: GpuRules) -> int:
+def _count(pending: EquivalenceGroup, rules: GpuRules) -> int:
     """How many GPUs the machine has that such a pod needs; what is beyond them all is for the cloud to refuse."""
     asked = pending.facts.requests[rules.resource]
     try:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from manager.autoscaler.snapshot import predicates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts
-from manager.autoscaler.snapshot.podfacts import NodeDemands
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
+from manager.autoscaler.snapshot.pod_info import NodeDemands
 from shared.api.core import NodeSelectorTerm
 
 # A pod that requests no cpu weighs this much, so that many of them count for something.
@@ -48,7 +48,7 @@ class Selector(NamedTuple):
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels is what affinity requires of the selector's pods."""
-        return all(predicates.matches_affinity(each, NodeFacts("", labels=labels)) for each in self.demands)
+        return all(predicates.matches_affinity(each, NodeInfo("", labels=labels)) for each in self.demands)
 
 
 def by_popularity(pods: Iterable[Selecting], popularity: Popularity) -> list[Selector]:
@@ -117,7 +117,7 @@ def _satisfying(term: NodeSelectorTerm, known: Mapping[str, str]) -> dict[str, s
             added[key] = min(values)
         elif requirement.operator == "Exists":
             added[key] = "true"
-    holds = predicates.matches_affinity(NodeDemands(terms=(term,)), NodeFacts("", labels={**known, **added}))
+    holds = predicates.matches_affinity(NodeDemands(terms=(term,)), NodeInfo("", labels={**known, **added}))
     return added if holds else None
 
 

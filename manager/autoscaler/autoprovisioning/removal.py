@@ -6,7 +6,7 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.ownership import Ownership
 
 
-def unneeded(groups: Iterable[Group], instances: Mapping[str, int], ownership: Ownership) -> list[str]:
+def unneeded_groups(groups: Iterable[Group], instances: Mapping[str, int], ownership: Ownership) -> list[str]:
     """Those of ours without a target and without instances, in order. `instances` counts by group; a group it does not
     tell of may have some.
     """

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterable
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.snapshot.podfacts import NodeDemands
+from manager.autoscaler.snapshot.pod_info import NodeDemands
 from manager.autoscaler.snapshot.templates import TaintRules
 from shared.api.core import Taint, Toleration
 

@@ -15,7 +15,7 @@ class BackoffTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class GroupBackoff:
     """One group's: why, since when it was last renewed, for how long, and until when inclusive.
 
     `code` is the failure in one word. `ended`: its end has been noticed.
@@ -33,14 +33,16 @@ class Backoff:
         return now <= self.until
 
 
-def failed(before: Backoff | None, times: BackoffTimes, now: float, reason: str, code: str = "") -> Backoff:
+def next_backoff(
+    before: GroupBackoff | None, times: BackoffTimes, now: float, reason: str, code: str = ""
+) -> GroupBackoff:
     """That of a group that has failed now, `before` being what is remembered of it."""
     seconds = times.initial_seconds
     if before is not None:
         seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
-    return Backoff(reason, now, seconds, now + seconds, code)
+    return GroupBackoff(reason, now, seconds, now + seconds, code)
 
 
-def forgotten(backoff: Backoff, times: BackoffTimes, now: float) -> bool:
+def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
     """Whether its group has not failed for so long that it begins again."""
     return backoff.failed_at + times.reset_seconds < now

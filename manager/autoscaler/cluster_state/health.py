@@ -58,7 +58,7 @@ def is_group_healthy(
     return limits.bear(unready=unjustified, total=readiness.registered)
 
 
-def upcoming(readiness: Readiness, *, target: int, pending_increase: int | None, backed_off: bool = False) -> int:
+def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None, backed_off: bool = False) -> int:
     """How many nodes were asked for and are not up; none without a request under way."""
     if not pending_increase or backed_off:
         return 0

@@ -1,6 +1,6 @@
 """What of every group is there, on its way, missing or failed, beside what was asked for, and what has happened since.
 
-`assessment.assess` works it out, from one observation and the `books` of what was asked before.
+`reconciliation.reconcile` works it out, from one observation and the `books` of what was asked before.
 """
 
 import enum
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, InstanceError
-from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
 from manager.autoscaler.modes import Mode
 
 
 @dataclass(frozen=True)
-class Request:
+class ScaleUpRequest:
     """An increase that is under way: so many nodes since `started_at`, given up at `deadline`, in Unix seconds.
 
     `to_size` is the target that was asked for, less what has failed of it since.
@@ -27,7 +27,7 @@ class Request:
     to_size: int = 0
 
 
-class Happening(enum.StrEnum):
+class IncidentKind(enum.StrEnum):
     """What may have become of an increase, or of a group that failed."""
 
     REGISTERED = "registered"  # all nodes that were asked for are up
@@ -41,7 +41,7 @@ class Happening(enum.StrEnum):
 class Incident:
     """Told once, when it is first seen. `seconds` since the increase was asked for, or that a backoff took."""
 
-    what: Happening
+    what: IncidentKind
     group: str
     nodes: int = 0
     seconds: float = 0.0
@@ -61,8 +61,8 @@ class GroupStatus:
     healthy: bool
     upcoming: int = 0
     untold: int = 0
-    request: Request | None = None
-    backoff: Backoff | None = None
+    request: ScaleUpRequest | None = None
+    backoff: GroupBackoff | None = None
     errors: tuple[InstanceError, ...] = ()
     options: GroupOptions = field(default_factory=GroupOptions)
     nodes: tuple[str, ...] = ()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from manager.autoscaler.estimator.packing import Packing, Placement
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.packing import PackedPods, Packing
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate
@@ -66,14 +66,14 @@ class Estimate:
     placed: Mapping[int, int] = field(default_factory=dict)
     reasons: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     existing_used: int = 0
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[PackedPods, ...] = ()
 
     @property
     def pod_count(self) -> int:
         return sum(self.placed.values())
 
 
-def schedulable(problem: Problem) -> Packing:
+def pack_on_existing_nodes(problem: PackingProblem) -> Packing:
     """The cluster with every pending pod that finds a place there put on it, those of the highest priority first, and
     of these the largest.
 
@@ -99,7 +99,7 @@ def schedulable(problem: Problem) -> Packing:
     return packing
 
 
-def fitting(problem: Problem, template: NodeTemplate, after: Packing | None = None) -> Fit:
+def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Packing | None = None) -> Fit:
     """Which classes the first new node of a template would take."""
     probe = Packing(problem, template, after)
     probe.add_nodes(1)
@@ -112,7 +112,7 @@ def fitting(problem: Problem, template: NodeTemplate, after: Packing | None = No
 
 
 def estimate(
-    problem: Problem,
+    problem: PackingProblem,
     template: NodeTemplate,
     positions: Sequence[int] | Integers,
     permissions: Permissions,
@@ -174,7 +174,7 @@ def scores(
     return found
 
 
-def in_order(problem: Problem, template: NodeTemplate, positions: Sequence[int] | Integers) -> list[int]:
+def in_order(problem: PackingProblem, template: NodeTemplate, positions: Sequence[int] | Integers) -> list[int]:
     """The classes largest first; equal ones in the order of their pods' names."""
     chosen = np.sort(np.asarray(positions, np.int64))
     cpu, memory = problem.cpu_and_memory
@@ -212,7 +212,7 @@ def fast_path_index(cases: Sequence[FastPathCase], capacity: Amounts) -> int:
     return best
 
 
-def _last(order: list[int], problem: Problem, template: NodeTemplate) -> list[int]:
+def _last(order: list[int], problem: PackingProblem, template: NodeTemplate) -> list[int]:
     cpu, memory = problem.cpu_and_memory
     cases = []
     for position in order:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.snapshot import predicates
-from manager.autoscaler.snapshot.affinity import OF_ONE_NODE, Rules, SpreadRule
+from manager.autoscaler.snapshot.affinity import OF_ONE_NODE, InterPodRules, SpreadRule
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate, fresh_node
 from shared.api.placement import TOO_MANY_PODS
 
@@ -19,7 +19,7 @@ UNLIMITED = 1 << 62
 _FIRST_ROOM = 64  # for new nodes; doubled whenever it is used up
 
 
-class Placement(NamedTuple):
+class PackedPods(NamedTuple):
     """So many pods of a class on each of these nodes."""
 
     position: int
@@ -27,7 +27,7 @@ class Placement(NamedTuple):
     counts: Integers
 
 
-class Open(NamedTuple):
+class OpenNode(NamedTuple):
     """Which nodes a class may go to, of a range of them, and how many pods may go before it must be asked again."""
 
     nodes: Flags | None
@@ -37,13 +37,15 @@ class Open(NamedTuple):
 class Packing:
     """The nodes of a problem's snapshot, new ones of one template after them, and what was put on all of them."""
 
-    def __init__(self, problem: Problem, template: NodeTemplate | None = None, after: "Packing | None" = None) -> None:
+    def __init__(
+        self, problem: PackingProblem, template: NodeTemplate | None = None, after: "Packing | None" = None
+    ) -> None:
         """Begins with the snapshot, or with what `after`, which has no new nodes, has made of it."""
         self.problem = problem
         self.template = template
         self.known = len(problem.snapshot.nodes)
         self.size = self.known
-        self.placements: list[Placement] = []
+        self.placements: list[PackedPods] = []
         self.pointer = 0
         bonds = problem.bonds
         source: Integers = problem.free if after is None else after._free[:, : self.known]
@@ -221,7 +223,7 @@ class Packing:
         reason = predicates.refusal(facts.demands, where)
         if reason:
             return [reason]
-        rules = problem.bonds.rules.get(position) or Rules()
+        rules = problem.bonds.rules.get(position) or InterPodRules()
         at = slice(node, node + 1)
         if any(self._in_domain(number, at)[0] for number in rules.ports):
             return [predicates.PORTS]
@@ -365,7 +367,7 @@ class Packing:
             for row, amount in self.problem.asked[position]:
                 rows[row][nodes] -= counts * amount
             self.used[nodes] = True
-        self.placements.append(Placement(position, _alone(nodes), _alone(counts)))
+        self.placements.append(PackedPods(position, _alone(nodes), _alone(counts)))
         for number in self.problem.bonds.contributions.get(position, ()):
             domains = self._domains[self.problem.bonds.counters[number].key][nodes]
             counted = domains >= 0
@@ -381,7 +383,7 @@ class Packing:
         """How many pods a counter finds in the domain of each node; none where the node has no domain."""
         return self._sums[number][self._domains[self.problem.bonds.counters[number].key][at]]
 
-    def _open(self, position: int, rules: Rules, start: int, stop: int) -> Open:
+    def _open(self, position: int, rules: InterPodRules, start: int, stop: int) -> OpenNode:
         """Which of a range of nodes the rules between pods leave to a class."""
         at = slice(start, stop)
         pods = 1 if rules.one_by_one else UNLIMITED
@@ -393,9 +395,9 @@ class Packing:
             if judged is not None:
                 open_nodes = judged if open_nodes is None else open_nodes & judged
                 pods = min(pods, more)
-        return Open(open_nodes, pods)
+        return OpenNode(open_nodes, pods)
 
-    def _attracted(self, rules: Rules, at: slice) -> tuple[Flags | None, int]:
+    def _attracted(self, rules: InterPodRules, at: slice) -> tuple[Flags | None, int]:
         """Where pod affinity holds. The first pod of those that attract themselves may go anywhere, alone."""
         if not rules.affinity:
             return None, UNLIMITED

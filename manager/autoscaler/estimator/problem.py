@@ -7,28 +7,28 @@ import numpy as np
 
 from manager.autoscaler.snapshot import affinity
 from manager.autoscaler.snapshot.affinity import Bonds
-from manager.autoscaler.snapshot.cluster import PODS, Flags, Integers, NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT, NodeDemands, PodFacts
+from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, Flags, Integers, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, NodeDemands, PodInfo
 from manager.autoscaler.snapshot.predicates import Shapes
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class PackingProblem:
     """`requests` has a row for each class and a column for each of `resources`, `free` a row for each of those and a
     column for each node. `daemons` gives the kinds that come with a new node of each template, by its group.
     """
 
-    snapshot: Snapshot
-    classes: tuple[PendingClass, ...]
+    snapshot: ClusterSnapshot
+    classes: tuple[EquivalenceGroup, ...]
     resources: tuple[str, ...]
     requests: Integers
     asked: tuple[tuple[tuple[int, int], ...], ...]  # by class: the row and amount of each resource it requests
     pending: Integers
     free: Integers
-    universe: tuple[PodFacts, ...]
+    universe: tuple[PodInfo, ...]
     daemons: dict[str, tuple[int, ...]]
     shapes: Shapes
     bonds: Bonds
@@ -52,7 +52,9 @@ class Problem:
         return cpu, memory
 
 
-def problem(snapshot: Snapshot, classes: Sequence[PendingClass], templates: Iterable[NodeTemplate] = ()) -> Problem:
+def packing_problem(
+    snapshot: ClusterSnapshot, classes: Sequence[EquivalenceGroup], templates: Iterable[NodeTemplate] = ()
+) -> PackingProblem:
     """What is asked: where do these pods go, on the nodes there are and on new ones of these templates?"""
     universe = [each.facts for each in classes] + list(snapshot.kinds)
     known = {id(kind): position for position, kind in enumerate(universe)}
@@ -72,7 +74,7 @@ def problem(snapshot: Snapshot, classes: Sequence[PendingClass], templates: Iter
     demands_of = [demands.setdefault(each.facts.demands, len(demands)) for each in classes]
     shapes = Shapes(snapshot.nodes, demands)
     rows = {name: row for row, name in enumerate(resources)}
-    return Problem(
+    return PackingProblem(
         snapshot=snapshot,
         classes=tuple(classes),
         resources=resources,

@@ -31,7 +31,9 @@ def parse(text: str, *, source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def narrowed(options: Sequence[T], filters: Mapping[str, Filter[T]], names: Sequence[str]) -> list[tuple[str, list[T]]]:
+def filter_in_order(
+    options: Sequence[T], filters: Mapping[str, Filter[T]], names: Sequence[str]
+) -> list[tuple[str, list[T]]]:
     """What each expander left, in their order, up to the one that left no choice."""
     steps: list[tuple[str, list[T]]] = []
     left = list(options)

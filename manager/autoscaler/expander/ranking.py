@@ -77,7 +77,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class PricedOption:
     """An option, and its rank or why it has none."""
 
     option: Option
@@ -85,7 +85,9 @@ class Ranked:
     problem: str = ""
 
 
-def ranked(options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int) -> list[Ranked]:
+def rank_options(
+    options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int
+) -> list[PricedOption]:
     """Every option with its rank, in the order given. One that cannot be priced has none."""
     try:
         stabilization = model.pod_price(preset.stabilization)
@@ -94,7 +96,7 @@ def ranked(options: Sequence[Option], model: PricingModel, preset: Preset, prefe
     return [_ranked(option, model, preset, preferred_cpu_milli, stabilization) for option in options]
 
 
-def best(ranks: Sequence[Ranked]) -> list[Option]:
+def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
     """The options of the lowest rank, those that tie exactly included; none when nothing could be priced.
 
     Of infinite ranks the cheapest nodes are the lowest.
@@ -122,27 +124,29 @@ def suppress(node_unfitness: float, node_count: int) -> float:
     return (node_unfitness - 1) * (1 - math.tanh((node_count - 1) / _STEEPNESS)) + 1
 
 
-def stabilized(nodes_price: float, pods_price: float, stabilization_price: float) -> float:
+def stabilized_price(nodes_price: float, pods_price: float, stabilization_price: float) -> float:
     """(C + X) / (T + X). Infinite where pods cost nothing and X is not known, for then nothing is worth any price."""
     divisor = pods_price + stabilization_price
     return (nodes_price + stabilization_price) / divisor if divisor > 0 else math.inf
 
 
-def _ranked(option: Option, model: PricingModel, preset: Preset, preferred_milli: int, stabilization: float) -> Ranked:
+def _ranked(
+    option: Option, model: PricingModel, preset: Preset, preferred_milli: int, stabilization: float
+) -> PricedOption:
     node_milli = option.machine.capacity.get("cpu", 0)
     if node_milli <= 0:
-        return Ranked(option, None, "the machine has no cpu")
+        return PricedOption(option, None, "the machine has no cpu")
     try:
         nodes_price = model.node_price(option.machine) * option.node_count
         pods_price = sum(model.pod_price(each.requests) * each.pods for each in option.classes)
     except Unpriced as problem:
-        return Ranked(option, None, str(problem))
+        return PricedOption(option, None, str(problem))
     away = unfitness(preferred_milli, node_milli)
     overridden = preset.gpu_unfitness if option.has_gpu else None
     suppressed = suppress(away, option.node_count) if overridden is None else overridden
-    ratio = stabilized(nodes_price, pods_price, stabilization)
+    ratio = stabilized_price(nodes_price, pods_price, stabilization)
     factor = 1.0 if option.exists else preset.new_group_factor
-    return Ranked(
+    return PricedOption(
         option,
         Rank(nodes_price, pods_price, stabilization, ratio, away, suppressed, factor, suppressed * ratio * factor),
     )

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.reporting import status, telling
-from manager.autoscaler.reporting.history import History
-from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.reporting import events, status
+from manager.autoscaler.reporting.decision_history import DecisionHistory
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.status import Status
-from manager.autoscaler.rounds import Round
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.events import ObjectRef, Recorder
@@ -24,10 +24,10 @@ class Announcer:
 
     def __init__(
         self,
-        journal: Journal,
-        history: History,
+        journal: DecisionLog,
+        history: DecisionHistory,
         recorder: Recorder | None,
-        kept: KeptText | None,
+        kept: ConfigMapStore | None,
         regarding: ObjectRef,
         may_write: Callable[[], bool],
         *,
@@ -43,9 +43,9 @@ class Announcer:
         self._clock = clock
         self._max_nodes_total = max_nodes_total
         self._before: Status | None = None
-        self._told: Round | None = None
+        self._told: Iteration | None = None
 
-    def announce(self, made: Round, uids: Mapping[str, str] | None = None) -> None:
+    def announce(self, made: Iteration, uids: Mapping[str, str] | None = None) -> None:
         """A round is over. `uids` are those of pods by "namespace/name"."""
         self._journal.note(made)
         if not self._may_write():
@@ -55,14 +55,14 @@ class Announcer:
         self._history.keep(self._journal.rounds(brief=True), self._clock.monotonic())
         self._journal.earlier = self._history.earlier
         if self._recorder is not None:
-            for told in telling.events(
+            for told in events.events(
                 made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
             ):
                 self._recorder.event(*told)
             self._told = made
         self._write(made)
 
-    def _write(self, made: Round) -> None:
+    def _write(self, made: Iteration) -> None:
         if self._kept is None:
             return
         try:

@@ -9,6 +9,7 @@ from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.cluster_state.state import GroupStatus, Incident
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.expander.ranking import Rank
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers_nodes
@@ -39,9 +40,8 @@ from manager.autoscaler.reporting.schemas import (
     UnplacedRow,
     UnreadRow,
 )
-from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scale_up.decisions import Considered, Decision, Left, Outcome
-from manager.autoscaler.scale_up.decisions import Plan as Placement
+from manager.autoscaler.scale_up.decisions import NodeMix as Placement
+from manager.autoscaler.scale_up.decisions import RankedOption, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from shared import durations
 from shared.api.core import Taint
 
@@ -52,9 +52,9 @@ MOST_NAMES = 10  # of nodes without a price
 BRIEF_NAMES = 3  # of pods of one class, where not all are wanted
 
 
-def plan(of: Round) -> Plan:
+def plan(of: Iteration) -> Plan:
     """All that a round has to say."""
-    decision = of.decision or Decision(Outcome.NOT_NEEDED)
+    decision = of.decision or ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED)
     last = of.further[-1] if of.further else decision
     acts = _acts(of)
     positions = {
@@ -123,7 +123,7 @@ def no_groups(cluster: str) -> Groups:
     return Groups(cluster, None, True, [], [], [], [], nodes, cost, "")
 
 
-def groups(of: Round) -> Groups:
+def groups(of: Iteration) -> Groups:
     """What the groups are as of a round."""
     state = of.state
     return Groups(
@@ -172,7 +172,7 @@ def _readiness(of: Readiness) -> ReadinessRow:
     return ReadinessRow(of.ready, of.unready, of.not_started, of.being_deleted, of.unregistered, of.long_unregistered)
 
 
-def _acts(of: Round) -> list[DecisionRow]:
+def _acts(of: Iteration) -> list[DecisionRow]:
     prices = {
         group.id: price
         for group in of.state.groups.values()
@@ -187,15 +187,15 @@ def _acts(of: Round) -> list[DecisionRow]:
     return [_act(act, prices.get(act.group, new), of.cost) for act in of.acts]
 
 
-def _act(act: Act, node_price: float | None, cost: Cost) -> DecisionRow:
+def _act(act: Action, node_price: float | None, cost: Cost) -> DecisionRow:
     nodes = act.to_size - act.from_size
-    if act.what is What.CREATE_GROUP and act.done:
+    if act.what is ActionKind.CREATE_GROUP and act.done:
         nodes = 0  # they come by its increase
     changes: float | None = 0.0
-    if nodes and act.what in (What.INCREASE, What.CREATE_GROUP):
+    if nodes and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
         changes = None if node_price is None else node_price * nodes
-    elif nodes < 0 and act.what in (What.REMOVE_NODES, What.DELETE_NODES):
-        unregistered = 0.0 if act.what is What.DELETE_NODES else None  # those are in no sum
+    elif nodes < 0 and act.what in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
+        unregistered = 0.0 if act.what is ActionKind.DELETE_NODES else None  # those are in no sum
         saved = [cost.by_node.get(node, unregistered) for node in act.nodes]
         known = [price for price in saved if price is not None]
         changes = -sum(known) if len(known) == len(saved) else None
@@ -215,7 +215,7 @@ def _act(act: Act, node_price: float | None, cost: Cost) -> DecisionRow:
     )
 
 
-def _prices_of_new_groups(decision: Decision | None) -> set[float | None]:
+def _prices_of_new_groups(decision: ScaleUpDecision | None) -> set[float | None]:
     """What one node costs of the groups that were chosen to be created."""
     if decision is None or decision.chosen is None:
         return set()
@@ -225,7 +225,7 @@ def _prices_of_new_groups(decision: Decision | None) -> set[float | None]:
     return {_node_price(each) for each in decision.considered if each.group in used and not each.exists}
 
 
-def _node_prices(decision: Decision | None) -> dict[str, float]:
+def _node_prices(decision: ScaleUpDecision | None) -> dict[str, float]:
     """Of one new node of each group that was ranked, and of the groups that would share its nodes."""
     found: dict[str, float] = {}
     for each in () if decision is None else decision.considered:
@@ -235,21 +235,21 @@ def _node_prices(decision: Decision | None) -> dict[str, float]:
     return found
 
 
-def _node_price(of: Considered) -> float | None:
+def _node_price(of: RankedOption) -> float | None:
     rank = of.ranked.rank
     return None if rank is None else rank.nodes_price / of.node_count
 
 
-def _options(decision: Decision, positions: Mapping[str, int]) -> list[OptionRow]:
+def _options(decision: ScaleUpDecision, positions: Mapping[str, int]) -> list[OptionRow]:
     """Best first; those without a rank come last."""
 
-    def order(each: Considered) -> tuple[float, str]:
+    def order(each: RankedOption) -> tuple[float, str]:
         return (math.inf if each.ranked.rank is None else each.ranked.rank.rank), each.group
 
     return [_option(each, decision, positions) for each in sorted(decision.considered, key=order)]
 
 
-def _option(of: Considered, decision: Decision, positions: Mapping[str, int]) -> OptionRow:
+def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str, int]) -> OptionRow:
     machine = of.ranked.option.machine
     kept = [step.expander for step in decision.steps if of.group in step.groups]
     dropped = next((step.expander for step in decision.steps if of.group not in step.groups), "")
@@ -296,7 +296,7 @@ def _taint(of: Taint) -> str:
     return f"{of.key}={of.value}:{of.effect}"
 
 
-def _pending(decision: Decision, left: Mapping[int, int]) -> list[PendingRow]:
+def _pending(decision: ScaleUpDecision, left: Mapping[int, int]) -> list[PendingRow]:
     return [
         PendingRow(
             position=position,
@@ -313,7 +313,7 @@ def _pending(decision: Decision, left: Mapping[int, int]) -> list[PendingRow]:
     ]
 
 
-def _unplaced(decision: Decision, left: Left, positions: Mapping[str, int]) -> UnplacedRow:
+def _unplaced(decision: ScaleUpDecision, left: UnscheduledPods, positions: Mapping[str, int]) -> UnplacedRow:
     by_reasons: dict[tuple[str, ...], list[str]] = _by_value(decision.reasons(left).items())
     return UnplacedRow(
         position=_position(decision, left.position, positions),
@@ -324,21 +324,21 @@ def _unplaced(decision: Decision, left: Left, positions: Mapping[str, int]) -> U
     )
 
 
-def _position(decision: Decision, position: int, positions: Mapping[str, int]) -> int:
+def _position(decision: ScaleUpDecision, position: int, positions: Mapping[str, int]) -> int:
     """Of a class in the round's first decision; later ones are about fewer pods of fewer classes."""
     return positions[decision.demands[position].pods[0]]
 
 
-def _skipped(decision: Decision) -> list[SkippedRow]:
+def _skipped(decision: ScaleUpDecision) -> list[SkippedRow]:
     by_reason = _by_value((each.group, each.reason) for each in decision.skipped)
     return [SkippedRow(reason, listed) for reason, listed in by_reason.items()]
 
 
-def _steps(decision: Decision) -> list[StepRow]:
+def _steps(decision: ScaleUpDecision) -> list[StepRow]:
     return [StepRow(each.expander, list(each.groups)) for each in decision.steps]
 
 
-def _caps(decision: Decision) -> list[CapRow]:
+def _caps(decision: ScaleUpDecision) -> list[CapRow]:
     return [CapRow(each.group, each.limit, each.wanted, each.allowed) for each in decision.caps]
 
 
@@ -347,7 +347,7 @@ def _incident(of: Incident) -> IncidentRow:
     return IncidentRow(of.what.value, of.group, of.nodes, of.seconds, code, message)
 
 
-def _comparison(decision: Decision) -> ComparisonRow | None:
+def _comparison(decision: ScaleUpDecision) -> ComparisonRow | None:
     of = decision.comparison
     if of is None:
         return None

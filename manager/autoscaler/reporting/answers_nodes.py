@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import staying
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.reporting.schemas_nodes import (
@@ -18,7 +19,6 @@ from manager.autoscaler.reporting.schemas_nodes import (
     ThresholdsRow,
 )
 from manager.autoscaler.reporting.staying import Standing, Stay
-from manager.autoscaler.rounds import Round
 from manager.autoscaler.scale_down.leaving import Leaving
 from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
@@ -42,7 +42,7 @@ def nodes(of: Plan) -> NodesLeft:
     return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
 
 
-def node(of: Round, name: str) -> NodeLeft | None:
+def node(of: Iteration, name: str) -> NodeLeft | None:
     """Of one; None where there is no word on it."""
     stay = staying.of(of).get(name)
     if stay is None:
@@ -59,7 +59,7 @@ def node(of: Round, name: str) -> NodeLeft | None:
     )
 
 
-def scale_down(of: Round) -> ScaleDownRow | None:
+def scale_down(of: Iteration) -> ScaleDownRow | None:
     """None where there is no word on any node."""
     stays = staying.of(of)
     if not stays:

@@ -10,15 +10,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler import assessment, limits
-from manager.autoscaler.cluster_state.state import Happening, Incident
+from manager.autoscaler import limits, reconciliation
+from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.cost import Cost
+from manager.autoscaler.iteration import Action, ActionKind, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import metrics_nodes, metrics_theirs, staying
 from manager.autoscaler.reporting.metrics_escalator import Escalators, Named
 from manager.autoscaler.reporting.metrics_theirs import STATES, STEP_SECONDS, Latest, Theirs
-from manager.autoscaler.rounds import Act, Round, Scanned, What
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.snapshot.cluster import NodeInfo
 
 OURS = "headroom_autoscaler"
 
@@ -54,16 +54,16 @@ class Metrics:
         if escalators is not None:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
 
-    def note(self, made: Round, nodes: Sequence[NodeFacts] = (), failure: Exception | None = None) -> None:
+    def note(self, made: Iteration, nodes: Sequence[NodeInfo] = (), failure: Exception | None = None) -> None:
         """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up),
         and what it failed of. Dry runs count as nothing.
         """
         if made.dry_run:
             return
         active = {MAIN: made.time}
-        if any(act.done and act.what in (What.INCREASE, What.CREATE_GROUP) for act in made.acts):
+        if any(act.done and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP) for act in made.acts):
             active[SCALE_UP] = made.time
-        if any(act.done and act.what is What.REMOVE_NODES for act in made.acts):
+        if any(act.done and act.what is ActionKind.REMOVE_NODES for act in made.acts):
             active[SCALE_DOWN] = made.time
         usage: Tally[str] = Tally()
         if self._theirs is not None:
@@ -78,7 +78,7 @@ class Metrics:
         if self._theirs is not None:
             self._theirs.note(made, failure)
 
-    def scanned(self, found: Scanned) -> None:
+    def scanned(self, found: ScanResult) -> None:
         """A scan of all groups that scale by how full they are."""
         if self._escalators is not None:
             self._escalators.note(found)
@@ -114,7 +114,7 @@ class _Ours:
         self._failures = counter("failures", "Nodes that failed to come, by reason", "reason")
         self._nodes = metrics_nodes.Ours(OURS, registry)
 
-    def note(self, made: Round) -> None:
+    def note(self, made: Iteration) -> None:
         self._nodes.note(made)
         self._rounds.labels("held" if made.held else "decided").inc()
         for decision in (made.decision, *made.further):
@@ -122,19 +122,19 @@ class _Ours:
                 self._decisions.labels(decision.outcome.value).inc()
         for act in made.acts:
             self._acts.labels(act.what.value, _result(act)).inc()
-            if act.error and act.what is What.INCREASE:
+            if act.error and act.what is ActionKind.INCREASE:
                 self._failures.labels("refused").inc(act.to_size - act.from_size)
             if not act.done:
                 continue
             match act.what:
-                case What.INCREASE:
+                case ActionKind.INCREASE:
                     self._added.labels(act.group).inc(act.to_size - act.from_size)
-                case What.CREATE_GROUP:
+                case ActionKind.CREATE_GROUP:
                     self._created.inc()
-                case What.DELETE_GROUP:
+                case ActionKind.DELETE_GROUP:
                     self._deleted.inc()
                     self._added.remove(act.group)  # created ones come under ever new names
-                case What.DELETE_NODES | What.DECREASE_TARGET:
+                case ActionKind.DELETE_NODES | ActionKind.DECREASE_TARGET:
                     self._removed.labels(act.reason).inc(act.from_size - act.to_size)
         for incident in made.incidents:
             reason = _failure(incident)
@@ -170,7 +170,7 @@ class _Gauges(Collector):
         yield from metrics_nodes.ours(_family, made, last.scale_down, last.scans)
 
 
-def _costs(made: Round) -> Iterator[Metric]:
+def _costs(made: Iteration) -> Iterator[Metric]:
     cost = made.cost
     yield _gauge("cost_per_hour", "What all nodes cost, in the price model's currency", cost.total)
     by_group = _family("group_cost_per_hour", "What the nodes of a group cost; of none: the empty name", "group")
@@ -189,7 +189,7 @@ def _costs(made: Round) -> Iterator[Metric]:
     yield _gauge("unpriced_nodes", "Nodes without a price, which no cost has in it", len(cost.unpriced))
 
 
-def _pending(made: Round) -> Metric:
+def _pending(made: Iteration) -> Metric:
     """By what becomes of them. Only what is aside is known while nothing is decided."""
     pods = _family(
         "pending_pods",
@@ -207,7 +207,7 @@ def _pending(made: Round) -> Metric:
     return pods
 
 
-def _cluster(made: Round) -> Iterator[Metric]:
+def _cluster(made: Iteration) -> Iterator[Metric]:
     state = made.state
     yield _gauge("cluster_healthy", "0 while too many nodes are not ready", state.healthy)
     nodes = _family("nodes", "Nodes of the cluster by state", "state")
@@ -222,7 +222,7 @@ def _cluster(made: Round) -> Iterator[Metric]:
     yield refused
 
 
-def _groups(made: Round) -> Iterator[Metric]:
+def _groups(made: Iteration) -> Iterator[Metric]:
     size = _family("group_size", "Nodes a group is to have, and may have", "group", "bound")
     nodes = _family("group_nodes", "Nodes of a group by state", "group", "state")
     mode = _family("group_mode", "1 for the mode a group is in", "group", "mode")
@@ -246,7 +246,7 @@ def _groups(made: Round) -> Iterator[Metric]:
     yield from (size, nodes, mode, healthy, backoff)
 
 
-def _result(act: Act) -> str:
+def _result(act: Action) -> str:
     if act.done:
         return "done"
     if act.error:
@@ -256,9 +256,9 @@ def _result(act: Act) -> str:
 
 def _failure(incident: Incident) -> str:
     """The reason a failure counts under; empty where nothing failed. A cloud's own codes may be of any number."""
-    if incident.what is Happening.TIMED_OUT:
-        return assessment.TIMEOUT
-    if incident.what is Happening.CREATION_FAILED and incident.error is not None:
+    if incident.what is IncidentKind.TIMED_OUT:
+        return reconciliation.TIMEOUT
+    if incident.what is IncidentKind.CREATION_FAILED and incident.error is not None:
         return incident.error.kind.value
     return ""
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler.rounds import Act, GroupScan, Scanned, What
+from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
 from manager.autoscaler.utilization import arithmetic, observation
 from manager.autoscaler.utilization.arithmetic import Largest, Utilization
 from manager.autoscaler.utilization.classes import Classes
@@ -89,7 +89,7 @@ class Escalators(Collector):
         self._lags = histogram("node_registration_lag")
         registry.register(self)
 
-    def note(self, scanned: Scanned) -> None:
+    def note(self, scanned: ScanResult) -> None:
         """One scan of all groups."""
         self._runs += 1
         for each in scanned.groups:
@@ -131,10 +131,10 @@ class Escalators(Collector):
             yield family
 
 
-def _not_deleted(acts: Iterable[Act]) -> Iterator[str]:
+def _not_deleted(acts: Iterable[Action]) -> Iterator[str]:
     """By error the node that it is about, as long as it is one."""
     for act in acts:
-        if act.what is What.DELETE_NODES and act.error:
+        if act.what is ActionKind.DELETE_NODES and act.error:
             yield act.nodes[0] if len(act.nodes) == 1 else ""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY
 from manager.autoscaler.reporting.staying import is_soft
-from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.verdict import Decision, Kind
@@ -34,7 +34,7 @@ class Ways:
     def __init__(self) -> None:
         self._evicted: dict[str, int] = {}
 
-    def ended(self, made: Round) -> Iterator[tuple[Leaving, int]]:
+    def ended(self, made: Iteration) -> Iterator[tuple[Leaving, int]]:
         """Those whose way has, and how many pods were evicted from each."""
         if made.scale_down is not None:
             self._evicted |= {each.node: len(each.evicted) for each in made.scale_down.removals}
@@ -43,7 +43,7 @@ class Ways:
                 pods = self._evicted.pop(each.node, 0)
                 yield each, max(0, pods - len(each.waits_for))
         there = {each.node for each in made.leaving if not each.stage.is_over}
-        begun = {node for act in made.acts if act.what is What.REMOVE_NODES and act.done for node in act.nodes}
+        begun = {node for act in made.acts if act.what is ActionKind.REMOVE_NODES and act.done for node in act.nodes}
         self._evicted = {node: pods for node, pods in self._evicted.items() if node in there | begun}
 
 
@@ -60,19 +60,19 @@ class Ours:
         self._scans = counter("scans", "Scans of groups that scale by utilization", "group", "result")
         self._ways = Ways()
 
-    def note(self, made: Round) -> None:
+    def note(self, made: Iteration) -> None:
         for going, evicted in self._ways.ended(made):
             self._removals.labels(going.kind.value, "done" if going.stage is Stage.GONE else "failed").inc()
             self._evictions.labels("done").inc(evicted)
             self._evictions.labels("failed").inc(len(going.waits_for))
         for act in made.acts:
-            if act.what in (What.TAINT, What.UNTAINT) and not is_soft(act) and (act.done or act.error):
+            if act.what in (ActionKind.TAINT, ActionKind.UNTAINT) and not is_soft(act) and (act.done or act.error):
                 self._taints.labels(act.group, act.what.value, "done" if act.done else "failed").inc(len(act.nodes))
         for scan in made.scans:
             self._scans.labels(scan.group, "failed" if scan.error else "decided").inc()
 
 
-def ours(family: Family, made: Round, decided: Decision | None, scans: tuple[Scan, ...]) -> Iterator[Metric]:
+def ours(family: Family, made: Iteration, decided: Decision | None, scans: tuple[Scan, ...]) -> Iterator[Metric]:
     """`decided` and `scans` are the last there were."""
     if decided is not None:
         yield from _ours_of_verdicts(family, made, decided)
@@ -86,7 +86,7 @@ def ours(family: Family, made: Round, decided: Decision | None, scans: tuple[Sca
         yield from _ours_of_scans(family, scans)
 
 
-def _ours_of_verdicts(family: Family, made: Round, decided: Decision) -> Iterator[Metric]:
+def _ours_of_verdicts(family: Family, made: Iteration, decided: Decision) -> Iterator[Metric]:
     unneeded = family("unneeded_nodes", "Nodes that the cluster could do without", "group")
     found = Tally(decided.verdicts[node].group for node in decided.unneeded)
     for group in sorted({*found, *made.state.groups}):
@@ -139,7 +139,7 @@ class Theirs:
         self._evicted = counter("evicted_pods", "Number of pods evicted by CA", "eviction_result")
         self._ways = Ways()
 
-    def note(self, made: Round) -> None:
+    def note(self, made: Iteration) -> None:
         for going, evicted in self._ways.ended(made):
             if going.stage is Stage.GONE:
                 self._removed.labels(going.kind.value, "", "").inc()
@@ -147,11 +147,11 @@ class Theirs:
             self._evicted.labels("failed").inc(len(going.waits_for))
         ripe = {node.name for scan in made.scans for node in scan.deletions}
         for act in made.acts:
-            if act.what is What.DELETE_NODES and act.done and ripe.issuperset(act.nodes):
+            if act.what is ActionKind.DELETE_NODES and act.done and ripe.issuperset(act.nodes):
                 self._removed.labels(Kind.UNDERUTILIZED.value, "", "").inc(len(act.nodes))
 
 
-def theirs(family: Family, made: Round, decided: Decision | None) -> Iterator[Metric]:
+def theirs(family: Family, made: Iteration, decided: Decision | None) -> Iterator[Metric]:
     """Cluster Autoscaler's gauges."""
     if decided is not None:
         unneeded = family("unneeded_nodes_count", "Number of nodes currently considered unneeded by CA")
@@ -169,7 +169,7 @@ def theirs(family: Family, made: Round, decided: Decision | None) -> Iterator[Me
     yield pending
 
 
-def below_limits(made: Round) -> frozenset[str]:
+def below_limits(made: Iteration) -> frozenset[str]:
     """The resources of which the cluster would have had too little without some node."""
     if made.scale_down is None:
         return frozenset()

@@ -8,15 +8,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler import assessment
+from manager.autoscaler import reconciliation
 from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import GroupStatus, Happening
-from manager.autoscaler.limits import CPU, MEMORY, Bounds
+from manager.autoscaler.cluster_state.state import GroupStatus, IncidentKind
+from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
+from manager.autoscaler.pending_pods import NOT_JUDGED
 from manager.autoscaler.reporting import metrics_errors, metrics_nodes
-from manager.autoscaler.rounds import Round, What
 from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
 from manager.autoscaler.utilization.decisions import Decision as Scan
-from manager.autoscaler.waiting import NOT_JUDGED
 
 THEIRS = "cluster_autoscaler"
 
@@ -37,7 +37,7 @@ STATES: Mapping[str, Callable[[Readiness], int]] = {
 class Theirs:
     """What only Cluster Autoscaler's metrics tell: the bounds of the cluster, in whole cores and bytes."""
 
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     max_nodes_total: int = 0
     autoprovisioning: bool = False
     per_group: bool = False
@@ -47,7 +47,7 @@ class Theirs:
 class Latest:
     """What gauges show: the last round, and what was known with it."""
 
-    made: Round | None = None
+    made: Iteration | None = None
     active: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
     scale_down: ScaleDown | None = None
@@ -81,7 +81,7 @@ class Counters:
         self._nodes = metrics_nodes.Theirs(THEIRS, registry)
         self._codes = metrics_errors.Codes()
 
-    def note(self, made: Round, failure: Exception | None) -> None:
+    def note(self, made: Iteration, failure: Exception | None) -> None:
         self._nodes.note(made)
         if failure is not None:
             self._errors.labels(metrics_errors.kind(failure)).inc()
@@ -90,21 +90,21 @@ class Counters:
                 self._errors.labels(metrics_errors.CLOUD).inc()
             nodes = act.to_size - act.from_size
             match act.what:
-                case What.INCREASE if act.done:
+                case ActionKind.INCREASE if act.done:
                     self._scaled_up.labels("", "").inc(nodes)
-                case What.INCREASE if act.error:
+                case ActionKind.INCREASE if act.error:
                     self._failed.labels(metrics_errors.CLOUD, "", "").inc()
-                case What.CREATE_GROUP if act.done:
+                case ActionKind.CREATE_GROUP if act.done:
                     self._created.labels("autoprovisioned").inc()
-                case What.DELETE_GROUP if act.done:
+                case ActionKind.DELETE_GROUP if act.done:
                     self._deleted.labels("autoprovisioned").inc()
-                case What.DELETE_NODES if act.done and act.reason == assessment.UNREGISTERED:
+                case ActionKind.DELETE_NODES if act.done and act.reason == reconciliation.UNREGISTERED:
                     self.removed += len(act.nodes)
         for incident in made.incidents:
-            if incident.what is Happening.TIMED_OUT:
+            if incident.what is IncidentKind.TIMED_OUT:
                 self._failed.labels("timeout", "", "").inc()
                 self._failed_nodes.labels("timeout").inc(incident.nodes)
-            elif incident.what is Happening.CREATION_FAILED and incident.error is not None:
+            elif incident.what is IncidentKind.CREATION_FAILED and incident.error is not None:
                 code = self._codes.of(incident.error)
                 self._failed.labels(code, "", "").inc()
                 self._failed_nodes.labels(code).inc(incident.nodes)
@@ -153,7 +153,7 @@ class Gauges(Collector):
         yield _gauge("cluster_memory_current_bytes", "Current number of bytes of memory", last.usage.get(MEMORY, 0))
         for name, resource in (("cpu_limits_cores", CPU), ("memory_limits_bytes", MEMORY)):
             family = _family(name, "Minimum and maximum in the cluster", "direction")
-            bounds = configured.bounds.get(resource, Bounds())
+            bounds = configured.bounds.get(resource, ResourceBounds())
             for direction, value in (("minimum", bounds.low), ("maximum", bounds.high)):
                 if value is not None:
                     family.add_metric([direction], value)

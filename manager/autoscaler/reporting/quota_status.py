@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from manager.autoscaler.capacity_quotas import CapacityLimits, problem_key
 from manager.autoscaler.limits import MEMORY
-from manager.autoscaler.scale_up.groups import Usage
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import durations, quantity
 from shared.api.capacityquota import VALID, CapacityQuota
 from shared.clock import Clock
@@ -39,8 +39,8 @@ class QuotaStatus:
         quotas: Sequence[CapacityQuota],
         limits: Mapping[str, CapacityLimits],
         refused: Mapping[str, InvalidInput],
-        nodes: Iterable[NodeFacts],
-        usage: Usage,
+        nodes: Iterable[NodeInfo],
+        usage: QuotaUsage,
     ) -> None:
         """`limits` are those that hold, by the quota's name, and `refused` what is wrong; see `capacity_quotas`."""
         self._due = {each.metadata.name: self._due.get(each.metadata.name, 0.0) for each in quotas}

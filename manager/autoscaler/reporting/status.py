@@ -16,7 +16,7 @@ from manager.autoscaler.cloudprovider.simulated import ledger
 from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus
 from manager.autoscaler.expander import priority
-from manager.autoscaler.rounds import Round
+from manager.autoscaler.iteration import Iteration
 from shared import durations, names, yaml_file
 from shared.api.meta import Wire, prepared
 from shared.errors import InvalidInput
@@ -118,7 +118,7 @@ class Status(Wire, frozen=True):
     node_groups: tuple[GroupEntry, ...] = ()
 
 
-def of(made: Round, before: Status | None = None) -> Status:
+def of(made: Iteration, before: Status | None = None) -> Status:
     """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
     state, probed = made.state, durations.timestamp(made.time)
     if made.held and state == ClusterState():

@@ -8,13 +8,13 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.removal_planning import LIKELY_TO_GO, NEEDED_AGAIN
-from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.verdict import Verdict
-from manager.autoscaler.scale_up.decisions import Outcome
+from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.utilization import reaping, reasons, taints
 from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.utilization.decisions import Rule
@@ -66,7 +66,7 @@ class Stay:
     stage: str = ""
 
 
-def of(made: Round) -> dict[str, Stay]:
+def of(made: Iteration) -> dict[str, Stay]:
     """By node, in the order of their names."""
     found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
     acts = {node: act for act in made.acts if act.what in _ABOUT_NODES and not is_soft(act) for node in act.nodes}
@@ -83,21 +83,21 @@ def of(made: Round) -> dict[str, Stay]:
     return dict(sorted(found.items()))
 
 
-def latest_scans(made: Round, before: Iterable[Scan]) -> tuple[Scan, ...]:
+def latest_scans(made: Iteration, before: Iterable[Scan]) -> tuple[Scan, ...]:
     """What the last scan of each group decided, which stands until the next. Who sees no group has no scan either."""
     kept = {each.group: each for each in before} if made.state.groups else {}
     return tuple((kept | {each.group: each for each in made.scans}).values())
 
 
-def is_soft(act: Act) -> bool:
+def is_soft(act: Action) -> bool:
     """Whether it is about marks that only say which nodes are likely to go."""
-    return act.what in (What.TAINT, What.UNTAINT) and act.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
+    return act.what in (ActionKind.TAINT, ActionKind.UNTAINT) and act.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
 
 
-_ABOUT_NODES = frozenset({What.REMOVE_NODES, What.DELETE_NODES, What.TAINT, What.UNTAINT})
+_ABOUT_NODES = frozenset({ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES, ActionKind.TAINT, ActionKind.UNTAINT})
 
 
-def _registered(made: Round) -> Iterator[tuple[str, str]]:
+def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
     for group in made.state.groups.values():
         for node in group.nodes:
             yield node, group.id
@@ -105,13 +105,13 @@ def _registered(made: Round) -> Iterator[tuple[str, str]]:
         yield node, ""
 
 
-def _unjudged(made: Round, node: str, group: str) -> Stay:
-    grows = made.decision is not None and made.decision.outcome is Outcome.GROW
+def _unjudged(made: Iteration, node: str, group: str) -> Stay:
+    grows = made.decision is not None and made.decision.outcome is ScaleUpOutcome.GROW
     why = f"nothing is decided: {made.held}" if made.held else GROWING if grows else NOT_LOOKED_AT
     return Stay(node, group, Standing.UNJUDGED, detail=why)
 
 
-def _judged(made: Round) -> Iterator[Stay]:
+def _judged(made: Iteration) -> Iterator[Stay]:
     decided = made.scale_down
     if decided is None:
         return
@@ -139,7 +139,7 @@ def _of_verdict(
     )
 
 
-def _acted(stay: Stay, act: Act | None) -> Stay:
+def _acted(stay: Stay, act: Action | None) -> Stay:
     """With what has become of it."""
     if act is None or act.done:
         return stay

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.reporting import staying
-from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.verdict import Kind, Removal
 from shared.kube.events import NORMAL, WARNING
@@ -18,37 +18,37 @@ MOST_NAMES = 10  # of nodes or pods in one text
 Said = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message of an Event
 
 
-def of_act(act: Act, made: Round) -> Iterator[Said]:
+def of_act(act: Action, made: Iteration) -> Iterator[Said]:
     """Of a removal, or a change of taints, that was tried. Marks of those likely to go are nobody's concern."""
     if staying.is_soft(act):
         return
     many = f"nodes {names(act.nodes)} of group {act.group}"
     match act.what:
-        case What.REMOVE_NODES if act.error:
+        case ActionKind.REMOVE_NODES if act.error:
             yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {act.error}"
-        case What.REMOVE_NODES:
+        case ActionKind.REMOVE_NODES:
             known = _removals(made)
             for node in act.nodes:
                 yield _removing(node, act, known.get(node))
-        case What.DELETE_NODES if not act.error and is_scanned(act, made):
+        case ActionKind.DELETE_NODES if not act.error and is_scanned(act, made):
             yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {act.reason}"
-        case What.TAINT if act.error:
+        case ActionKind.TAINT if act.error:
             yield WARNING, NOT_TAINTED, f"Utilization: failed to taint {many}: {act.error}"
-        case What.TAINT:
+        case ActionKind.TAINT:
             yield NORMAL, TAINTED, f"Utilization: tainted {many}: {act.reason}"
-        case What.UNTAINT if act.error:
+        case ActionKind.UNTAINT if act.error:
             yield WARNING, NOT_UNTAINTED, f"Utilization: failed to untaint {many}: {act.error}"
-        case What.UNTAINT:
+        case ActionKind.UNTAINT:
             yield NORMAL, UNTAINTED, f"Utilization: untainted {many}: {act.reason}"
 
 
-def advice(act: Act, made: Round) -> Iterator[str]:
+def advice(act: Action, made: Iteration) -> Iterator[str]:
     """The same of what is only recommended."""
     if staying.is_soft(act):
         return
     many = f"nodes {names(act.nodes)} of group {act.group}"
     match act.what:
-        case What.REMOVE_NODES:
+        case ActionKind.REMOVE_NODES:
             known = _removals(made)
             for node in act.nodes:
                 removal = known.get(node)
@@ -58,16 +58,16 @@ def advice(act: Act, made: Round) -> Iterator[str]:
                     yield f"Scale-down: node {node} would be removed, {_rescheduled(removal)}"
                 else:
                     yield f"Scale-down: empty node {node} would be removed"
-        case What.TAINT:
+        case ActionKind.TAINT:
             yield f"Utilization: {many} would be tainted: {act.reason}"
-        case What.UNTAINT:
+        case ActionKind.UNTAINT:
             yield f"Utilization: {many} would be untainted: {act.reason}"
 
 
-def is_scanned(act: Act, made: Round) -> bool:
+def is_scanned(act: Action, made: Iteration) -> bool:
     """Whether it deletes nodes that the scan of their group found to be ripe, and not such as never came."""
     ripe = {node.name for scan in made.scans for node in scan.deletions}
-    return act.what is What.DELETE_NODES and bool(act.nodes) and ripe.issuperset(act.nodes)
+    return act.what is ActionKind.DELETE_NODES and bool(act.nodes) and ripe.issuperset(act.nodes)
 
 
 def changed(now: Iterable[Leaving], before: Iterable[Leaving]) -> Iterator[tuple[Leaving, Stage | None]]:
@@ -112,7 +112,7 @@ def names(of: Sequence[str]) -> str:
     return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _removing(node: str, act: Act, removal: Removal | None) -> Said:
+def _removing(node: str, act: Action, removal: Removal | None) -> Said:
     if removal is None:
         return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node} of group {act.group}: {act.reason}"
     if removal.is_drained:
@@ -124,5 +124,5 @@ def _rescheduled(removal: Removal) -> str:
     return f"utilization: {removal.utilization:.3g}, pods to reschedule: {names(removal.evicted)}"
 
 
-def _removals(made: Round) -> Mapping[str, Removal]:
+def _removals(made: Iteration) -> Mapping[str, Removal]:
     return {} if made.scale_down is None else {each.node: each for each in made.scale_down.removals}

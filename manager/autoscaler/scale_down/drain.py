@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from manager.autoscaler.scale_down.disruptions import Disruptions
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
-from manager.autoscaler.snapshot.podclasses import DAEMON_SET
+from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
 
 ANNOTATION_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ANNOTATION_SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"

@@ -2,7 +2,7 @@
 
 from manager.autoscaler.scale_down.rules import GroupRules, Reason, ScaleDownRules
 from manager.autoscaler.scale_down.utilization import Utilization
-from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeFacts, NodeState
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from shared.errors import InvalidInput
 
 ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -10,13 +10,13 @@ ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 Objection = tuple[Reason, str]
 
 
-def is_ready(node: NodeFacts) -> bool:
+def is_ready(node: NodeInfo) -> bool:
     """A cordoned node may be, too."""
     return _readiness(node) not in (NodeState.UNREADY, NodeState.NOT_STARTED)
 
 
 def objection(
-    node: NodeFacts, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
+    node: NodeInfo, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
 ) -> Objection | None:
     """What a node has against going, its pods aside; None for one that may be unneeded.
 
@@ -37,11 +37,11 @@ def objection(
     return None
 
 
-def _readiness(node: NodeFacts) -> NodeState:
+def _readiness(node: NodeInfo) -> NodeState:
     return node.readiness or node.state
 
 
-def is_being_deleted(node: NodeFacts, rules: ScaleDownRules, now: float) -> bool:
+def is_being_deleted(node: NodeInfo, rules: ScaleDownRules, now: float) -> bool:
     """Whether it was marked a short while ago. A mark that does not say when counts, and so does one of the future."""
     for taint in node.taints:
         if taint.key == TAINT_TO_BE_DELETED:

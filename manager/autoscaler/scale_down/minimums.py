@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.limits import CLUSTER_WIDE, Bounds, Quota
+from manager.autoscaler.limits import CLUSTER_WIDE, Quota, ResourceBounds
 from manager.autoscaler.scale_down.rules import GroupRules
 
 
@@ -23,10 +23,10 @@ class ShrinkingGroup:
         return max(0, self.group.target_size - self.deleting - self.group.min_size)
 
 
-def above_bounds(bounds: Mapping[str, Bounds], usages: Iterable[Mapping[str, int]]) -> Quota:
+def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
     """What the cluster has above its lower bounds, given what every node gives; see `limits.usage_of`."""
     least = {resource: bound.low for resource, bound in bounds.items() if bound.low}
-    total = limits.total(least, usages)
+    total = limits.total_usage(least, usages)
     left = {resource: max(0, total[resource] - low) for resource, low in least.items()}
     return Quota(CLUSTER_WIDE, left)
 
@@ -43,9 +43,9 @@ class Spare:
 
     def short_of(self, usage: Mapping[str, int]) -> tuple[str, ...]:
         """The resources of which the cluster would have too little without a node that gives so much."""
-        exceeded = limits.check([self._above], usage, 1).exceeded
+        exceeded = limits.check_quotas([self._above], usage, 1).exceeded
         return exceeded[0].resources if exceeded else ()
 
     def take(self, group: str, usage: Mapping[str, int]) -> None:
         self._nodes[group] -= 1
-        _, (self._above,) = limits.consume([self._above], usage, 1)
+        _, (self._above,) = limits.consume_quotas([self._above], usage, 1)

@@ -30,11 +30,11 @@ from manager.autoscaler.scale_down.verdict import (
     Standing,
     Verdict,
 )
-from manager.autoscaler.scale_up.groups import Usage
-from manager.autoscaler.scale_up.options import never
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState
-from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 from shared.quantity import Amounts, Resources
 
@@ -53,7 +53,7 @@ class Situation:
     """
 
     now: float
-    nodes: Sequence[NodeFacts]
+    nodes: Sequence[NodeInfo]
     residents: Sequence[Resident] = ()
     groups: Mapping[str, ShrinkingGroup] = field(default_factory=dict)
     group_of: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    node: NodeFacts
+    node: NodeInfo
     group: ShrinkingGroup
     used: Utilization
     since: float | None
@@ -100,7 +100,7 @@ class _Unneeded:
         return self.since + timing.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
-def decide(situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool] = never) -> Decision:
+def decide(situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool] = no_deadline) -> Decision:
     """What goes now, and a verdict on every node. No further node is tried once it `is_late`."""
     return _Pass(situation, rules, is_late).decision()
 
@@ -173,7 +173,7 @@ class _Pass:
             found.append(candidate)
         return sorted(found, key=lambda each: each.turn)
 
-    def _utilization(self, node: NodeFacts, group: ShrinkingGroup) -> Utilization | InvalidInput:
+    def _utilization(self, node: NodeInfo, group: ShrinkingGroup) -> Utilization | InvalidInput:
         counted: list[Amounts] = []
         ignored: list[Amounts] = []
         for each in self._residents.get(node.name, ()):
@@ -189,7 +189,7 @@ class _Pass:
         except InvalidInput as problem:
             return problem
 
-    def _objection(self, node: NodeFacts, group: ShrinkingGroup, used: Utilization | InvalidInput) -> Objection | None:
+    def _objection(self, node: NodeInfo, group: ShrinkingGroup, used: Utilization | InvalidInput) -> Objection | None:
         if self._is_leaving(node):
             return Reason.BEING_DELETED, "it is being deleted"
         found = eligibility.objection(node, used, self._rules, group.rules)
@@ -199,10 +199,10 @@ class _Pass:
             return Reason.UNEXPECTED, self._given.unreadable[node.name]
         return _at_minimum(group) if not group.spare else None
 
-    def _is_leaving(self, node: NodeFacts) -> bool:
+    def _is_leaving(self, node: NodeInfo) -> bool:
         return node.name in self._given.leaving or eligibility.is_being_deleted(node, self._rules, self._now)
 
-    def _is_ours(self, node: NodeFacts) -> bool:
+    def _is_ours(self, node: NodeInfo) -> bool:
         return self._given.group_of.get(node.name, "") in self._given.groups
 
     def _is_fresh(self, known: Remembered) -> bool:
@@ -222,7 +222,7 @@ class _Pass:
         disruptions = Disruptions(self._given.disruption_budgets)
         for name in deleted:
             disruptions.take(self._still_to_evict(name, disruptions))
-        usage = Usage(self._rules.gpu_label)
+        usage = QuotaUsage(self._rules.gpu_label)
         spare = Spare(
             self._given.groups.values(),
             minimums.above_bounds(
@@ -270,14 +270,14 @@ class _Pass:
         ordered += [each.node for each in reversed(candidates)]
         rows = {node.name: row for row, node in enumerate(ordered)}
         placed = [each for node in ordered for each in self._residents.get(node.name, ())]
-        snapshot = cluster.of_facts(ordered, ((rows[each.node], each.facts) for each in placed))
+        snapshot = cluster.snapshot_of_nodes(ordered, ((rows[each.node], each.facts) for each in placed))
         moving = {name: self._moving(name) for name in (*tried, *deleted)}
-        classes: dict[int, PendingClass] = {}
+        classes: dict[int, EquivalenceGroup] = {}
         for name in sorted(moving):
             for each in moving[name]:
-                classes.setdefault(id(each.facts), PendingClass(each.facts, ()))
+                classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
         position = {facts: number for number, facts in enumerate(classes)}
-        asked = problem.problem(snapshot, tuple(classes.values()))
+        asked = problem.packing_problem(snapshot, tuple(classes.values()))
         batches = {rows[name]: self._batches(name, found, position) for name, found in moving.items()}
         return Remaining(asked, batches, self._peak_room(ordered)), rows
 
@@ -302,7 +302,7 @@ class _Pass:
             alike.setdefault((position[id(each.facts)], load), []).append(each.key)
         return [Batch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
-    def _peak_room(self, ordered: Iterable[NodeFacts]) -> list[Resources | None] | None:
+    def _peak_room(self, ordered: Iterable[NodeInfo]) -> list[Resources | None] | None:
         """What each node can take on, None where nothing is predicted of it; or None where peaks do not count."""
         known = self._peaks
         if known is None:
@@ -396,10 +396,10 @@ class _Pass:
                 self._unneeded(each, Reason.BUDGET, "as many nodes as may go at one time are going already")
         return [each for each in (*empty, *drained) if each.candidate.name in going]
 
-    def _needed(self, node: NodeFacts, reason: Reason, detail: str) -> None:
+    def _needed(self, node: NodeInfo, reason: Reason, detail: str) -> None:
         self._add(node, Standing.NEEDED, reason, detail)
 
-    def _unremovable(self, node: NodeFacts, reason: Reason, detail: str) -> None:
+    def _unremovable(self, node: NodeInfo, reason: Reason, detail: str) -> None:
         """The same of what is not tried again for a while."""
         self._remembered[node.name] = Remembered(self._now + self._rules.recheck_seconds, reason, detail)
         self._needed(node, reason, detail)
@@ -408,7 +408,7 @@ class _Pass:
         self._add(unneeded.candidate.node, Standing.UNNEEDED, reason, detail, unneeded)
 
     def _add(
-        self, node: NodeFacts, standing: Standing, reason: Reason | None, detail: str, found: _Unneeded | None = None
+        self, node: NodeInfo, standing: Standing, reason: Reason | None, detail: str, found: _Unneeded | None = None
     ) -> None:
         used = self._used.get(node.name)
         share = used.share if isinstance(used, Utilization) else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.scale_down.peaks import NO_LOAD
 from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.snapshot import predicates
@@ -50,7 +50,7 @@ class Remaining(Packing):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: PackingProblem,
         moving: Mapping[int, Sequence[Batch]],
         peak_room: Sequence[Resources | None] | None = None,
     ) -> None:

@@ -8,8 +8,8 @@ from manager.autoscaler.scale_down import drain
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
 from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
 from manager.autoscaler.scale_down.rules import Blocked, DrainRules
-from manager.autoscaler.snapshot import podclasses, podfacts
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.snapshot import equivalence_groups, pod_info
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared import durations
 from shared.api import pods as podrules
 from shared.api.core import DaemonSet, Pod
@@ -18,7 +18,7 @@ from shared.errors import InvalidInput
 
 Controllers = Mapping[str, Controller]  # by their keys, those that are there
 # Kinds of which it is known which there are; one of another kind is taken to be there.
-FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", podclasses.DAEMON_SET})
+FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", equivalence_groups.DAEMON_SET})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,7 +30,7 @@ class Resident:
 
     key: str
     node: str
-    facts: PodFacts
+    facts: PodInfo
     tenancy: Tenancy | None = None
 
     def needs_a_place(self, now: float) -> bool:
@@ -114,10 +114,10 @@ class Read:
 
 def matters(pod: Pod, expendable_below: int) -> bool:
     """Whether it matters to anybody that the pod's node goes: one that has ended, or is expendable, goes with it."""
-    return podrules.is_active(pod) and not podclasses.is_expendable(pod, expendable_below)
+    return podrules.is_active(pod) and not equivalence_groups.is_expendable(pod, expendable_below)
 
 
-def read(pods: Iterable[Pod], surroundings: Surroundings, controllers: Controllers | None = None) -> Read:
+def read(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None) -> Read:
     """Pods in their wire form. Without `controllers` every controller counts as there.
 
     Of DaemonSets' pods only what matters where they are is read.
@@ -126,16 +126,19 @@ def read(pods: Iterable[Pod], surroundings: Surroundings, controllers: Controlle
     others: list[Pod] = []
     for pod in pods:
         if pod.spec.node_name:
-            (of_node if podclasses.is_daemon(pod) or podclasses.is_mirror(pod) else others).append(pod)
+            (of_node if equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod) else others).append(pod)
     found: list[Resident] = []
     unreadable: dict[str, str] = {}
-    for classes, stays in ((podclasses.placed_kinds(of_node), True), (podclasses.equivalent(others), False)):
+    for classes, stays in (
+        (equivalence_groups.group_placed(of_node), True),
+        (equivalence_groups.group_equivalent(others), False),
+    ):
         for alike in classes:
             try:
                 facts = (
-                    podfacts.read_placed(alike[0], surroundings, of_node=True)
+                    pod_info.read_placed(alike[0], surroundings, of_node=True)
                     if stays
-                    else podfacts.read(alike[0], surroundings)
+                    else pod_info.read_pending(alike[0], surroundings)
                 )
             except InvalidInput as problem:
                 unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
@@ -158,8 +161,8 @@ def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
         created_at=meta.created_at,
         deleted_at=durations.instant(meta.deletion_timestamp) if meta.deletion_timestamp else None,
         grace_seconds=drain.DEFAULT_GRACE_SECONDS if grace is None else float(grace),
-        is_mirror=podclasses.is_mirror(pod),
-        is_daemon=podclasses.is_daemon(pod),
+        is_mirror=equivalence_groups.is_mirror(pod),
+        is_daemon=equivalence_groups.is_daemon(pod),
         safe_to_evict=meta.annotation(drain.ANNOTATION_SAFE_TO_EVICT) or "",
         local_volumes=tuple(volume.name for volume in spec.volumes or () if volume.is_local),
         safe_local_volumes=frozenset(name.strip() for name in listed if name.strip()),
@@ -183,7 +186,7 @@ def job(found: Job) -> Controller:
 
 
 def daemon_set(found: DaemonSet) -> Controller:
-    return Controller(podclasses.DAEMON_SET, found.metadata.name, namespace=found.metadata.namespace)
+    return Controller(equivalence_groups.DAEMON_SET, found.metadata.name, namespace=found.metadata.namespace)
 
 
 def budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:

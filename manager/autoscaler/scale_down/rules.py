@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import GroupOptions
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class ScaleDownRules:
     drain: DrainRules = field(default_factory=DrainRules)
     delays: Delays = field(default_factory=Delays)
     parallelism: Parallelism = field(default_factory=Parallelism)
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     unready_enabled: bool = True
     ignores_mirror_pods: bool = False
     recheck_seconds: float = 300.0

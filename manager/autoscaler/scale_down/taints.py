@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 
 
@@ -15,7 +15,7 @@ class SoftTaints:
     remove: tuple[str, ...] = ()
 
 
-def soft_taints(nodes: Iterable[NodeFacts], unneeded: Iterable[str], at_once: int) -> SoftTaints:
+def soft_taints(nodes: Iterable[NodeInfo], unneeded: Iterable[str], at_once: int) -> SoftTaints:
     """At most so many changes at once. Nodes that are needed again come first: pods are waiting for nothing there."""
     wanted = list(unneeded)
     marked = {node.name for node in nodes if any(taint.key == TAINT_DELETION_CANDIDATE for taint in node.taints)}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.errors import InvalidInput
 from shared.names import CPU, MEMORY
 from shared.quantity import Amounts
@@ -19,7 +19,7 @@ class Utilization(NamedTuple):
 
 
 def utilization(
-    node: NodeFacts, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
+    node: NodeInfo, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
 ) -> Utilization:
     """Of one node, given what its pods request. What those request that are ignored is taken off what there is.
 
@@ -35,7 +35,7 @@ def utilization(
     return Utilization(*max(shares, key=lambda each: each[0]))
 
 
-def _share(node: NodeFacts, resource: str, taken: Amounts, apart: Amounts) -> float:
+def _share(node: NodeInfo, resource: str, taken: Amounts, apart: Amounts) -> float:
     there = node.allocatable.get(resource, 0)
     if there <= 0:
         raise InvalidInput(

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.estimator.binpacking import Estimate
-from manager.autoscaler.expander.ranking import Ranked
+from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.scale_up.groups import Headroom, Skipped
 from shared.quantity import Amounts
 
 Reasons = Mapping[str, tuple[str, ...]]  # by group, in kube-scheduler's words or in those of `groups`
 
 
-class Outcome(enum.StrEnum):
+class ScaleUpOutcome(enum.StrEnum):
     NOT_NEEDED = "no pod needs a new node"
     ALL_NODES = "max total nodes in cluster reached"
     NO_OPTIONS = "no group can help"
@@ -21,7 +21,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Demand:
+class PodDemand:
     """One class of pending pods. Of its pods so many find a place on nodes there are, or on upcoming ones; so many on
     what reclaiming gives within one reporting interval; the others, `unplaced`, need a new node. `requests` are each's.
     """
@@ -38,10 +38,10 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Considered:
+class RankedOption:
     """A group with what it could do. `pods` counts by position of the class; `similar` would share the nodes."""
 
-    ranked: Ranked
+    ranked: PricedOption
     pods: Mapping[int, int]
     similar: tuple[str, ...] = ()
     spec: GroupSpec | None = None
@@ -64,7 +64,7 @@ class Considered:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExpanderStep:
     """What one expander left over."""
 
     expander: str
@@ -99,7 +99,7 @@ class Increase:
 
 
 @dataclass(frozen=True)
-class Creation:
+class GroupCreation:
     """A group to create, empty, before `nodes` nodes go to it and to what comes with it. `group` is its id as yet,
     `headroom` what all else that was decided leaves for these nodes.
     """
@@ -112,7 +112,7 @@ class Creation:
 
 
 @dataclass(frozen=True)
-class Plan:
+class NodeMix:
     """Nodes by group that place `pods` (counted by position of the class), and what they cost in $/h.
 
     The cost is None where one of the groups has no price. `estimates` say which pods go together on one node.
@@ -134,14 +134,14 @@ class Comparison:
     perfectly; `several` is None where no mix was found.
     """
 
-    single: Plan
-    several: Plan | None
+    single: NodeMix
+    several: NodeMix | None
     minimum: float | None
     uses_several: bool = False
 
 
 @dataclass(frozen=True)
-class Left:
+class UnscheduledPods:
     """Pods of one class that get no node now. `awaiting`: some group could take them, in a later round."""
 
     position: int
@@ -149,12 +149,12 @@ class Left:
     awaiting: bool
 
 
-def _nothing(_: int) -> Reasons:
+def _no_reasons(_: int) -> Reasons:
     return {}
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScaleUpDecision:
     """`triggered` are the pods that the nodes which are bought are for; `chosen` counts those, too, whose nodes were
     capped away, and which are `left`.
 
@@ -164,23 +164,23 @@ class Decision:
     it may only be recommended.
     """
 
-    outcome: Outcome
-    demands: tuple[Demand, ...] = ()
-    considered: tuple[Considered, ...] = ()
+    outcome: ScaleUpOutcome
+    demands: tuple[PodDemand, ...] = ()
+    considered: tuple[RankedOption, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExpanderStep, ...] = ()
     unmatched: tuple[str, ...] = ()
-    chosen: Considered | None = None
+    chosen: RankedOption | None = None
     comparison: Comparison | None = None
     caps: tuple[Cap, ...] = ()
     increases: tuple[Increase, ...] = ()
-    creations: tuple[Creation, ...] = ()
+    creations: tuple[GroupCreation, ...] = ()
     triggered: tuple[str, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[UnscheduledPods, ...] = ()
     remaining: Headroom = field(default_factory=Headroom)
     preferred_cpu_milli: int | None = None
     advice: bool = False
-    why_not: Callable[[int], Reasons] = field(default=_nothing, repr=False, compare=False)
+    why_not: Callable[[int], Reasons] = field(default=_no_reasons, repr=False, compare=False)
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -191,6 +191,6 @@ class Decision:
     def new_nodes(self) -> int:
         return sum(self.nodes.values())
 
-    def reasons(self, left: Left) -> Reasons:
+    def reasons(self, left: UnscheduledPods) -> Reasons:
         """Why every group that cannot take these pods cannot. Worked out when it is asked for."""
         return self.why_not(left.position)

@@ -7,8 +7,8 @@ from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.limits import NODES, Allowance, Bounds, Quota
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate
+from manager.autoscaler.limits import NODES, Allowance, Quota, ResourceBounds
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from shared.api.selectors import LabelSelector
 
 NOT_READY = "not ready for scale-up"
@@ -82,21 +82,21 @@ class Headroom:
 
     def check(self, usage: Mapping[str, int], count: int) -> Allowance:
         """How many of so many nodes fit, the number of all nodes included."""
-        return limits.check(self.all_quotas, usage, count)
+        return limits.check_quotas(self.all_quotas, usage, count)
 
     def less(self, usage: Mapping[str, int], count: int) -> "Headroom":
         """What is left after nodes that were checked."""
-        _, quotas = limits.consume(self.quotas, usage, count)
+        _, quotas = limits.consume_quotas(self.quotas, usage, count)
         return Headroom(tuple(quotas), None if self.nodes is None else max(0, self.nodes - count))
 
 
 @dataclass(frozen=True)
-class Usage:
+class QuotaUsage:
     """What nodes take of quotas. `gpu_label` is the provider's, its values are the types of GPU that quotas name."""
 
     gpu_label: str | None = None
 
-    def of(self, node: NodeFacts, template: NodeFacts | None = None) -> dict[str, int]:
+    def of(self, node: NodeInfo, template: NodeInfo | None = None) -> dict[str, int]:
         """Of one node; as long as its driver is not ready it takes the GPUs its group's template has."""
         label, value = LABEL_VIRTUAL
         if node.labels.get(label) == value:
@@ -109,7 +109,7 @@ class Usage:
         return limits.usage_of(node.capacity, {**gpus, kind: _gpus(ready)})
 
     def cluster_wide(
-        self, bounds: Mapping[str, Bounds], nodes: Sequence[NodeFacts], templates: Mapping[str, NodeFacts]
+        self, bounds: Mapping[str, ResourceBounds], nodes: Sequence[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> Quota:
         """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by
         the node's name.
@@ -117,7 +117,7 @@ class Usage:
         return limits.cluster_wide(bounds, [self.of(node, templates.get(node.name)) for node in nodes])
 
     def selected(
-        self, selector: LabelSelector | None, nodes: Iterable[NodeFacts], templates: Mapping[str, NodeFacts]
+        self, selector: LabelSelector | None, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> list[dict[str, int]]:
         """What each of these nodes takes that the selector selects, without one of all; `templates` as above."""
         return [
@@ -143,7 +143,9 @@ class Validity:
     skipped: tuple[Skipped, ...] = field(default=())
 
 
-def judged(states: Sequence[GroupState], headroom: Headroom, usage: Usage, ownership: Ownership) -> Validity:
+def validate_groups(
+    states: Sequence[GroupState], headroom: Headroom, usage: QuotaUsage, ownership: Ownership
+) -> Validity:
     """Each group by itself; the order they are given in does not matter."""
     valid: list[GroupState] = []
     skipped: list[Skipped] = []
@@ -156,7 +158,7 @@ def judged(states: Sequence[GroupState], headroom: Headroom, usage: Usage, owner
     return Validity(tuple(valid), tuple(skipped))
 
 
-def skip_reason(state: GroupState, headroom: Headroom, usage: Usage, ownership: Ownership) -> str:
+def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, ownership: Ownership) -> str:
     """Why a group cannot grow; empty when it can."""
     if not ownership.owns(state.id):
         return NOT_OURS
@@ -172,20 +174,20 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: Usage, ownership: 
         return ATOMIC_BEYOND_NODES
     if state.template is None:
         return NO_TEMPLATE
-    exceeded = limits.check(
+    exceeded = limits.check_quotas(
         quotas_for(headroom.quotas, state), usage.of(state.template.node), state.least_step
     ).exceeded
     return "; ".join(map(str, exceeded))
 
 
-def allowance(state: GroupState, headroom: Headroom, usage: Usage, count: int) -> Allowance:
+def allowance(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Allowance:
     """How many of so many further nodes of a group the cluster's limits allow."""
     assert state.template is not None
     of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
     return of_group.check(usage.of(state.template.node), count)
 
 
-def taken(state: GroupState, headroom: Headroom, usage: Usage, count: int) -> Headroom:
+def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Headroom:
     """What is left of the cluster's limits after so many nodes of a group, which were allowed."""
     assert state.template is not None
     labels = state.template.node.labels
@@ -202,5 +204,5 @@ def quotas_for(quotas: Sequence[Quota], state: GroupState) -> list[Quota]:
     return [quota for quota in quotas if quota.matches(labels)]
 
 
-def _gpus(node: NodeFacts) -> int:
+def _gpus(node: NodeInfo) -> int:
     return max((node.allocatable.get(name, 0) for name in GPU_RESOURCES), default=0)

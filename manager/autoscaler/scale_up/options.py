@@ -8,11 +8,11 @@ from manager.autoscaler import limits
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
-from manager.autoscaler.scale_up import reclaim, similar
+from manager.autoscaler.scale_up import reclaimed_capacity, similar_groups
 from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, Skipped
-from manager.autoscaler.scale_up.similar import Likeness
+from manager.autoscaler.scale_up.similar_groups import SimilarityRules
 
 MOST_NODES_AT_ONCE = 1000
 
@@ -39,13 +39,13 @@ class EstimateRules:
     all_or_nothing: bool = False
     fast_path: bool = False
     most_nodes: int = MOST_NODES_AT_ONCE
-    likeness: Likeness = field(default_factory=Likeness)
+    likeness: SimilarityRules = field(default_factory=SimilarityRules)
     gpu_label: str | None = None
     time: TimeLimits | None = None
 
 
 @dataclass(frozen=True)
-class Estimated:
+class GroupEstimate:
     """One group's part. `option` is None when it takes no pod."""
 
     state: GroupState
@@ -55,14 +55,18 @@ class Estimated:
     option: Option | None
 
 
-def all_options(
-    asked: Problem, left: Packing, states: Sequence[GroupState], headroom: Headroom, rules: EstimateRules
-) -> tuple[list[Estimated], list[Skipped]]:
+def compute_options(
+    asked: PackingProblem, left: Packing, states: Sequence[GroupState], headroom: Headroom, rules: EstimateRules
+) -> tuple[list[GroupEstimate], list[Skipped]]:
     """An estimate of each group, in the order given, and the groups there was no time or use for."""
     skipped: list[Skipped] = []
-    found: list[Estimated] = []
-    is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else never
-    fits = [(state, binpacking.fitting(asked, state.template, left)) for state in states if state.template is not None]
+    found: list[GroupEstimate] = []
+    is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
+    fits = [
+        (state, binpacking.fit_on_new_node(asked, state.template, left))
+        for state in states
+        if state.template is not None
+    ]
     wanted = int(left.pending.sum())
     alike = _similar_groups(fits, rules)
     for state, fit in fits:
@@ -78,19 +82,19 @@ def all_options(
 
 
 def _estimated(
-    asked: Problem,
+    asked: PackingProblem,
     left: Packing,
     state: GroupState,
     fit: Fit,
     alike: tuple[GroupState, ...],
     headroom: Headroom,
     rules: EstimateRules,
-) -> Estimated:
+) -> GroupEstimate:
     template = state.template
     assert template is not None
     sizes = [(each.group.max_size, each.group.target_size) for each in (state, *alike)]
-    most = limits.least(rules.most_nodes, limits.group_capacity(sizes))
-    most = limits.least(most, headroom.most_nodes)
+    most = limits.lowest_limit(rules.most_nodes, limits.group_capacity(sizes))
+    most = limits.lowest_limit(most, headroom.most_nodes)
     permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
     found = binpacking.estimate(asked, template, fit.positions, permissions, after=left, fast_path=rules.fast_path)
     count = found.node_count
@@ -108,10 +112,12 @@ def _estimated(
             exists=state.exists,
             has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
         )
-    return Estimated(state, fit, found, alike, option)
+    return GroupEstimate(state, fit, found, alike, option)
 
 
-def cut(asked: Problem, left: Packing, each: Estimated, nodes: int, why: Sequence[str]) -> Estimated:
+def limit_nodes(
+    asked: PackingProblem, left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str]
+) -> GroupEstimate:
     """The same where only so many nodes are bought, and `why` no more are: the pods that these take, and no others."""
     template, found = each.state.template, each.estimate
     assert template is not None
@@ -135,7 +141,7 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
     if not rules.balance_similar:
         return {}
     by_id = {state.id: state for state, _ in fits}
-    machines = {state.id: reclaim.without_reclaimed(state.template) for state, _ in fits if state.template}
+    machines = {state.id: reclaimed_capacity.without_reclaimed(state.template) for state, _ in fits if state.template}
     taken = {state.id: frozenset(fit.positions.tolist()) for state, fit in fits}
     like: dict[str, dict[str, frozenset[int]]] = {group: {} for group in by_id}
     real = [group for group, state in by_id.items() if state.exists and not state.zero_or_max]
@@ -143,9 +149,12 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
         if rules.likeness.are_similar(machines[one], machines[other]):
             like[one][other] = taken[other]
             like[other][one] = taken[one]
-    return {group: tuple(by_id[each] for each in similar.for_option(taken[group], like[group])) for group in by_id}
+    return {
+        group: tuple(by_id[each] for each in similar_groups.similar_for_option(taken[group], like[group]))
+        for group in by_id
+    }
 
 
-def never() -> bool:
+def no_deadline() -> bool:
     """The deadline of what may take its time."""
     return False

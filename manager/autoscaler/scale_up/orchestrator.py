@@ -13,41 +13,41 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander import chain, priority, ranking, strategies
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.expander.ranking import SEED, Preset, Ranked
-from manager.autoscaler.limits import UNLIMITED, Bounds, Quota
+from manager.autoscaler.expander.ranking import SEED, Preset, PricedOption
+from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
-from manager.autoscaler.scale_up import groups, mix, options, reclaim
+from manager.autoscaler.scale_up import groups, least_cost_mix, options, reclaimed_capacity
+from manager.autoscaler.scale_up.balancing import BalancedIncreases, allow_nodes, balance_nodes, increases_to_min_sizes
 from manager.autoscaler.scale_up.decisions import (
     Cap,
     Comparison,
-    Considered,
-    Creation,
-    Decision,
-    Demand,
+    ExpanderStep,
+    GroupCreation,
     Increase,
-    Left,
-    Outcome,
-    Plan,
+    NodeMix,
+    PodDemand,
+    RankedOption,
     Reasons,
-    Step,
+    ScaleUpDecision,
+    ScaleUpOutcome,
+    UnscheduledPods,
 )
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped, Usage
-from manager.autoscaler.scale_up.mix import Prices
-from manager.autoscaler.scale_up.options import Estimated, EstimateRules
-from manager.autoscaler.scale_up.shares import Shares, distributed, granted, to_min_sizes
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, QuotaUsage, Skipped
+from manager.autoscaler.scale_up.least_cost_mix import MixPrices
+from manager.autoscaler.scale_up.options import EstimateRules, GroupEstimate
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Amounts
 
 NO_PRICES = "there are no prices"
 
 
 @dataclass(frozen=True)
-class Situation:
+class ScaleUpInput:
     """What was observed in one round.
 
     `groups` holds existing groups and theoretical ones. `snapshot` has upcoming nodes in it; `cluster_nodes` counts all
@@ -56,18 +56,18 @@ class Situation:
     `templates_of_nodes` says, by node, what a node of its group is like when all is ready.
     """
 
-    snapshot: Snapshot
-    classes: Sequence[PendingClass] = ()
+    snapshot: ClusterSnapshot
+    classes: Sequence[EquivalenceGroup] = ()
     groups: Sequence[GroupState] = ()
     cluster_nodes: int = 0
     quotas: tuple[Quota, ...] = ()
     expected: Mapping[str, Amounts] = field(default_factory=dict)
     new_groups: int = 1
-    templates_of_nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    templates_of_nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScaleUpSettings:
     """How it is decided. `bounds` and `max_nodes_total` are those of the whole cluster.
 
     With `uses_mix`, several groups at once take the place of the one that was chosen by price, where that is cheaper.
@@ -78,18 +78,18 @@ class Settings:
     preset: Preset = SEED
     expanders: tuple[str, ...] = (chain.DEFAULT,)
     priorities: Priorities = field(default_factory=Priorities)
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     max_nodes_total: int = UNLIMITED
     estimates: EstimateRules = field(default_factory=EstimateRules)
     enforces_min_size: bool = False
     uses_mix: bool = True
 
     @property
-    def usage(self) -> Usage:
-        return Usage(self.estimates.gpu_label)
+    def usage(self) -> QuotaUsage:
+        return QuotaUsage(self.estimates.gpu_label)
 
 
-def headroom(situation: Situation, settings: Settings) -> Headroom:
+def headroom(situation: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:
     """What the cluster may still take, upcoming nodes counted as there."""
     nodes = situation.snapshot.nodes
     cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, situation.templates_of_nodes)
@@ -99,48 +99,50 @@ def headroom(situation: Situation, settings: Settings) -> Headroom:
     return Headroom(quotas, max(0, settings.max_nodes_total - len(nodes)))
 
 
-def decide(situation: Situation, settings: Settings, chance: random.Random) -> Decision:
+def decide(situation: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
     """The decision; `chance` is asked only where the expanders leave several options that are equally good."""
     ordered = sorted(situation.classes, key=lambda each: each.pods)
     quotas = tuple(sorted(situation.quotas, key=lambda each: each.name))
     situation = replace(situation, classes=ordered, quotas=quotas)
     room = headroom(situation, settings)
-    decision = _Round(situation, settings, chance, room).decision()
-    if settings.enforces_min_size and decision.outcome is not Outcome.GROW:
-        increases, caps, remaining = to_min_sizes(situation.groups, settings.ownership, settings.usage, room)
+    decision = _ScaleUp(situation, settings, chance, room).decision()
+    if settings.enforces_min_size and decision.outcome is not ScaleUpOutcome.GROW:
+        increases, caps, remaining = increases_to_min_sizes(situation.groups, settings.ownership, settings.usage, room)
         return replace(decision, increases=increases, caps=(*decision.caps, *caps), remaining=remaining)
     return decision
 
 
-class Settled(NamedTuple):
+class UnschedulablePods(NamedTuple):
     """The cluster with the pods on it that need no new node. `before` counts by class those that the cluster as it is
     has no room for, `left` those for which reclaiming gives none either.
     """
 
-    asked: Problem
+    asked: PackingProblem
     left: Packing
     before: list[int]
 
 
-def settled(situation: Situation, classes: Sequence[PendingClass], templates: Sequence[NodeTemplate] = ()) -> Settled:
+def filter_out_schedulable(
+    situation: ScaleUpInput, classes: Sequence[EquivalenceGroup], templates: Sequence[NodeTemplate] = ()
+) -> UnschedulablePods:
     """First on what there is, then, if that is not enough, on what there will be within a reporting interval."""
-    asked = problem.problem(situation.snapshot, classes, templates)
-    left = binpacking.schedulable(asked)
+    asked = problem.packing_problem(situation.snapshot, classes, templates)
+    left = binpacking.pack_on_existing_nodes(asked)
     before: list[int] = left.pending.tolist()
     if situation.expected and left.pending.any():
-        soon = reclaim.with_expected(situation.snapshot, situation.expected)
-        asked = problem.problem(soon, classes, templates)
-        left = binpacking.schedulable(asked)
-    return Settled(asked, left, before)
+        soon = reclaimed_capacity.with_expected(situation.snapshot, situation.expected)
+        asked = problem.packing_problem(soon, classes, templates)
+        left = binpacking.pack_on_existing_nodes(asked)
+    return UnschedulablePods(asked, left, before)
 
 
 def after_creation(
-    decision: Decision,
-    creation: Creation,
+    decision: ScaleUpDecision,
+    creation: GroupCreation,
     made: Created,
     templates: Mapping[str, NodeTemplate],
-    settings: Settings,
-) -> Decision:
+    settings: ScaleUpSettings,
+) -> ScaleUpDecision:
     """The decision once a group was created, maybe with others: the nodes go to those that there are now.
 
     `templates` are those of the new groups by id.
@@ -148,7 +150,7 @@ def after_creation(
     made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
     states = [GroupState(group, templates.get(group.id)) for group in made_groups]
     caps: list[Cap] = []
-    increases, remaining = distributed(states, creation.nodes, creation.headroom, settings.usage, caps)
+    increases, remaining = balance_nodes(states, creation.nodes, creation.headroom, settings.usage, caps)
 
     def why_not(position: int) -> Reasons:
         known = decision.why_not(position)
@@ -165,15 +167,15 @@ def after_creation(
 
 
 @dataclass(frozen=True)
-class _Round:
-    situation: Situation
-    settings: Settings
+class _ScaleUp:
+    situation: ScaleUpInput
+    settings: ScaleUpSettings
     chance: random.Random
     room: Headroom
 
-    def decision(self) -> Decision:
+    def decision(self) -> ScaleUpDecision:
         situation, settings = self.situation, self.settings
-        validity = groups.judged(situation.groups, self.room, settings.usage, settings.ownership)
+        validity = groups.validate_groups(situation.groups, self.room, settings.usage, settings.ownership)
         creates = situation.new_groups > 0
         states = [each for each in validity.valid if each.exists or creates]
         skipped = [
@@ -182,18 +184,18 @@ class _Round:
         ]
         templates = [each.template for each in states if each.template is not None]
         asked, left, demands = self._demands(templates)
-        base = Decision(Outcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
+        base = ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
         if not left.pending.any():
             return base
         if self.room.nodes == 0:
-            return replace(base, outcome=Outcome.ALL_NODES, left=_left(demands, {}, []))
-        estimated, more = options.all_options(asked, left, states, self.room, settings.estimates)
+            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_left(demands, {}, []))
+        estimated, more = options.compute_options(asked, left, states, self.room, settings.estimates)
         skipped += more
         why_not = _WhyNot(estimated, tuple(skipped))
         considered = self._considered(estimated)
         base = replace(
             base,
-            outcome=Outcome.NO_OPTIONS,
+            outcome=ScaleUpOutcome.NO_OPTIONS,
             considered=tuple(considered),
             skipped=tuple(sorted(skipped, key=lambda each: each.group)),
             left=_left(demands, {}, estimated),
@@ -207,27 +209,29 @@ class _Round:
             return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
         return self._grown(asked, left, estimated, chosen, base)
 
-    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Problem, Packing, tuple[Demand, ...]]:
+    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
         """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
         classes = self.situation.classes
-        asked, left, before = settled(self.situation, classes, templates)
+        asked, left, before = filter_out_schedulable(self.situation, classes, templates)
         demands = []
         for each, pending_now, pending_soon in zip(classes, before, left.pending.tolist(), strict=True):
             there = len(each.pods) - max(pending_now, pending_soon)
             reclaimed = len(each.pods) - pending_soon - there
-            demands.append(Demand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
+            demands.append(PodDemand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
         return asked, left, tuple(demands)
 
-    def _considered(self, estimated: Sequence[Estimated]) -> list[Considered]:
+    def _considered(self, estimated: Sequence[GroupEstimate]) -> list[RankedOption]:
         settings = self.settings
         able = [each for each in estimated if each.option is not None]
         found = [each.option for each in able if each.option is not None]
         if settings.pricing is None:
-            ranks = [Ranked(option, None, NO_PRICES) for option in found]
+            ranks = [PricedOption(option, None, NO_PRICES) for option in found]
         else:
-            ranks = ranking.ranked(found, _Remembering(settings.pricing), settings.preset, self._preferred_cpu_milli)
+            ranks = ranking.rank_options(
+                found, _CachedPricing(settings.pricing), settings.preset, self._preferred_cpu_milli
+            )
         return [
-            Considered(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
+            RankedOption(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
             for each, rank in zip(able, ranks, strict=True)
         ]
 
@@ -235,7 +239,7 @@ class _Round:
     def _preferred_cpu_milli(self) -> int:
         return ranking.preferred_cpu_milli(self.settings.preset, self.situation.cluster_nodes)
 
-    def _chosen(self, considered: Sequence[Considered]) -> tuple[Considered | None, list[Step], list[str]]:
+    def _chosen(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
         """What is taken, what each expander left over, and the groups that priorities say nothing of."""
         settings = self.settings
         unmatched: list[str] = []
@@ -250,11 +254,11 @@ class _Round:
             "most-pods": strategies.most_pods,
             "least-nodes": strategies.least_nodes,
             "least-waste": strategies.least_waste,
-            chain.PRICE: lambda left: ranking.best([ranks[each.group] for each in left]),
+            chain.PRICE: lambda left: ranking.best_options([ranks[each.group] for each in left]),
             chain.PRIORITY: by_priority,
         }
         left: list[Option] = [each.ranked.option for each in considered]
-        steps = chain.narrowed(left, filters, settings.expanders)
+        steps = chain.filter_in_order(left, filters, settings.expanders)
         if not steps and settings.expanders[0] == chain.PRICE:  # what has no price is not bought, be it the only option
             left = list(filters[chain.PRICE](left))
         equals = steps[-1][1] if steps else left
@@ -262,16 +266,21 @@ class _Round:
             equals = [option for option in equals if option.exists] or equals
         picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
-        return found, [Step(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
+        return found, [ExpanderStep(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
 
     def _grown(
-        self, asked: Problem, left: Packing, estimated: Sequence[Estimated], chosen: Considered, base: Decision
-    ) -> Decision:
+        self,
+        asked: PackingProblem,
+        left: Packing,
+        estimated: Sequence[GroupEstimate],
+        chosen: RankedOption,
+        base: ScaleUpDecision,
+    ) -> ScaleUpDecision:
         settings = self.settings
         of_group = {each.state.id: each for each in estimated}
         main = of_group[chosen.group]
         caps: list[Cap] = []
-        allowed = granted(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
+        allowed = allow_nodes(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
         shares = self._shared({chosen.group: allowed}, of_group)
         caps += shares.caps
         grown = shares.node_count
@@ -279,7 +288,7 @@ class _Round:
         if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
             why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
-        bought = options.cut(asked, left, main, grown, [cap.limit for cap in caps])
+        bought = options.limit_nodes(asked, left, main, grown, [cap.limit for cap in caps])
         comparison, cheaper = self._compared(asked, left, estimated, main, bought.estimate, shares)
         triggered = bought.estimate.placed
         if bought is not main:
@@ -295,12 +304,12 @@ class _Round:
                 room = self.room
                 for other in shares.increases:
                     if other is not increase:
-                        room = groups.taken(states[other.group], room, settings.usage, other.nodes)
-                creations.append(Creation(increase.group, spec, increase.nodes, room, increase.max_size))
+                        room = groups.headroom_after(states[other.group], room, settings.usage, other.nodes)
+                creations.append(GroupCreation(increase.group, spec, increase.nodes, room, increase.max_size))
         created = {each.group for each in creations}
         return replace(
             base,
-            outcome=Outcome.GROW,
+            outcome=ScaleUpOutcome.GROW,
             chosen=chosen,
             comparison=comparison,
             caps=tuple(caps),
@@ -313,7 +322,9 @@ class _Round:
             remaining=shares.remaining,
         )
 
-    def _shared(self, nodes: Mapping[str, int], of_group: Mapping[str, Estimated], *, balances: bool = True) -> Shares:
+    def _shared(
+        self, nodes: Mapping[str, int], of_group: Mapping[str, GroupEstimate], *, balances: bool = True
+    ) -> BalancedIncreases:
         """So many nodes of each group, over it and those like it where that `balances`."""
         increases: list[Increase] = []
         caps: list[Cap] = []
@@ -321,23 +332,23 @@ class _Round:
         for group, count in nodes.items():
             each = of_group[group]
             others = [other for other in each.similar if balances and other.id not in taken]
-            more, remaining = distributed([each.state, *others], count, remaining, self.settings.usage, caps)
+            more, remaining = balance_nodes([each.state, *others], count, remaining, self.settings.usage, caps)
             taken |= {increase.group for increase in more}
             increases += more
-        return Shares(increases, remaining, caps)
+        return BalancedIncreases(increases, remaining, caps)
 
-    def _room_of(self, main: Estimated) -> int:
+    def _room_of(self, main: GroupEstimate) -> int:
         return sum(each.room for each in (main.state, *main.similar))
 
     def _compared(
         self,
-        asked: Problem,
+        asked: PackingProblem,
         left: Packing,
-        estimated: Sequence[Estimated],
-        main: Estimated,
+        estimated: Sequence[GroupEstimate],
+        main: GroupEstimate,
         found: Estimate,
-        shares: Shares,
-    ) -> "tuple[Comparison | None, Shares | None]":
+        shares: BalancedIncreases,
+    ) -> "tuple[Comparison | None, BalancedIncreases | None]":
         """The single group's cost for the pods of `found` beside that of several, None without prices; and the shares
         of the latter where they are to take the place of the single group's.
         """
@@ -348,13 +359,13 @@ class _Round:
         prices = _prices(settings.pricing, asked, estimated)
         cost = prices.of_nodes(shares.nodes)
         minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
-        single = Plan(shares.nodes, placed, cost, (found,))
+        single = NodeMix(shares.nodes, placed, cost, (found,))
         if cost is None or minimum is None or settings.estimates.all_or_nothing:
             return Comparison(single, None, minimum), None
         most = settings.estimates.most_nodes
         room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
         time = settings.estimates.time
-        several = mix.cheapest(
+        several = least_cost_mix.cheapest_mix(
             asked,
             left,
             placed,
@@ -364,7 +375,7 @@ class _Round:
             settings.usage,
             prices,
             self.situation.new_groups,
-            time.deadline(time.group_seconds) if time else options.never,
+            time.deadline(time.group_seconds) if time else options.no_deadline,
         )
         if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:
             return Comparison(single, several, minimum), None
@@ -383,7 +394,7 @@ class _Round:
 class _WhyNot:
     """Why each group that cannot take a class cannot."""
 
-    estimated: Sequence[Estimated]
+    estimated: Sequence[GroupEstimate]
     skipped: Sequence[Skipped]
 
     def __call__(self, position: int) -> Reasons:
@@ -398,7 +409,7 @@ class _WhyNot:
         return dict(sorted(found.items()))
 
 
-class _Remembering:
+class _CachedPricing:
     """Another price model that is asked once about each kind of pod. Kinds are told apart by identity."""
 
     def __init__(self, model: PricingModel) -> None:
@@ -415,7 +426,7 @@ class _Remembering:
         return price
 
 
-def _prices(model: PricingModel, asked: Problem, estimated: Sequence[Estimated]) -> Prices:
+def _prices(model: PricingModel, asked: PackingProblem, estimated: Sequence[GroupEstimate]) -> MixPrices:
     nodes: dict[str, float] = {}
     pods: dict[int, float] = {}
     for each in estimated:
@@ -430,13 +441,15 @@ def _prices(model: PricingModel, asked: Problem, estimated: Sequence[Estimated])
             pods[position] = model.pod_price(pending.facts.requests)
         except Unpriced:
             continue
-    return Prices(nodes, pods)
+    return MixPrices(nodes, pods)
 
 
-def _left(demands: Sequence[Demand], triggered: Mapping[int, int], estimated: Sequence[Estimated]) -> tuple[Left, ...]:
+def _left(
+    demands: Sequence[PodDemand], triggered: Mapping[int, int], estimated: Sequence[GroupEstimate]
+) -> tuple[UnscheduledPods, ...]:
     helped = {position for each in estimated for position in each.estimate.placed}
     return tuple(
-        Left(position, pods, position in helped)
+        UnscheduledPods(position, pods, position in helped)
         for position, demand in enumerate(demands)
         if (pods := demand.unplaced[triggered.get(position, 0) :])
     )

@@ -6,14 +6,14 @@ from dataclasses import replace
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.orchestrator import Situation
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import Holding, NodeFacts, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.cluster import Holding, NodeInfo, NodeState, NodeTemplate
 
 
-def after(situation: Situation, decision: Decision) -> Situation:
+def apply_decision(situation: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:
     """The situation with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
 
     Those pods are pending no more, nor are pods that found a place without. A group that is to be created is no option
@@ -22,17 +22,17 @@ def after(situation: Situation, decision: Decision) -> Situation:
     ordered = sorted(situation.classes, key=lambda each: each.pods)
     states = {state.id: state for state in situation.groups}
     nodes, holdings = _upcoming(situation, decision, states)
-    settled = orchestrator.settled(situation, ordered).left
+    settled = orchestrator.filter_out_schedulable(situation, ordered).left
     there = [
         (int(node), ordered[placement.position].facts, int(count))
         for placement in settled.placements
         for node, count in zip(placement.nodes, placement.counts, strict=True)
     ]
-    snapshot = cluster.extended(situation.snapshot, nodes, [*there, *holdings])
+    snapshot = cluster.extend(situation.snapshot, nodes, [*there, *holdings])
     triggered = Counter(decision.triggered)
     chosen_for = [each._replace(pods=tuple(pod for pod in each.pods if pod in triggered)) for each in ordered]
     if nodes:
-        packing = Packing(problem.problem(snapshot, chosen_for))
+        packing = Packing(problem.packing_problem(snapshot, chosen_for))
         template = NodeTemplate("", nodes[0])
         for position in binpacking.in_order(packing.problem, template, range(len(chosen_for))):
             packing.fill(position, len(chosen_for[position].pods), len(situation.snapshot.nodes))
@@ -41,7 +41,7 @@ def after(situation: Situation, decision: Decision) -> Situation:
             for placement in packing.placements
             for node, count in zip(placement.nodes, placement.counts, strict=True)
         ]
-        snapshot = cluster.extended(snapshot, [], on_new)
+        snapshot = cluster.extend(snapshot, [], on_new)
     left = [
         each._replace(pods=tuple(pod for pod in demand.unplaced if pod not in triggered))
         for each, demand in zip(ordered, decision.demands, strict=True)
@@ -63,10 +63,10 @@ def after(situation: Situation, decision: Decision) -> Situation:
 
 
 def _upcoming(
-    situation: Situation, decision: Decision, states: dict[str, GroupState]
-) -> tuple[list[NodeFacts], list[Holding]]:
+    situation: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupState]
+) -> tuple[list[NodeInfo], list[Holding]]:
     """The new nodes, and what comes with each."""
-    nodes: list[NodeFacts] = []
+    nodes: list[NodeInfo] = []
     holdings: list[Holding] = []
     first = len(situation.snapshot.nodes)
     for group, count in decision.nodes.items():

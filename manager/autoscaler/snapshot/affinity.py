@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, Snapshot
-from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts, PodTerm
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, ClusterSnapshot, Flags, Integers
+from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, PodTerm
 from manager.autoscaler.snapshot.predicates import Shapes
 
 NODE = ""  # the topology key of a node by itself
@@ -48,7 +48,7 @@ class SpreadRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class InterPodRules:
     """All that binds one class to where other pods are, by counter. None of `ports`, `anti` and `existing` may
     count anything in the node's domain, each of `affinity` must, or nothing at all where the first may go anywhere.
 
@@ -73,7 +73,7 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False)
-class Topology:
+class TopologyDomains:
     """The domains of one key: their number by label value, and that of every node (-1 where it has none)."""
 
     key: str
@@ -92,16 +92,16 @@ class Bonds:
     `base` holds each counter's sums over the snapshot by domain, with a last one that stays 0 for nodes without any.
     """
 
-    rules: dict[int, Rules]
+    rules: dict[int, InterPodRules]
     counters: tuple[Counter, ...]
     contributions: dict[int, tuple[int, ...]]
-    topologies: dict[str, Topology]
+    topologies: dict[str, TopologyDomains]
     base: tuple[Integers, ...]
     present: tuple[Flags | None, ...]  # of a spread's counter: the domains there are
     counted: tuple[Flags | None, ...]  # of a spread's counter: the nodes that count
 
 
-def bonds(universe: Sequence[PodFacts], classes: int, snapshot: Snapshot, shapes: Shapes) -> Bonds:
+def bonds(universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> Bonds:
     """The rules of the first `classes` kinds of the universe.
 
     The universe begins with the classes and goes on with the kinds of the snapshot; what follows may come with new
@@ -113,7 +113,7 @@ def bonds(universe: Sequence[PodFacts], classes: int, snapshot: Snapshot, shapes
 class _Index:
     """Which kinds a term means, found by their labels."""
 
-    def __init__(self, universe: Sequence[PodFacts]) -> None:
+    def __init__(self, universe: Sequence[PodInfo]) -> None:
         self._universe = universe
         self._by_label: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for position, kind in enumerate(universe):
@@ -135,7 +135,7 @@ class _Index:
 
 
 class _Compiler:
-    def __init__(self, universe: Sequence[PodFacts], classes: int, snapshot: Snapshot, shapes: Shapes) -> None:
+    def __init__(self, universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> None:
         self._universe = universe
         self._classes = classes
         self._snapshot = snapshot
@@ -143,7 +143,7 @@ class _Compiler:
         self._index = _Index(universe)
         self._counters: list[Counter] = []
         self._known: dict[object, int] = {}
-        self._topologies: dict[str, Topology] = {}
+        self._topologies: dict[str, TopologyDomains] = {}
         self._keeping_away = self._existing_terms()
         self._with_ports = [position for position, kind in enumerate(universe) if kind.ports]
 
@@ -178,7 +178,7 @@ class _Compiler:
                         found[position].append((term.key, owner))
         return found
 
-    def _rules(self, position: int) -> Rules | None:
+    def _rules(self, position: int) -> InterPodRules | None:
         kind = self._universe[position]
         away = self._keeping_away.get(position)
         if not (kind.ports or kind.affinity or kind.anti_affinity or kind.spread or away):
@@ -192,7 +192,7 @@ class _Compiler:
         own = [self._counters[each] for each in (*ports, *anti, *existing) if position in self._counters[each].members]
         of_one_node = [counter for counter in own if self._topology(counter.key).is_of_one_node]
         keys = {self._counters[each].key for each in (*ports, *anti, *existing)}
-        return Rules(
+        return InterPodRules(
             ports=ports,
             anti=anti,
             existing=existing,
@@ -213,7 +213,7 @@ class _Compiler:
         )
         return (self._counter(NODE, members),) if mine else ()
 
-    def _affinity(self, kind: PodFacts) -> tuple[int, ...]:
+    def _affinity(self, kind: PodInfo) -> tuple[int, ...]:
         if not kind.affinity:
             return ()
         members = frozenset.intersection(*(self._index.matching(term) for term in kind.affinity))
@@ -240,12 +240,12 @@ class _Compiler:
             self._topology(key)
         return self._known[identity]
 
-    def _topology(self, key: str) -> Topology:
+    def _topology(self, key: str) -> TopologyDomains:
         if key not in self._topologies:
             nodes = self._snapshot.nodes
             values: dict[str, int] = {}
             if key == NODE:
-                self._topologies[key] = Topology(
+                self._topologies[key] = TopologyDomains(
                     key, {str(row): row for row in range(len(nodes))}, np.arange(len(nodes))
                 )
                 return self._topologies[key]
@@ -254,7 +254,7 @@ class _Compiler:
                 value = node.labels.get(key)
                 if value is not None:
                     of_node[row] = values.setdefault(value, len(values))
-            self._topologies[key] = Topology(key, values, of_node)
+            self._topologies[key] = TopologyDomains(key, values, of_node)
         return self._topologies[key]
 
     def _base(self, counter: Counter) -> tuple[Integers, Flags | None, Flags | None]:

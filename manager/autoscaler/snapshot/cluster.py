@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manager.autoscaler.pricing.model import Machine
-from manager.autoscaler.snapshot import podclasses, podfacts
-from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT, PodFacts, Surroundings
+from manager.autoscaler.snapshot import equivalence_groups, pod_info
+from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo, ReferencedObjects
 from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod, Taint
@@ -19,7 +19,7 @@ from shared.quantity import Amounts, QuantityError
 
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-Holding: TypeAlias = "tuple[int, PodFacts, int]"  # a node by its row, and how many pods of a kind are on it
+Holding: TypeAlias = "tuple[int, PodInfo, int]"  # a node by its row, and how many pods of a kind are on it
 
 PODS = "pods"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
@@ -49,7 +49,7 @@ TAKING = frozenset({NodeState.READY, NodeState.UPCOMING})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NodeFacts:
+class NodeInfo:
     """One node, there or yet to come."""
 
     name: str
@@ -73,8 +73,8 @@ class NodeTemplate:
     """What a new node of a group will be, with the pods that start on every one of them."""
 
     group: str
-    node: NodeFacts
-    daemons: tuple[PodFacts, ...] = ()
+    node: NodeInfo
+    daemons: tuple[PodInfo, ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -93,15 +93,15 @@ class NodeTemplate:
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class ClusterSnapshot:
     """Nodes by row. `free` has a column for each of `resources`; entry i of `placed_*` says how many pods of which
     of `kinds` are on which node.
     """
 
-    nodes: tuple[NodeFacts, ...]
+    nodes: tuple[NodeInfo, ...]
     resources: tuple[str, ...]
     free: Integers
-    kinds: tuple[PodFacts, ...]
+    kinds: tuple[PodInfo, ...]
     placed_node: Integers
     placed_kind: Integers
     placed_count: Integers
@@ -135,17 +135,17 @@ class StateRules:
     gpu_resources: tuple[str, ...] = ()
 
 
-def state_of(node: Node, rules: StateRules) -> NodeState:
+def node_state(node: Node, rules: StateRules) -> NodeState:
     """The state of a registered node."""
     taints = node.spec.taints or ()
     if any(taint.key == TAINT_TO_BE_DELETED for taint in taints):
         return NodeState.TO_BE_DELETED
     if node.spec.unschedulable:
         return NodeState.CORDONED
-    return readiness_of(node, rules)
+    return node_readiness(node, rules)
 
 
-def readiness_of(node: Node, rules: StateRules) -> NodeState:
+def node_readiness(node: Node, rules: StateRules) -> NodeState:
     """Ready, unready or not started, whether or not it takes pods."""
     taints = node.spec.taints or ()
     created = node.metadata.created_at
@@ -174,7 +174,7 @@ def _lacks_gpus(node: Node, rules: StateRules) -> bool:
     return all(str(allocatable.get(name, "0")) == "0" for name in rules.gpu_resources)
 
 
-def node_facts(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeFacts:
+def node_info(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeInfo:
     """A node in its wire form, read. Raises InvalidInput."""
     amounts = []
     for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
@@ -185,7 +185,7 @@ def node_facts(node: Node, state: NodeState, readiness: NodeState | None = None)
                 source=f"Node {node.metadata.name}", field=f"status.{field_name}", value=listed, problem=str(problem)
             ) from problem
         amounts.append({name: min(amount, MOST_AMOUNT) for name, amount in found.items()})
-    return NodeFacts(
+    return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels or {},
         annotations=node.metadata.annotations or {},
@@ -198,19 +198,19 @@ def node_facts(node: Node, state: NodeState, readiness: NodeState | None = None)
     )
 
 
-def upcoming_copies(template: NodeTemplate, count: int) -> list[NodeFacts]:
+def upcoming_copies(template: NodeTemplate, count: int) -> list[NodeInfo]:
     """So many nodes that were asked for, as the template describes them."""
     return [fresh_node(template, f"upcoming-{index}", NodeState.UPCOMING) for index in range(count)]
 
 
-def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState.READY) -> NodeFacts:
+def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState.READY) -> NodeInfo:
     """One new node of the template with a name, and so a hostname, of its own."""
     base = template.node
     name = f"{base.name}-{suffix}"
     annotations = base.annotations
     if state is NodeState.UPCOMING:
         annotations = {**annotations, ANNOTATION_UPCOMING: "true"}
-    return NodeFacts(
+    return NodeInfo(
         name=name,
         labels={**base.labels, LABEL_HOSTNAME: name},
         annotations=annotations,
@@ -222,25 +222,25 @@ def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState
     )
 
 
-def snapshot(
+def take_snapshot(
     nodes: Iterable[tuple[Node, NodeState]],
     placed: Iterable[Pod],
     *,
-    surroundings: Surroundings | None = None,
+    surroundings: ReferencedObjects | None = None,
     upcoming: Iterable[tuple[NodeTemplate, int]] = (),
-) -> Snapshot:
+) -> ClusterSnapshot:
     """The cluster with the pods on its nodes, those nominated for one included.
 
     Nodes not started are left out, as `upcoming` stands for them. Expendable and finished pods hold nothing and are
     not to be given. A node or pod that cannot be read is refused alone; a pod still holds what it requests.
     """
     refused: dict[str, InvalidInput] = {}
-    found: list[NodeFacts] = []
+    found: list[NodeInfo] = []
     for node, state in sorted(nodes, key=lambda pair: pair[0].metadata.name):
         if state is NodeState.NOT_STARTED:
             continue
         try:
-            found.append(node_facts(node, state))
+            found.append(node_info(node, state))
         except InvalidInput as problem:
             refused[node.metadata.name] = problem
     kinds, holdings = _read_placed(placed, {node.name: row for row, node in enumerate(found)}, surroundings, refused)
@@ -256,9 +256,9 @@ def snapshot(
     return _as_arrays(found, kinds, holdings, refused)
 
 
-def of_facts(nodes: Sequence[NodeFacts], placed: Iterable[tuple[int, PodFacts]] = ()) -> Snapshot:
+def snapshot_of_nodes(nodes: Sequence[NodeInfo], placed: Iterable[tuple[int, PodInfo]] = ()) -> ClusterSnapshot:
     """A snapshot of nodes that are read already, and of the pods on them by the node's position."""
-    kinds: list[PodFacts] = []
+    kinds: list[PodInfo] = []
     known: dict[int, int] = {}
     holdings = []
     for row, kind in placed:
@@ -269,7 +269,7 @@ def of_facts(nodes: Sequence[NodeFacts], placed: Iterable[tuple[int, PodFacts]] 
     return _as_arrays(list(nodes), kinds, holdings, {})
 
 
-def extended(before: Snapshot, nodes: Sequence[NodeFacts], holdings: Iterable[Holding]) -> Snapshot:
+def extend(before: ClusterSnapshot, nodes: Sequence[NodeInfo], holdings: Iterable[Holding]) -> ClusterSnapshot:
     """A snapshot with further nodes after those it has, and further pods."""
     kinds = list(before.kinds)
     known = {id(kind): index for index, kind in enumerate(kinds)}
@@ -286,7 +286,7 @@ def extended(before: Snapshot, nodes: Sequence[NodeFacts], holdings: Iterable[Ho
     ).T.copy()
     rows, which, counts = np.array(listed, np.int64).reshape(-1, 3).T
     np.subtract.at(free, rows, _requests(kinds, resources)[which] * counts[:, None])
-    return Snapshot(
+    return ClusterSnapshot(
         (*before.nodes, *nodes),
         resources,
         free,
@@ -301,18 +301,18 @@ def extended(before: Snapshot, nodes: Sequence[NodeFacts], holdings: Iterable[Ho
 def _read_placed(
     placed: Iterable[Pod],
     rows: Mapping[str, int],
-    surroundings: Surroundings | None,
+    surroundings: ReferencedObjects | None,
     refused: dict[str, InvalidInput],
-) -> tuple[list[PodFacts], list[tuple[int, int, int]]]:
-    kinds: list[PodFacts] = []
+) -> tuple[list[PodInfo], list[tuple[int, int, int]]]:
+    kinds: list[PodInfo] = []
     holdings: list[tuple[int, int, int]] = []
-    for alike in podclasses.placed_kinds(placed):
+    for alike in equivalence_groups.group_placed(placed):
         try:
-            of_node = podclasses.is_daemon(alike[0]) or podclasses.is_mirror(alike[0])
-            facts = podfacts.read_placed(alike[0], surroundings or Surroundings(), of_node=of_node)
+            of_node = equivalence_groups.is_daemon(alike[0]) or equivalence_groups.is_mirror(alike[0])
+            facts = pod_info.read_placed(alike[0], surroundings or ReferencedObjects(), of_node=of_node)
         except InvalidInput as problem:
             refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
-            requests_alone = podfacts.requests_of(alike[0], of_node=of_node)
+            requests_alone = pod_info.requests_of(alike[0], of_node=of_node)
             if requests_alone is None:
                 continue
             facts = requests_alone
@@ -327,11 +327,11 @@ def _read_placed(
 
 
 def _as_arrays(
-    nodes: list[NodeFacts],
-    kinds: list[PodFacts],
+    nodes: list[NodeInfo],
+    kinds: list[PodInfo],
     holdings: list[tuple[int, int, int]],
     refused: Mapping[str, InvalidInput],
-) -> Snapshot:
+) -> ClusterSnapshot:
     names = {
         PODS,
         *(name for node in nodes for name in node.allocatable),
@@ -344,17 +344,17 @@ def _as_arrays(
     requests = _requests(kinds, resources)
     rows, which, counts = np.array(holdings, np.int64).reshape(-1, 3).T
     np.subtract.at(free, rows, requests[which] * counts[:, None])
-    return Snapshot(tuple(nodes), resources, free, tuple(kinds), rows, which, counts, refused)
+    return ClusterSnapshot(tuple(nodes), resources, free, tuple(kinds), rows, which, counts, refused)
 
 
-def _requests(kinds: Sequence[PodFacts], resources: Sequence[str]) -> Integers:
+def _requests(kinds: Sequence[PodInfo], resources: Sequence[str]) -> Integers:
     """What a pod of each kind takes of each resource."""
     return np.array(
         [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
     ).reshape(len(kinds), len(resources))
 
 
-def _sum(kinds: Iterable[PodFacts]) -> dict[str, int]:
+def _sum(kinds: Iterable[PodInfo]) -> dict[str, int]:
     total: dict[str, int] = {}
     for kind in kinds:
         for name, amount in (*kind.requests.items(), (PODS, 1)):

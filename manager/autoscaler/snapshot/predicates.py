@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from manager.autoscaler.snapshot.cluster import TAKING, Flags, NodeFacts
-from manager.autoscaler.snapshot.podfacts import ZONE_LABELS, NodeDemands
+from manager.autoscaler.snapshot.cluster import TAKING, Flags, NodeInfo
+from manager.autoscaler.snapshot.pod_info import ZONE_LABELS, NodeDemands
 from shared.api import placement
 from shared.api.core import NodeSelectorTerm
 from shared.api.placement import AFFINITY, UNSCHEDULABLE, UNSCHEDULABLE_TAINT, UNTOLERATED
@@ -27,7 +27,7 @@ def insufficient(resource: str) -> str:
     return f"Insufficient {resource}"
 
 
-def refusal(demands: NodeDemands, node: NodeFacts) -> str | None:
+def refusal(demands: NodeDemands, node: NodeInfo) -> str | None:
     """Why the node is none for such a pod, volumes aside, which come later in the scheduler's order."""
     if node.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, demands.tolerations):
         return UNSCHEDULABLE
@@ -36,7 +36,7 @@ def refusal(demands: NodeDemands, node: NodeFacts) -> str | None:
     return None if matches_affinity(demands, node) else AFFINITY
 
 
-def matches_affinity(demands: NodeDemands, node: NodeFacts) -> bool:
+def matches_affinity(demands: NodeDemands, node: NodeInfo) -> bool:
     """Whether selector and required node affinity hold."""
     labels = node.labels
     if any(labels.get(key) != value for key, value in demands.selector):
@@ -44,11 +44,11 @@ def matches_affinity(demands: NodeDemands, node: NodeFacts) -> bool:
     return demands.terms is None or placement.matches_any_term(demands.terms, node.name, labels)
 
 
-def tolerates_taints(demands: NodeDemands, node: NodeFacts) -> bool:
+def tolerates_taints(demands: NodeDemands, node: NodeInfo) -> bool:
     return placement.all_tolerated(node.taints, demands.tolerations)
 
 
-def volume_refusal(demands: NodeDemands, node: NodeFacts) -> str | None:
+def volume_refusal(demands: NodeDemands, node: NodeInfo) -> str | None:
     """Why the pod's volumes cannot be reached from the node."""
     reachable = all(
         placement.matches_any_term(selector.node_selector_terms, node.name, node.labels) for selector in demands.volumes
@@ -65,7 +65,7 @@ def _is_in(zones: Iterable[tuple[str, tuple[str, ...]]], labels: Mapping[str, st
     )
 
 
-def admits(demands: NodeDemands, node: NodeFacts) -> bool:
+def admits(demands: NodeDemands, node: NodeInfo) -> bool:
     """Whether nothing here stands against the node."""
     return refusal(demands, node) is None and volume_refusal(demands, node) is None
 
@@ -73,11 +73,11 @@ def admits(demands: NodeDemands, node: NodeFacts) -> bool:
 class Shapes:
     """Nodes that no demand of the given ones can tell apart, so that each demand is judged once a shape."""
 
-    def __init__(self, nodes: Sequence[NodeFacts], demands: Iterable[NodeDemands]) -> None:
+    def __init__(self, nodes: Sequence[NodeInfo], demands: Iterable[NodeDemands]) -> None:
         self._nodes = nodes
         keys = sorted({key for each in demands for key in _label_keys(each)})
         seen: dict[object, int] = {}
-        self._representatives: list[NodeFacts] = []
+        self._representatives: list[NodeInfo] = []
         shape_of = []
         for node in nodes:
             labels = node.labels
@@ -107,7 +107,7 @@ class Shapes:
             )
         return self._counted[key]
 
-    def _judged(self, demands: NodeDemands) -> Sequence[NodeFacts]:
+    def _judged(self, demands: NodeDemands) -> Sequence[NodeInfo]:
         return self._nodes if _names_nodes(demands) else self._representatives
 
     def _spread_out(self, flags: list[bool]) -> Flags:
@@ -115,7 +115,7 @@ class Shapes:
         return found if len(found) == len(self._nodes) else found[self._shape_of]
 
 
-def is_counted(demands: NodeDemands, node: NodeFacts, honors_affinity: bool, honors_taints: bool) -> bool:
+def is_counted(demands: NodeDemands, node: NodeInfo, honors_affinity: bool, honors_taints: bool) -> bool:
     """Whether a spread constraint with these policies counts the node."""
     return (not honors_affinity or matches_affinity(demands, node)) and (
         not honors_taints or tolerates_taints(demands, node)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from manager.autoscaler.snapshot import cluster, podclasses, podfacts, predicates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, TAINT_TO_BE_DELETED, NodeFacts, NodeState, NodeTemplate
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info, predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, TAINT_TO_BE_DELETED, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared.api import pods
 from shared.api.core import DaemonSet, Node, Pod, Taint, Toleration
 from shared.api.meta import ObjectMeta
@@ -88,12 +88,12 @@ class Daemon:
     """A DaemonSet, by what each of its pods asks for."""
 
     uid: str
-    facts: PodFacts
+    facts: PodInfo
     node_critical: bool = False
 
 
 def read_daemons(
-    daemon_sets: Iterable[DaemonSet], surroundings: Surroundings
+    daemon_sets: Iterable[DaemonSet], surroundings: ReferencedObjects
 ) -> tuple[tuple[Daemon, ...], dict[str, InvalidInput]]:
     """The DaemonSets of the cluster, and those that cannot be read, which then count nothing."""
     known: list[Daemon] = []
@@ -103,7 +103,7 @@ def read_daemons(
         meta = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, labels=made.metadata.labels)
         spec = msgspec.structs.replace(made.spec, tolerations=(*(made.spec.tolerations or ()), *_TOLERATED))
         try:
-            facts = replace(podfacts.read(Pod(metadata=meta, spec=spec), surroundings), of_node=True)
+            facts = replace(pod_info.read_pending(Pod(metadata=meta, spec=spec), surroundings), of_node=True)
         except InvalidInput as problem:
             refused[each.metadata.key] = problem
             continue
@@ -112,7 +112,7 @@ def read_daemons(
     return tuple(known), refused
 
 
-class Templates:
+class TemplateCache:
     """The template of every group, remembered while there is no node to learn from and no answer."""
 
     def __init__(
@@ -121,8 +121,8 @@ class Templates:
         self._taints = taints or TaintRules()
         self._force_daemons = force_daemons
         self._ttl_seconds = ttl_seconds
-        self._remembered: dict[str, tuple[float, NodeFacts, tuple[Pod, ...]]] = {}
-        self._told: dict[str, tuple[float, NodeFacts]] = {}  # by their providers
+        self._remembered: dict[str, tuple[float, NodeInfo, tuple[Pod, ...]]] = {}
+        self._told: dict[str, tuple[float, NodeInfo]] = {}  # by their providers
 
     def of_group(
         self,
@@ -139,7 +139,7 @@ class Templates:
         """
         for live in sorted(nodes, key=lambda each: each.node.metadata.name):
             if live.state is NodeState.READY and now - live.stable_since > STABLE_SECONDS:
-                facts = cluster.node_facts(live.node, live.state)
+                facts = cluster.node_info(live.node, live.state)
                 self._remembered[group] = (now, facts, live.pods)
                 return self._of_node(group, facts, live.pods, daemons)
         if group in self._remembered:
@@ -149,7 +149,7 @@ class Templates:
             del self._remembered[group]
         given = provided()
         if given is not None:
-            facts = cluster.node_facts(given, NodeState.READY)
+            facts = cluster.node_info(given, NodeState.READY)
             self._told[group] = (now, facts)
             return from_provider(group, facts, daemons, self._taints)
         if group in self._told:
@@ -158,7 +158,7 @@ class Templates:
                 return from_provider(group, facts, daemons, self._taints)
             del self._told[group]
         for live in sorted(nodes, key=lambda each: each.node.metadata.name):
-            return self._of_node(group, cluster.node_facts(live.node, live.state), live.pods, daemons)
+            return self._of_node(group, cluster.node_info(live.node, live.state), live.pods, daemons)
         return None
 
     @property
@@ -172,20 +172,20 @@ class Templates:
             self._remembered.pop(group, None)
             self._told.pop(group, None)
 
-    def _of_node(self, group: str, facts: NodeFacts, on_node: Iterable[Pod], daemons: Sequence[Daemon]) -> NodeTemplate:
+    def _of_node(self, group: str, facts: NodeInfo, on_node: Iterable[Pod], daemons: Sequence[Daemon]) -> NodeTemplate:
         node = sanitised(group, facts, self._taints)
-        kept: list[PodFacts] = []
+        kept: list[PodInfo] = []
         running: set[str] = set()
         by_uid = {daemon.uid: daemon.facts for daemon in daemons}
         for pod in sorted(on_node, key=lambda each: each.metadata.key):
             if pods.is_terminating(pod) or not pods.is_active(pod):
                 continue
-            if not podclasses.is_mirror(pod) and not podclasses.is_daemon(pod):
+            if not equivalence_groups.is_mirror(pod) and not equivalence_groups.is_daemon(pod):
                 continue
-            controller = podclasses.controller_of(pod)
+            controller = equivalence_groups.controller_of(pod)
             running.add(controller)
             # A pod that asks for what its DaemonSet says is taken as the DaemonSet's, one for all groups.
-            found = podfacts.read_placed(pod, Surroundings(), of_node=True)
+            found = pod_info.read_placed(pod, ReferencedObjects(), of_node=True)
             known = by_uid.get(controller)
             kept.append(known if known is not None and _takes_the_same(known, found) else found)
         kept += [
@@ -199,7 +199,7 @@ class Templates:
 
 
 def from_provider(
-    group: str, node: NodeFacts, daemons: Iterable[Daemon], taints: TaintRules | None = None
+    group: str, node: NodeInfo, daemons: Iterable[Daemon], taints: TaintRules | None = None
 ) -> NodeTemplate:
     """As a provider describes a node of a group that may have none, with a pod of every DaemonSet that runs there."""
     clean = sanitised(group, node, taints or TaintRules())
@@ -208,7 +208,7 @@ def from_provider(
     )
 
 
-def sanitised(group: str, node: NodeFacts, taints: TaintRules) -> NodeFacts:
+def sanitised(group: str, node: NodeInfo, taints: TaintRules) -> NodeInfo:
     """A node without what is its alone, under the name of the group's template."""
     name = f"template-node-for-{group}"
     return replace(
@@ -221,5 +221,5 @@ def sanitised(group: str, node: NodeFacts, taints: TaintRules) -> NodeFacts:
     )
 
 
-def _takes_the_same(known: PodFacts, found: PodFacts) -> bool:
+def _takes_the_same(known: PodInfo, found: PodInfo) -> bool:
     return (known.requests, known.ports, known.anti_affinity) == (found.requests, found.ports, found.anti_affinity)

@@ -7,13 +7,13 @@ import msgspec
 
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import FastPathCase, Permissions
-from manager.autoscaler.limits import UNLIMITED, least
-from manager.autoscaler.scale_up import similar
-from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
-from manager.autoscaler.snapshot import cluster, podclasses, podfacts
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeFacts, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.limits import UNLIMITED, lowest_limit
+from manager.autoscaler.scale_up import similar_groups
+from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared.api.core import Pod
 from tests.conformance.matching import Holds, Unanswered
 
@@ -23,12 +23,12 @@ ZONE = "topology.kubernetes.io/zone"
 MIB = 1 << 20
 
 
-def equivalence_groups(row: Input) -> object:
+def grouped_pods(row: Input) -> object:
     given = row["pods"]
     if isinstance(given, int):
         kinds = row.get("distinct_labels", 1)
         given = [{"name": f"p{each}", "ctrl": "rc", "labels": {"kind": str(each % kinds)}} for each in range(given)]
-    classes = podclasses.classify([_pod(each) for each in given], Surroundings()).classes
+    classes = equivalence_groups.build_equivalence_groups([_pod(each) for each in given], ReferencedObjects()).classes
     groups = sorted(sorted(key.partition("/")[2] for key in each.pods) for each in classes)
 
     def agrees(claim: object) -> bool:
@@ -82,10 +82,10 @@ def estimated(row: Input) -> object:
     existing = [_node("existing", row["existing_node"])] if row.get("existing_node") else []
     classes = []
     for given in row["pod_groups"]:
-        facts = podfacts.read(_pod({**given, "labels": {"app": given["name"]}}), Surroundings())
+        facts = pod_info.read_pending(_pod({**given, "labels": {"app": given["name"]}}), ReferencedObjects())
         keys = tuple(f"universe/{given['name']}-{each:05d}" for each in range(given["count"]))
-        classes.append(PendingClass(facts, keys, given["name"]))
-    asked = problem.problem(cluster.of_facts(existing), classes, [template])
+        classes.append(EquivalenceGroup(facts, keys, given["name"]))
+    asked = problem.packing_problem(cluster.snapshot_of_nodes(existing), classes, [template])
     found = binpacking.estimate(asked, template, range(len(classes)), Permissions(row.get("max_nodes", UNLIMITED)))
     names = [classes[position].controller for position in found.placed]
     return {
@@ -96,20 +96,20 @@ def estimated(row: Input) -> object:
     }
 
 
-def _node(name: str, given: Input) -> NodeFacts:
+def _node(name: str, given: Input) -> NodeInfo:
     amounts = {"cpu": given["cpu"], "memory": given["mem"], PODS: given["pods"]}
     labels = {LABEL_HOSTNAME: name, ZONE: given.get("label_zone", "")}
-    return NodeFacts(name, labels, capacity=amounts, allocatable=amounts)
+    return NodeInfo(name, labels, capacity=amounts, allocatable=amounts)
 
 
 def pod_order(row: Input) -> object:
     node = {"cpu": row["node"]["cpu_milli"], "memory": row["node"]["mem_bytes"]}
-    template = NodeTemplate("group", NodeFacts("node", capacity=node, allocatable=node))
+    template = NodeTemplate("group", NodeInfo("node", capacity=node, allocatable=node))
     classes = [
-        PendingClass(PodFacts(requests={"cpu": each["cpu"], "memory": each["mem"]}), (each["name"],))
+        EquivalenceGroup(PodInfo(requests={"cpu": each["cpu"], "memory": each["mem"]}), (each["name"],))
         for each in row["groups"]
     ]
-    asked = problem.problem(cluster.of_facts([]), classes)
+    asked = problem.packing_problem(cluster.snapshot_of_nodes([]), classes)
     order = binpacking.in_order(asked, template, range(len(classes)))
     found = binpacking.scores(*asked.cpu_and_memory, node)
     names = [each.pods[0] for each in classes]
@@ -134,7 +134,7 @@ def fast_path_index(row: Input) -> object:
 def estimation_limiter(row: Input) -> object:
     most = UNLIMITED
     for threshold in row["static_node_thresholds"]:
-        most = least(most, threshold)
+        most = lowest_limit(most, threshold)
     permissions = Permissions(most)
     answers = ""
     for asked in row["ops"]:
@@ -146,10 +146,10 @@ def estimation_limiter(row: Input) -> object:
     return {"final_node_counter": permissions.nodes if answers == row["ops"] else answers}
 
 
-def similar_groups(row: Input) -> object:
+def are_similar(row: Input) -> object:
     extra = frozenset(row.get("ignored_labels", ()))
     compared = frozenset(row.get("balancing_labels", ()))
-    likeness = Likeness(ignored_labels=IGNORED_LABELS | extra, compared_labels=compared)
+    likeness = SimilarityRules(ignored_labels=IGNORED_LABELS | extra, compared_labels=compared)
     return likeness.are_similar(_template(row["a"]), _template(row["b"]))
 
 
@@ -162,12 +162,12 @@ def _template(given: Input) -> NodeTemplate:
         "memory": given.get("mem_alloc", memory),
     }
     used = {"cpu": given.get("used_cpu", 0), "memory": given.get("used_mem", 0)}
-    daemons = (PodFacts(requests=used),) if any(used.values()) else ()
-    return NodeTemplate("group", NodeFacts("node", given.get("labels", {}), {}, (), capacity, allocatable), daemons)
+    daemons = (PodInfo(requests=used),) if any(used.values()) else ()
+    return NodeTemplate("group", NodeInfo("node", given.get("labels", {}), {}, (), capacity, allocatable), daemons)
 
 
 def similar_for_option(row: Input) -> object:
-    return similar.for_option(
+    return similar_groups.similar_for_option(
         row["group_pods"],
         row["similar"],
         balance_similar=row.get("balance_similar", True),
@@ -176,11 +176,11 @@ def similar_for_option(row: Input) -> object:
 
 
 ADAPTERS: dict[str, Callable[[Any], object]] = {
-    "equivalence_groups": equivalence_groups,
+    "equivalence_groups": grouped_pods,
     "estimator": estimated,
     "pod_order": pod_order,
     "fastpath_index": fast_path_index,
     "estimation_limiter": estimation_limiter,
-    "similar_groups": similar_groups,
+    "similar_groups": are_similar,
     "similar_for_option": similar_for_option,
 }

@@ -19,8 +19,8 @@ from manager.autoscaler.cloudprovider.simulated.offer import Offer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo
 from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
@@ -74,8 +74,8 @@ def _made(spec: GroupSpec, zone: str | None) -> tuple[Created, Node]:
 def _requests(pods: Sequence[Input]) -> object:
     """By type of GPU the most that one pod asks for, and how many pods ask."""
     classes = [
-        PendingClass(
-            PodFacts(
+        EquivalenceGroup(
+            PodInfo(
                 requests={NVIDIA_GPU: each["gpu"]},
                 demands=NodeDemands(
                     ((LABEL_ACCELERATOR, each["selector_type"]),) if "selector_type" in each else (),
@@ -85,7 +85,7 @@ def _requests(pods: Sequence[Input]) -> object:
         )
         for number, each in enumerate(pods)
     ]
-    largest = {each.kind: each.classes for each in gpus.demands(classes, GpuRules())}
+    largest = {each.kind: each.classes for each in gpus.gpu_demands(classes, GpuRules())}
     return {
         kind: {"max_request": max(each.facts.requests[NVIDIA_GPU] for each in members), "pods": len(members)}
         for kind, members in largest.items()

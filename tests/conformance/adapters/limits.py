@@ -5,16 +5,16 @@ from typing import Any
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import books, health
+from manager.autoscaler.cluster_state import health, registry
 from manager.autoscaler.cluster_state.backoff import BackoffTimes
-from manager.autoscaler.cluster_state.books import Books
 from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.limits import Allowance, Quota
-from manager.autoscaler.scale_up import balance, orchestrator
-from manager.autoscaler.scale_up.balance import GroupSize
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.scale_up import group_sizes, orchestrator
+from manager.autoscaler.scale_up.group_sizes import GroupSize
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
 from tests.conformance.matching import Holds
@@ -24,13 +24,13 @@ Input = dict[str, Any]  # a row's input, JSON of the row's own making
 
 def quota_check(row: Input) -> object:
     try:
-        return _allowance(limits.check(_quotas(row), _usage(row), row["node_delta"]))
+        return _allowance(limits.check_quotas(_quotas(row), _usage(row), row["node_delta"]))
     except ValueError:
         return {"error": True}
 
 
 def quota_consume(row: Input) -> object:
-    allowance, quotas = limits.consume(_quotas(row), _usage(row), row["node_delta"])
+    allowance, quotas = limits.consume_quotas(_quotas(row), _usage(row), row["node_delta"])
     return {**_allowance(allowance), "limits_left_after_consume": {quota.name: quota.left for quota in quotas}}
 
 
@@ -43,7 +43,7 @@ def gpu_limit_flag(row: Input) -> object:
 
 
 def min_limit(row: Input) -> object:
-    return limits.least(row["base"], row["target"])
+    return limits.lowest_limit(row["base"], row["target"])
 
 
 def similar_group_capacity_threshold(row: Input) -> object:
@@ -51,14 +51,14 @@ def similar_group_capacity_threshold(row: Input) -> object:
 
 
 def cluster_capacity_threshold(row: Input) -> object:
-    nodes = [NodeFacts(f"node-{number}") for number in range(row["current_nodes"])]
-    settings = Settings(Ownership(), max_nodes_total=row["max_nodes"])
-    return orchestrator.headroom(Situation(cluster.of_facts(nodes)), settings).most_nodes
+    nodes = [NodeInfo(f"node-{number}") for number in range(row["current_nodes"])]
+    settings = ScaleUpSettings(Ownership(), max_nodes_total=row["max_nodes"])
+    return orchestrator.headroom(ScaleUpInput(cluster.snapshot_of_nodes(nodes)), settings).most_nodes
 
 
 def balanced(row: Input) -> object:
     groups = [GroupSize(each["id"], each["current"], each["max"]) for each in row["groups"]]
-    grown = balance.balanced(groups, row["new_nodes"])
+    grown = group_sizes.balance_sizes(groups, row["new_nodes"])
 
     def agrees(claim: object) -> bool:
         if not isinstance(claim, Mapping):
@@ -91,25 +91,25 @@ def upcoming_nodes(row: Input) -> object:
         not_started=row.get("not_started", 0),
         being_deleted=row.get("deleted", 0),
     )
-    found = health.upcoming(readiness, target=row["target"], pending_increase=row["request"])
+    found = health.upcoming_nodes(readiness, target=row["target"], pending_increase=row["request"])
     return {"upcoming": found, "registered": ["not started"] * readiness.not_started}
 
 
 def backoff(row: Input) -> object:
     times = BackoffTimes(row["initial_s"], row["max_s"], row["reset_s"])
-    known = Books()
+    known = Registry()
     for what, *of in row["ops"]:
         match what:
             case "backoff":
-                known = books.backed_off(known, of[0], of[2], of[1], times, code="")
+                known = registry.back_off(known, of[0], of[2], of[1], times, code="")
             case "remove":
-                known = books.recovered(known, of[0])
+                known = registry.remove_backoff(known, of[0])
             case "status":
-                found = books.backoff_of(known, of[0], of[1])
+                found = registry.active_backoff(known, of[0], of[1])
                 if (None if found is None else found.reason) != of[2]:
                     return f"at {of[1]} s {of[0]} is backed off for {found}"
             case "stale":
-                known = books.without_old_backoffs(known, times, of[0])
+                known = registry.drop_old_backoffs(known, times, of[0])
                 if sorted(known.backoffs) != sorted(of[1]):
                     return f"at {of[0]} s {sorted(known.backoffs)} are remembered"
     return "all status/stale expectations hold"

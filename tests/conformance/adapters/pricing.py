@@ -54,9 +54,9 @@ def price_expander(row: Input) -> object:
         for given in row["options"]
     ]
     model = RowPricing(row["node_price"], row["pod_price"])
-    ranks = ranking.ranked(options, model, CLUSTER_AUTOSCALER, row["preferred_cpu_milli"])
+    ranks = ranking.rank_options(options, model, CLUSTER_AUTOSCALER, row["preferred_cpu_milli"])
     return {
-        "best": [option.group for option in ranking.best(ranks)],
+        "best": [option.group for option in ranking.best_options(ranks)],
         "scores": {each.option.group: each.rank.rank for each in ranks if each.rank},
     }
 
@@ -75,7 +75,7 @@ def preferred_node(row: Input) -> object:
 
 
 def seed_rank(row: Input) -> object:
-    ratio = ranking.stabilized(row["C"], row["T"], row["X"])
+    ratio = ranking.stabilized_price(row["C"], row["T"], row["X"])
     rank = ranking.suppress(row["unfitness"], 1) * ratio
     return {
         "exact_stabilized": ratio,
@@ -148,7 +148,7 @@ def chained(row: Input) -> object:
         return lambda options: [option for option in options if part in option]
 
     filters = {name: containing(part) for name, part in zip(chain.NAMES[1:], row["substring_filters"], strict=False)}
-    steps = chain.narrowed(row["options"], filters, list(filters))
+    steps = chain.filter_in_order(row["options"], filters, list(filters))
     left, last = steps[-1][1] if steps else row["options"], row["fallback_substring"]
     return next((option for option in left if last in option), left[0])
 

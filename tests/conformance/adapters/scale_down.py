@@ -16,9 +16,9 @@ from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
 from manager.autoscaler.scale_down.utilization import utilization
 from manager.autoscaler.scale_down.verdict import Standing
-from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
-from manager.autoscaler.snapshot.podclasses import DAEMON_SET
-from manager.autoscaler.snapshot.podfacts import PodFacts
+from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
+from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
+from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.api.core import Taint
 from shared.api.selectors import LabelSelector
 from tests.conformance.matching import Holds, Unanswered
@@ -36,7 +36,7 @@ def node_utilization(row: Input) -> object:
         raise Unanswered("its pods are told in words")
     cpu, memory = row["node"]
     allocatable = {"cpu": cpu, "memory": memory, **({NVIDIA_GPU: row["gpu"]} if "gpu" in row else {})}
-    node = NodeFacts("n", {GPU_LABEL: "t4"} if "gpu_label" in row else {}, {}, (), allocatable, allocatable)
+    node = NodeInfo("n", {GPU_LABEL: "t4"} if "gpu_label" in row else {}, {}, (), allocatable, allocatable)
     counted = [_requests(each) for each in row["pods"]]
     ignored: list[dict[str, int]] = []
     for kind in ("daemonset", "mirror"):
@@ -57,8 +57,8 @@ def eligible(row: Input) -> object:
     annotations = {ANNOTATION_DISABLED: "true"} if row.get("annotation") else {}
     state = NodeState.READY if row.get("ready", True) else NodeState.UNREADY
     nodes = [
-        NodeFacts("n", {}, annotations, taints, amounts, amounts, state),
-        NodeFacts("other", {}, {}, (), amounts, amounts),
+        NodeInfo("n", {}, annotations, taints, amounts, amounts, state),
+        NodeInfo("other", {}, {}, (), amounts, amounts),
     ]
     pods = [_placed("used", row.get("used", 0), None), _placed("ds", row.get("ds", 0), DAEMON_SET)]
     group = GroupRules(utilization_threshold=row.get("threshold", 0.5), ignores_daemons=row.get("ignore_ds", False))
@@ -76,7 +76,7 @@ def eligible(row: Input) -> object:
 
 def _placed(name: str, cpu_milli: int, owner: str | None) -> Resident:
     who = Tenancy(controller=Controller(owner or "ReplicaSet"), is_daemon=owner == DAEMON_SET)
-    return Resident(f"default/{name}", "n", PodFacts(requests={"cpu": cpu_milli}, of_node=who.is_daemon), who)
+    return Resident(f"default/{name}", "n", PodInfo(requests={"cpu": cpu_milli}, of_node=who.is_daemon), who)
 
 
 def drain_rule(row: Input) -> object:

@@ -15,18 +15,18 @@ from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.limits import UNLIMITED, Bounds, Quota, cluster_wide
+from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds, cluster_wide
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_up import groups, orchestrator, shares
-from manager.autoscaler.scale_up.decisions import Decision, Outcome
-from manager.autoscaler.scale_up.groups import GroupState, Headroom, Usage
+from manager.autoscaler.scale_up import balancing, groups, orchestrator
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
-from manager.autoscaler.scale_up.similar import IGNORED_LABELS, Likeness
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts
+from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo
 from shared.api.core import Taint, Toleration
 from shared.api.selectors import LabelSelector
 from shared.quantity import MILLI_PER_CORE, Amounts
@@ -41,7 +41,10 @@ MOST = 10
 GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
 GPU_TOLERATION = Toleration(NVIDIA_GPU, operator="Exists")
 _TRIGGERED = "both pods (whole option pods list)"
-RESULTS = {Outcome.NO_OPTIONS: "ScaleUpNoOptionsAvailable", Outcome.ALL_NODES: "ScaleUpLimitedByMaxNodesTotal"}
+RESULTS = {
+    ScaleUpOutcome.NO_OPTIONS: "ScaleUpNoOptionsAvailable",
+    ScaleUpOutcome.ALL_NODES: "ScaleUpLimitedByMaxNodesTotal",
+}
 
 
 def scaled_up(row: Input) -> object:
@@ -80,7 +83,7 @@ def scaled_up(row: Input) -> object:
     }
 
 
-def _executed(row: Input, decision: Decision, targets: dict[str, int]) -> object:
+def _executed(row: Input, decision: ScaleUpDecision, targets: dict[str, int]) -> object:
     """What is done of a decision by a cloud that takes a new target before it fails."""
     failures = {"always": 1 << 31, "once": 1}[row["fail"]]
 
@@ -101,23 +104,23 @@ def _executed(row: Input, decision: Decision, targets: dict[str, int]) -> object
     }
 
 
-def _settings(row: Input) -> Settings:
+def _settings(row: Input) -> ScaleUpSettings:
     bounds = {}
     if "max_cores" in row:
-        bounds["cpu"] = Bounds(0, row["max_cores"])
+        bounds["cpu"] = ResourceBounds(0, row["max_cores"])
     if "max_memory_bytes" in row:
-        bounds["memory"] = Bounds(0, row["max_memory_bytes"])
+        bounds["memory"] = ResourceBounds(0, row["max_memory_bytes"])
     priorities = Priorities()
     if "choice" in row:
         priorities = Priorities({1: (Pattern(f"^{re.escape(row['choice'].partition(':')[0])}$"),)})
-    return Settings(
+    return ScaleUpSettings(
         ownership=Ownership(listed=dict.fromkeys(_group_ids(row)), prefix="autoprovisioned"),
         expanders=("priority", "most-pods"),
         priorities=priorities,
         bounds=bounds,
         max_nodes_total=row.get("max_nodes_total", UNLIMITED),
         estimates=EstimateRules(
-            likeness=Likeness(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
+            likeness=SimilarityRules(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
             balance_similar=row.get("balance_similar", False),
             all_or_nothing=row.get("all_or_nothing", False),
         ),
@@ -125,9 +128,9 @@ def _settings(row: Input) -> Settings:
     )
 
 
-def _situation(row: Input) -> Situation:
+def _situation(row: Input) -> ScaleUpInput:
     nodes = [replace(_facts(each, _labels(row, each["group"])), name=each["name"]) for each in _nodes(row)]
-    taken = [(position, PodFacts(requests=held)) for position, held in enumerate(_running(row, nodes))]
+    taken = [(position, PodInfo(requests=held)) for position, held in enumerate(_running(row, nodes))]
     states = [_state(row, group) for group in _group_ids(row)]
     if row.get("autoprovisioning"):
         machines = {name: _template(name, _facts(each, {})) for name, each in row["machine_types"].items()}
@@ -140,12 +143,17 @@ def _situation(row: Input) -> Situation:
             )
             for spec in first_specs(_pending(row), machines, rules)
         ]
-    return Situation(
-        cluster.of_facts(nodes, taken), _pending(row), states, len(nodes), tuple(_quotas(row, nodes)), new_groups=1
+    return ScaleUpInput(
+        cluster.snapshot_of_nodes(nodes, taken),
+        _pending(row),
+        states,
+        len(nodes),
+        tuple(_quotas(row, nodes)),
+        new_groups=1,
     )
 
 
-def _running(row: Input, nodes: Sequence[NodeFacts]) -> list[Amounts]:
+def _running(row: Input, nodes: Sequence[NodeInfo]) -> list[Amounts]:
     """What is requested on each node; where a row does not say, there is no room for what is pending."""
     if "running_per_node" in row:
         return [{"cpu": row["running_per_node"]} for _ in nodes]
@@ -183,12 +191,12 @@ def _state(row: Input, group: str) -> GroupState:
     )
 
 
-def _facts(given: Input, labels: Mapping[str, str]) -> NodeFacts:
+def _facts(given: Input, labels: Mapping[str, str]) -> NodeInfo:
     taints = (GPU_TAINT,) if given.get("gpu") else ()
-    return NodeFacts("new", labels, {}, taints, _amounts(given), _amounts(given))
+    return NodeInfo("new", labels, {}, taints, _amounts(given), _amounts(given))
 
 
-def _template(group: str, node: NodeFacts) -> NodeTemplate:
+def _template(group: str, node: NodeInfo) -> NodeTemplate:
     return NodeTemplate(group, node)
 
 
@@ -197,13 +205,13 @@ def _amounts(given: Input) -> dict[str, int]:
     return {**amounts, PODS: 100, **({NVIDIA_GPU: given["gpu"]} if given.get("gpu") else {})}
 
 
-def _pending(row: Input) -> list[PendingClass]:
+def _pending(row: Input) -> list[EquivalenceGroup]:
     given = row.get("pending", ())
     if "choice" in row and not given:  # as many pods as make the row's choice, one a node
         given = [{"cpu": row["node"]["cpu"]}] * int(row["choice"].partition(":+")[2])
     return [
-        PendingClass(
-            PodFacts(
+        EquivalenceGroup(
+            PodInfo(
                 requests={
                     name: each[key]
                     for name, key in (("cpu", "cpu"), ("memory", "mem"), (NVIDIA_GPU, "gpu"))
@@ -230,11 +238,13 @@ def _labels(row: Input, group: str) -> dict[str, str]:
     return {_label(each): "yes" for each in _given_quotas(row) if group in each.get("groups", (group,))}
 
 
-def _quotas(row: Input, nodes: list[NodeFacts]) -> list[Quota]:
+def _quotas(row: Input, nodes: list[NodeInfo]) -> list[Quota]:
     found = []
     for each in _given_quotas(row):
         most: dict[str, int] = {name: each[name] for name in ("cpu", "memory", "nodes") if name in each}
-        found.append(CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).left(nodes, {}, Usage()))
+        found.append(
+            CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).left(nodes, {}, QuotaUsage())
+        )
     return found
 
 
@@ -251,12 +261,12 @@ def nap(row: Input) -> object:
     if "machine_types" not in row:
         given = [Group(each["id"], 0, MOST, each["target"], each["autoprovisioned"]) for each in row["groups"]]
         instances = {each["id"]: each["nodes"] for each in row["groups"]}
-        return {"deleted": removal.unneeded(given, instances, Ownership(prefix="ng"))}
+        return {"deleted": removal.unneeded_groups(given, instances, Ownership(prefix="ng"))}
     created = row["autoprovisioned_groups"]
     known = [Group(name, 0, MOST, 1, name in created) for name in {*row["groups"], *created}]
     rules = AutoprovisioningRules(enabled=row["enabled"], most_autoprovisioned=row["max_autoprovisioned"])
     machines = {name: _template(name, _facts({"cpu": 4000, "mem": 1 << 30}, {})) for name in row["machine_types"]}
-    pending = [PendingClass(PodFacts(requests={"cpu": 100}), (f"p{number}",)) for number in range(row["pending"])]
+    pending = [EquivalenceGroup(PodInfo(requests={"cpu": 100}), (f"p{number}",)) for number in range(row["pending"])]
     found = first_specs(pending, machines, rules) if candidates.groups_left(known, rules) else []
     count = len(known) + len(found)
     return {"node_groups": count, "node_infos": count}
@@ -268,7 +278,7 @@ def seed_nap_limits(row: Input) -> object:
     listed = {name for name, each in given.items() if each.get("autoscaled")}
     ownership = Ownership(listed=dict.fromkeys(listed))
     usages = [{"cpu": each["cpu"]} for each in given.values() for _ in range(each["count"])]
-    quota = cluster_wide({"cpu": Bounds(0, row["max_cpu"])}, usages)
+    quota = cluster_wide({"cpu": ResourceBounds(0, row["max_cpu"])}, usages)
     room = Headroom((quota,))
 
     def growth(name: str, each: Input) -> int:
@@ -276,9 +286,9 @@ def seed_nap_limits(row: Input) -> object:
             Group(name, each.get("min", 0), each.get("max", 1000), each["count"]),
             _template(name, _facts({"cpu": each["cpu"] * MILLI_PER_CORE}, {})),
         )
-        if groups.skip_reason(state, room, Usage(), ownership):
+        if groups.skip_reason(state, room, QuotaUsage(), ownership):
             return 0
-        grown, _ = shares.distributed([state], state.room, room, Usage(), [])
+        grown, _ = balancing.balance_nodes([state], state.room, room, QuotaUsage(), [])
         return sum(each.nodes for each in grown)
 
     by_machine = {each["machine"]: (each["count"], growth(name, each)) for name, each in given.items()}

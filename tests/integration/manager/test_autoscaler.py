@@ -16,15 +16,15 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import bookkeeper, config, waiting
+from manager.autoscaler import config, pending_pods
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
-from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_state import registry, registry_store
 from manager.autoscaler.expander import priority
+from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.loop import Autoscaler, Place
-from manager.autoscaler.reporting import answers, history, status
-from manager.autoscaler.rounds import Round, What
+from manager.autoscaler.reporting import answers, decision_history, status
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.main import Manager
 from shared import durations, names
@@ -122,7 +122,7 @@ class Town:
         """Returns once the scheduler has found no place for so many pods."""
 
         def found() -> int:
-            return sum(map(waiting.found_unschedulable, self.client.list(PODS, self.namespace, into=Pod).items))
+            return sum(map(pending_pods.found_unschedulable, self.client.list(PODS, self.namespace, into=Pod).items))
 
         eventually(lambda: found() == count, PATIENCE_SECONDS)
 
@@ -135,10 +135,10 @@ class Town:
         groups = json.loads((found.data or {})[ledger.KEY])["groups"]
         return {name: entry.get("target", 0) for name, entry in groups.items()}
 
-    def kept(self) -> books.Books:
+    def kept(self) -> registry.Registry:
         """The autoscaler's own books."""
         found = self.client.get(CONFIGMAPS, names.BOOKS_CONFIG_MAP, self.home, into=ConfigMap)
-        return books.decode((found.data or {})[bookkeeper.KEY], "the test", time.time())
+        return registry.decode((found.data or {})[registry_store.KEY], "the test", time.time())
 
     def keep(self, name: str, **data: str) -> None:
         """Writes a ConfigMap of the home namespace, whatever stands there."""
@@ -225,7 +225,7 @@ def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) 
 
     def is_kept() -> bool:
         kept = town.client.list(CONFIGMAPS, town.home, into=ConfigMap).items
-        texts = {each.metadata.name: (each.data or {}).get(history.KEY, "") for each in kept}
+        texts = {each.metadata.name: (each.data or {}).get(decision_history.KEY, "") for each in kept}
         return '"what":"increase"' in texts.get(names.DECISIONS_CONFIG_MAP, "")
 
     eventually(is_kept, PATIENCE_SECONDS)
@@ -298,7 +298,7 @@ def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, tex
     town.pods(2)
     eventually(lambda: town.targets() == {"web": 1}, PATIENCE_SECONDS)
     first.close()
-    town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: text})
+    town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: text})
     second = town.manager("0:10:web")
     later_decisions(second)
     assert town.targets() == {"web": 1}
@@ -503,7 +503,7 @@ def test_of_two_managers_one_buys(town: Town) -> None:
     for manager in managers:
         later_rounds(manager)
     assert town.targets() == {"web": 2}
-    assert sorted(latest(manager)["held"] for manager in managers) == ["", bookkeeper.NOT_LEADING]
+    assert sorted(latest(manager)["held"] for manager in managers) == ["", registry_store.NOT_LEADING]
 
 
 class Alone:
@@ -541,10 +541,10 @@ class Alone:
         self.meanwhile()
         return {}
 
-    def round(self) -> Round:
+    def round(self) -> Iteration:
         return self.autoscaler.round()
 
-    def asked(self) -> Round:
+    def asked(self) -> Iteration:
         return self.autoscaler.asked((), self._config)
 
     def close(self) -> None:
@@ -562,24 +562,24 @@ def alone(town: Town) -> Iterator[Alone]:
     alone.close()
 
 
-def needs_a_node(alone: Alone) -> Round | None:
+def needs_a_node(alone: Alone) -> Iteration | None:
     made = alone.round()
-    return made if any(act.what is What.INCREASE for act in made.acts) else None
+    return made if any(act.what is ActionKind.INCREASE for act in made.acts) else None
 
 
 def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town: Town) -> None:
     def lose() -> None:
         alone.leads = False
 
-    def decided() -> Round | None:
+    def decided() -> Iteration | None:
         alone.leads = True
         return needs_a_node(alone)
 
     alone.meanwhile = lose
-    eventually(lambda: alone.round().held == bookkeeper.NOT_LEADING, PATIENCE_SECONDS)
+    eventually(lambda: alone.round().held == registry_store.NOT_LEADING, PATIENCE_SECONDS)
     with pytest.raises(NotFound):
         town.kept()
-    town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
+    town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: registry.encode(registry.Registry())})
     made = eventually(decided, PATIENCE_SECONDS)
     assert made is not None
     assert [(act.done, act.error) for act in made.acts] == [(False, "")]
@@ -592,13 +592,13 @@ def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -
     assert alone.asked().decision is not None
     alone.leads = False
     alone.round()
-    with pytest.raises(Unavailable, match=bookkeeper.NOT_LEADING):
+    with pytest.raises(Unavailable, match=registry_store.NOT_LEADING):
         alone.asked()
 
 
 def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Alone) -> None:
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
-    asked: list[Round] = []
+    asked: list[Iteration] = []
 
     def offered(_: Node) -> Amounts:
         """Asked of templates, in the midst of a plan."""
@@ -617,8 +617,8 @@ def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Al
 def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> None:
     """Each in the midst of what the other one works out, too: neither waits for the other."""
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
-    made: list[Round] = []
-    answered: list[Round] = []
+    made: list[Iteration] = []
+    answered: list[Iteration] = []
     rounds = threading.Thread(target=lambda: made.append(alone.round()), daemon=True)
 
     def offered(_: Node) -> Amounts:
@@ -709,7 +709,7 @@ def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, l
         file.write_text(f"address: localhost:{(tmp_path / 'port').read_text()}")
         alone = Alone(town, dry_run=dry_run, cloud_provider="externalgrpc", cloud_config=str(file))
         alone.leads = leads
-        eventually(lambda: alone.round().held in ("", bookkeeper.NOT_LEADING), PATIENCE_SECONDS)
+        eventually(lambda: alone.round().held in ("", registry_store.NOT_LEADING), PATIENCE_SECONDS)
         alone.close()
         called = [json.loads(line)["method"] for line in (tmp_path / "calls").read_text().splitlines()] if leads else []
         assert ("Cleanup" in called) == (leads and not dry_run)
@@ -741,7 +741,7 @@ def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -
         (provider_id,) = town.kept().unregistered["web"]
         alone.meanwhile = register
         made = alone.round()
-        assert [(act.what, act.nodes, act.done) for act in made.acts] == [(What.DELETE_NODES, (), False)]
+        assert [(act.what, act.nodes, act.done) for act in made.acts] == [(ActionKind.DELETE_NODES, (), False)]
         assert town.targets() == {"web": 1}
     finally:
         alone.close()
@@ -762,7 +762,9 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
 
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
-    alone.meanwhile = lambda: town.keep(names.BOOKS_CONFIG_MAP, **{bookkeeper.KEY: books.encode(books.Books())})
+    alone.meanwhile = lambda: town.keep(
+        names.BOOKS_CONFIG_MAP, **{registry_store.KEY: registry.encode(registry.Registry())}
+    )
     eventually(lambda: names.BOOKS_CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
     assert town.targets() == {"web": 0}
     alone.meanwhile = lambda: None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler import watching
+from manager.autoscaler import listers
 from manager.autoscaler.reporting import quota_status
 from shared.api.capacityquota import VALID
 from shared.kube.client import Client
@@ -31,7 +31,7 @@ def town(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Town]:
     """Where the kind is looked for often, and a status written as soon as it says something else."""
-    monkeypatch.setattr(watching, "ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
     monkeypatch.setattr(quota_status, "WRITE_SECONDS", 0.0)
     town = Town(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager)
     yield town

@@ -14,13 +14,13 @@ from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceS
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.listers import Listers
 from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, Controller
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Actuation, DrainRules
 from manager.autoscaler.scale_down.verdict import Kind, Memory, Removal
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
-from manager.autoscaler.snapshot.podclasses import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
-from manager.autoscaler.watching import Watching
+from manager.autoscaler.snapshot.equivalence_groups import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.kube.client import Client
@@ -65,7 +65,7 @@ class Yard:
         self.guard = Guard(self.cloud, Ownership({"g": None}))
         self.lock = threading.Lock()
         self.loops = Loops(CollectorRegistry())
-        self.watching = Watching(
+        self.watching = Listers(
             client,
             cluster.namespace,
             expected=lambda _: {},

@@ -11,8 +11,8 @@ import yaml
 
 from deploy import plan
 from deploy.local import kubeconfig
-from manager.autoscaler.bookkeeper import KEY
 from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.cluster_state.registry_store import KEY
 from manager.main import Manager
 from shared import names
 from shared.api.core import Node

@@ -12,22 +12,23 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import bookkeeper, config
-from manager.autoscaler.actuation.growth import Growth
+from manager.autoscaler import config
+from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_work import Hands
-from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.rounds import Act, Scanned, What
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.iteration import Action, ActionKind, ScanResult
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.utilization import memory, taints
 from manager.autoscaler.utilization.decisions import Decision
-from manager.autoscaler.world import World
 from manager.node_peaks import NodePeaks
 from shared import names
 from shared.api.core import Node, Pod
@@ -142,10 +143,10 @@ class Shop:
         self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
-        self.books = Bookkeeper(
-            KeptText(self.client, town.home, names.BOOKS_CONFIG_MAP, bookkeeper.KEY), self._may_write
+        self.books = RegistryStore(
+            ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        growth = Growth(self.config, self.guard, lock, self.books, self._may_write, self.clock)
+        growth = ScaleUpExecutor(self.config, self.guard, lock, self.books, self._may_write, self.clock)
         self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)
         self.begin()
 
@@ -162,7 +163,7 @@ class Shop:
         meanwhile: Callable[[], object] = lambda: None,
         peaks: Mapping[str, NodePeaks] | None = None,
         jump: float = 0.0,
-    ) -> Scanned:
+    ) -> ScanResult:
         """After so many seconds, and a jump of the clock; `meanwhile` is what happens once everything has been looked
         at.
         """
@@ -176,7 +177,7 @@ class Shop:
         self.books.read(now)
         meanwhile()
         upcoming = {name: each.nodes for name, each in self.books.known.requests.items()}
-        return self.scans.scan(World(now, nodes, pods, peaks=peaks), self.hands, now, upcoming=upcoming)
+        return self.scans.scan(ClusterObjects(now, nodes, pods, peaks=peaks), self.hands, now, upcoming=upcoming)
 
     @property
     def target(self) -> int:
@@ -236,12 +237,12 @@ def open_shop(town: Town) -> Iterator[Callable[..., Shop]]:
         shop.close()
 
 
-def only(scanned: Scanned) -> Decision:
+def only(scanned: ScanResult) -> Decision:
     (decision,) = scanned.decisions
     return decision
 
 
-def acts(scanned: Scanned, what: What) -> list[Act]:
+def acts(scanned: ScanResult, what: ActionKind) -> list[Action]:
     return [act for act in scanned.acts if act.what is what]
 
 
@@ -254,25 +255,25 @@ def test_an_escalators_file_scales_up_and_down_and_changes_its_mind(open_shop: C
     for number in range(5):
         shop.pod(f"p{number}")
     (act,) = shop.scan().acts
-    assert (act.what, act.from_size, act.to_size, act.max_size, act.done) == (What.INCREASE, 2, 4, 30, True)
+    assert (act.what, act.from_size, act.to_size, act.max_size, act.done) == (ActionKind.INCREASE, 2, 4, 30, True)
     assert act.reason == "above the scale-up threshold: 121.2 % of cpu, scale_up_threshold_percent is 70"
     everything = shop.has(4)
     assert only(shop.scan(1)).locked
     assert shop.scan(COOL_DOWN).acts == ()  # 61 % is enough
     shop.gone("p1", "p2", "p3", "p4")
     (act,) = shop.scan().acts
-    assert (act.what, act.done, set(act.nodes)) == (What.TAINT, True, set(first))  # the oldest
+    assert (act.what, act.done, set(act.nodes)) == (ActionKind.TAINT, True, set(first))  # the oldest
     assert shop.marks == dict.fromkeys(first, str(int(shop.clock.now())))
     for number in range(5, 9):
         shop.pod(f"p{number}")
     (act,) = shop.scan(1).acts
-    assert (act.what, set(act.nodes), shop.target) == (What.UNTAINT, set(first), 4)
+    assert (act.what, set(act.nodes), shop.target) == (ActionKind.UNTAINT, set(first), 4)
     assert shop.marks == {}
     shop.gone(*(f"p{number}" for number in range(5, 9)))
-    assert len(acts(shop.scan(COOL_DOWN), What.TAINT)) == 1
+    assert len(acts(shop.scan(COOL_DOWN), ActionKind.TAINT)) == 1
     marked = set(shop.marks)
     assert shop.scan(SOFT - 2).acts == ()
-    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
     assert (set(act.nodes), act.from_size, act.to_size, act.done) == (marked, 4, 2, True)
     assert act.reason == "empty for long enough"
     assert set(shop.names) == set(everything) - marked
@@ -298,9 +299,9 @@ FEW = {"fast_node_removal_rate": 2}
 def test_a_node_with_pods_stays_until_its_hard_deadline(open_shop: Callable[..., Shop]) -> None:
     shop = open_shop(**FEW)
     marked, _ = idle(shop)
-    assert not acts(shop.scan(SOFT), What.DELETE_NODES)
-    assert not acts(shop.scan(HARD - SOFT - 2), What.DELETE_NODES)
-    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert not acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
+    assert not acts(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
+    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
     assert (sorted(act.nodes), act.reason, act.done) == (marked, "past its hard deadline", True)
 
 
@@ -313,13 +314,13 @@ def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[.
     for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
         shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
     began = shop.scan(HARD)
-    done, refused = acts(began, What.REMOVE_NODES)
+    done, refused = acts(began, ActionKind.REMOVE_NODES)
     assert (done.nodes, done.done, done.reason) == ((free,), True, "past its hard deadline, its pods leave first")
     assert (refused.nodes, refused.done) == ((kept,), False)
     assert "disruption budgets keep" in refused.error
-    assert not acts(began, What.DELETE_NODES)
+    assert not acts(began, ActionKind.DELETE_NODES)
     shop.gone(f"on-{free}")  # as its kubelet does in the end
-    (act,) = acts(shop.scan(60), What.DELETE_NODES)
+    (act,) = acts(shop.scan(60), ActionKind.DELETE_NODES)
     assert act.nodes == (free,)
     assert kept in shop.names
 
@@ -332,7 +333,7 @@ def test_a_pod_whose_eviction_fails_keeps_no_other_from_being_asked(
     for node in marked:
         shop.pod(f"second-{node}", node, "100m")
     failing = [rule("status", f"/pods/on-{node}/eviction", method="POST", times=0, status=500) for node in marked]
-    told = acts(shop.scan(HARD, meanwhile=lambda: server.fault(*failing)), What.REMOVE_NODES)
+    told = acts(shop.scan(HARD, meanwhile=lambda: server.fault(*failing)), ActionKind.REMOVE_NODES)
     server.heal()
     assert [(sorted(act.nodes), act.done) for act in told] == [(marked, False)]
     for node in marked:
@@ -340,7 +341,7 @@ def test_a_pod_whose_eviction_fails_keeps_no_other_from_being_asked(
     assert "budgets keep" not in told[0].error
     leaving = {pod.metadata.name for pod in shop.client.list(PODS, into=Pod).items if pod.metadata.deletion_timestamp}
     assert leaving == {f"second-{node}" for node in marked}
-    (act,) = acts(shop.scan(60), What.REMOVE_NODES)
+    (act,) = acts(shop.scan(60), ActionKind.REMOVE_NODES)
     assert (sorted(act.nodes), act.done) == (marked, True)
 
 
@@ -354,10 +355,10 @@ def test_a_jump_of_the_clock_makes_no_taint_older_or_younger(
     assert shop.scan(5, jump=jump).acts == ()
     shop.gone(f"on-{marked[0]}")
     assert shop.scan(SOFT - 7).acts == ()
-    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
     assert (act.nodes, act.done) == ((marked[0],), True)
-    assert not acts(shop.scan(HARD - SOFT - 2), What.DELETE_NODES)
-    what = What.REMOVE_NODES if drains else What.DELETE_NODES
+    assert not acts(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
+    what = ActionKind.REMOVE_NODES if drains else ActionKind.DELETE_NODES
     assert [(act.nodes, act.done) for act in acts(shop.scan(2), what)] == [((marked[1],), True)]
 
 
@@ -371,9 +372,9 @@ def test_a_taint_of_a_clock_that_was_ahead_keeps_no_empty_node(open_shop: Callab
     mark = {"key": taints.TO_BE_REMOVED, "value": str(int(shop.clock.now() + 30 * 86400)), "effect": "NoSchedule"}
     shop.client.patch(NODES, ahead, {"spec": {"taints": [mark]}})
     shop.gone(f"on-{ahead}")
-    assert not acts(shop.scan(), What.DELETE_NODES)
-    assert not acts(shop.scan(SOFT - 2), What.DELETE_NODES)
-    (act,) = acts(shop.scan(2), What.DELETE_NODES)
+    assert not acts(shop.scan(), ActionKind.DELETE_NODES)
+    assert not acts(shop.scan(SOFT - 2), ActionKind.DELETE_NODES)
+    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
     assert (act.nodes, act.done, act.reason) == ((ahead,), True, "empty for long enough")
 
 
@@ -384,10 +385,10 @@ def test_a_jump_of_the_clock_asks_for_nothing_twice(open_shop: Callable[..., Sho
     shop.town.offer(CLOUD | {"size": 2, "faults": {"never_register": True}})
     for number in range(5):
         shop.pod(f"p{number}")
-    assert [act.done for act in acts(shop.scan(), What.INCREASE)] == [True]
+    assert [act.done for act in acts(shop.scan(), ActionKind.INCREASE)] == [True]
     for jump in (7200.0, -3600.0, -7200.0):
         assert only(shop.scan(10, jump=jump)).locked
-    assert (acts(shop.scan(COOL_DOWN), What.INCREASE), shop.target) == ([], 4)  # they are on their way still
+    assert (acts(shop.scan(COOL_DOWN), ActionKind.INCREASE), shop.target) == ([], 4)  # they are on their way still
     shop.scans.shift(-3600.0)
     shop.clock.jump(-3600.0)
     shop.clock.advance(59)
@@ -425,7 +426,7 @@ def test_whoever_begins_between_mark_and_deletion_goes_on_by_the_marks(open_shop
     assert set(marked) <= set(shop.marks)
     shop.gone(*(f"on-{node}" for node in marked))
     shop.begin()
-    (act,) = acts(shop.scan(31), What.DELETE_NODES)
+    (act,) = acts(shop.scan(31), ActionKind.DELETE_NODES)
     assert sorted(act.nodes) == marked
     assert set(others) <= set(shop.names)
 
@@ -462,7 +463,7 @@ def test_what_has_changed_since_it_was_looked_at_is_passed_over(open_shop: Calla
     shop.begin()
     for name in there:
         shop.client.patch(NODES, name, {"spec": {"taints": []}})
-    first, second = acts(shop.scan(1, meanwhile=lambda: cordon(oldest[0])), What.TAINT)
+    first, second = acts(shop.scan(1, meanwhile=lambda: cordon(oldest[0])), ActionKind.TAINT)
     assert (oldest[0] in first.nodes, len(first.nodes), first.done) == (False, 2, True)
     assert (second.nodes, second.done) == ((oldest[0],), False)
     assert "cordoned" in second.error
@@ -470,7 +471,7 @@ def test_what_has_changed_since_it_was_looked_at_is_passed_over(open_shop: Calla
 
     empty, *rest = first.nodes
     shop.gone(*(f"on-{node}" for node in first.nodes))
-    deleted, kept = acts(shop.scan(SOFT, meanwhile=lambda: shop.pod("late", empty)), What.DELETE_NODES)
+    deleted, kept = acts(shop.scan(SOFT, meanwhile=lambda: shop.pod("late", empty)), ActionKind.DELETE_NODES)
     assert (deleted.nodes, deleted.done) == (tuple(rest), True)
     assert (kept.nodes, kept.error) == ((empty,), f"{empty}: holds pods")
     assert empty in shop.names
@@ -502,7 +503,9 @@ def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
         shop.pod(f"p{number}")
     town.offer(CLOUD | {"faults": {"refuse": "not today"}})
     refused = shop.scan()
-    assert [(act.what, act.done, "not today" in act.error) for act in refused.acts] == [(What.INCREASE, False, True)]
+    assert [(act.what, act.done, "not today" in act.error) for act in refused.acts] == [
+        (ActionKind.INCREASE, False, True)
+    ]
     assert not only(shop.scan(1)).locked
     slow = CLOUD | {"boot_seconds": 86_400}
     town.offer(slow | {"faults": {"hang_seconds": 30}})
@@ -541,8 +544,8 @@ def test_forced_nodes_that_the_cloud_keeps_keep_nobody_from_growing(
             shop.pod(f"p{before}-{number}")
         shop.cloud.is_away = False
         told = shop.scan(seconds)
-        assert [act.done for act in acts(told, What.INCREASE)] == [True]
-        assert [act.done for act in acts(told, What.DELETE_NODES)] == [False]
+        assert [act.done for act in acts(told, ActionKind.INCREASE)] == [True]
+        assert [act.done for act in acts(told, ActionKind.DELETE_NODES)] == [False]
         assert shop.target > before
         shop.has(shop.target)
     assert set(forced) <= set(shop.names)
@@ -559,8 +562,8 @@ def test_where_the_cloud_is_full_what_is_to_go_goes_first(open_shop: Callable[..
         shop.pod(f"p{number}")
     shop.cloud.keeps = {forced[0]}
     told = [(act.what, act.from_size, act.to_size, act.done) for act in shop.scan().acts]
-    deleted, kept = (What.DELETE_NODES, 4, 3, True), (What.DELETE_NODES, 3, 2, False)
-    assert told == [deleted, kept, (What.INCREASE, 3, 4, True)]
+    deleted, kept = (ActionKind.DELETE_NODES, 4, 3, True), (ActionKind.DELETE_NODES, 3, 2, False)
+    assert told == [deleted, kept, (ActionKind.INCREASE, 3, 4, True)]
 
 
 @pytest.mark.parametrize(("fails", "locks"), [(Later, False), (Refused, False), (Unavailable, True)])
@@ -608,7 +611,7 @@ def test_of_a_batch_that_fails_half_way_all_go_that_may(
     shop.scan()
     first, second, third = (node.name for node in only(shop.scan(1)).classes.tainted)
     shop.cloud.keeps, shop.cloud.fails = {second}, fails
-    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
     left = {second} if fails is Refused else {second, third}  # one that gives no answer is not asked at once again
     assert (set(deleted.nodes), deleted.done) == ({first, second, third} - left, True)
     assert (set(kept.nodes), kept.done) == (left, False)
@@ -626,7 +629,7 @@ def test_no_more_are_deleted_than_leave_the_minimum_to_those_that_are_there(open
     marked, _ = idle(shop, pods="")
     shop.town.offer(CLOUD | {"size": 4, "min": 1})
     shop.cloud.joining = 2
-    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
     assert (len(deleted.nodes), deleted.done) == (1, True)
     assert (len(kept.nodes), kept.error) == (1, f"{kept.nodes[0]}: the cloud's minimum")
     assert {*deleted.nodes, *kept.nodes} == set(marked)
@@ -637,7 +640,7 @@ def test_escalator_asks_for_all_at_once_and_for_none_after_one_that_stays(open_s
     marked, _ = idle(shop, pods="")
     shop.scan(1)  # marks a third, which is due at the next scan as the two are, and may stand before them
     shop.cloud.keeps = {min(shop.marks)}
-    assert [act.done for act in acts(shop.scan(SOFT), What.DELETE_NODES)] == [False]
+    assert [act.done for act in acts(shop.scan(SOFT), ActionKind.DELETE_NODES)] == [False]
     assert (set(marked) <= set(shop.marks), shop.target) == (True, 4)
 
 
@@ -649,15 +652,15 @@ def test_a_budget_that_never_allows_keeps_its_node_for_now_and_nothing_else(open
     for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
         shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
     shop.gone(f"on-{other}")
-    assert [act.nodes for act in acts(shop.scan(HARD), What.DELETE_NODES) if act.done] == [(other,)]
+    assert [act.nodes for act in acts(shop.scan(HARD), ActionKind.DELETE_NODES) if act.done] == [(other,)]
     for _ in range(5):
-        (act,) = acts(shop.scan(60), What.REMOVE_NODES)
+        (act,) = acts(shop.scan(60), ActionKind.REMOVE_NODES)
         assert (act.nodes, act.done, "disruption budgets keep" in act.error) == ((kept,), False, True)
     for number in range(9):
         shop.pod(f"p{number}")
     told = shop.scan(60)
-    assert [kept in act.nodes for act in acts(told, What.UNTAINT) if act.done] == [True]
-    assert [act.done for act in acts(told, What.INCREASE)] == [True]
+    assert [kept in act.nodes for act in acts(told, ActionKind.UNTAINT) if act.done] == [True]
+    assert [act.done for act in acts(told, ActionKind.INCREASE)] == [True]
     assert {kept, *others} <= set(shop.names)
 
 
@@ -686,7 +689,7 @@ def test_what_goes_wrong_with_one_group_stops_no_other(open_shop: Callable[..., 
     assert (broken.group, broken.error) == ("shared", "the scan broke down: RuntimeError('out of order')")
     assert (apart.error, [act.done for act in told.acts if act.group == "apart-nodes"]) == ("", [True])
     shop.hands = hands
-    assert [act.what for act in shop.scan(1).acts if act.done] == [What.INCREASE]
+    assert [act.what for act in shop.scan(1).acts if act.done] == [ActionKind.INCREASE]
 
 
 def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(open_shop: Callable[..., Shop]) -> None:
@@ -710,7 +713,7 @@ def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(ope
     shop.hands = replace(hands, may_write=breaks_once_it_has_grown)
     told = shop.scan()
     assert "out of order" in only(told).error
-    assert [act.what for act in told.acts if act.done] == [What.INCREASE]
+    assert [act.what for act in told.acts if act.done] == [ActionKind.INCREASE]
     shop.hands = hands
     assert only(shop.scan(1)).locked
 
@@ -726,7 +729,7 @@ def test_of_a_marked_node_whose_machine_is_gone_the_node_goes_too(open_shop: Cal
         spec = {"providerID": f"kwok:{name}", "taints": marks}
         shop.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
         shop.client.patch(NODES, name, {"status": status}, subresource="status")
-    deleted, kept = acts(shop.scan(), What.DELETE_NODES)
+    deleted, kept = acts(shop.scan(), ActionKind.DELETE_NODES)
     assert (deleted.nodes, deleted.done, deleted.reason) == (("gone",), True, "its machine is gone")
     assert (deleted.from_size, deleted.to_size) == (2, 2)
     assert (kept.nodes, kept.error) == (("alive",), "alive (kwok:alive) is not in the cloud's group")
@@ -763,7 +766,7 @@ def test_a_node_the_cloud_does_not_know_keeps_no_other_from_going(open_shop: Cal
     mark = {"key": taints.TO_BE_REMOVED, "value": "1", "effect": "NoSchedule"}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": stray, "spec": {"providerID": "x://1", "taints": [mark]}}
     shop.client.create(NODES, body)
-    deleted, kept = acts(shop.scan(SOFT), What.DELETE_NODES)
+    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
     assert (sorted(deleted.nodes), deleted.done) == (marked, True)
     assert (kept.nodes, kept.error) == (("stray",), "stray (x://1) is not in the cloud's group")
     assert shop.client.get(NODES, "stray")
@@ -803,7 +806,7 @@ def test_nodes_of_a_group_that_is_not_ours_stay_as_they_are_whatever_their_label
         assert {name for act in told.acts if act.done for name in act.nodes}.isdisjoint(names)
     for number in range(20):
         shop.pod(f"p{number}")
-    assert [act.group for act in acts(shop.scan(COOL_DOWN), What.INCREASE) if act.done] == ["shared-nodes"]
+    assert [act.group for act in acts(shop.scan(COOL_DOWN), ActionKind.INCREASE) if act.done] == ["shared-nodes"]
     assert ours_to_write(others()) == before
     assert town.targets()["others-nodes"] == 3
 
@@ -816,17 +819,17 @@ def test_an_api_server_that_fails_stops_the_scan_and_the_next_one_goes_on(
     shop.guard.observe()
     shop.has(4)
     failing = rule("status", "/nodes/", method="PATCH", times=0, status=503)
-    told = acts(shop.scan(meanwhile=lambda: server.fault(failing)), What.TAINT)
+    told = acts(shop.scan(meanwhile=lambda: server.fault(failing)), ActionKind.TAINT)
     assert [(act.done, "503" in act.error) for act in told] == [(False, True)]
     server.heal()
-    assert [act.done for act in acts(shop.scan(60), What.TAINT)] == [True]
+    assert [act.done for act in acts(shop.scan(60), ActionKind.TAINT)] == [True]
     marked = sorted(shop.marks)
     failing = rule("status", "/pods", method="GET", times=0, status=503)
-    told = acts(shop.scan(SOFT, meanwhile=lambda: server.fault(failing)), What.DELETE_NODES)
+    told = acts(shop.scan(SOFT, meanwhile=lambda: server.fault(failing)), ActionKind.DELETE_NODES)
     assert [act.done for act in told] == [False]
     server.heal()
     assert shop.target == 4
-    assert [sorted(act.nodes) for act in acts(shop.scan(60), What.DELETE_NODES)] == [marked]
+    assert [sorted(act.nodes) for act in acts(shop.scan(60), ActionKind.DELETE_NODES)] == [marked]
 
 
 def test_a_group_that_the_cloud_does_not_have_is_left_alone_and_said(
@@ -854,7 +857,7 @@ def test_a_group_grows_for_what_its_nodes_are_predicted_to_need(
     peaks = dict.fromkeys(there, peak)
     for node in there:
         shop.pod(f"on-{node}", node)  # 48 %, and so are the peaks of prod; with Mid's they are 77 %
-    assert [act.what for act in shop.scan(peaks=peaks).acts] == ([What.INCREASE] if grows else [])
+    assert [act.what for act in shop.scan(peaks=peaks).acts] == ([ActionKind.INCREASE] if grows else [])
 
 
 def test_whoever_leads_no_more_writes_nothing(open_shop: Callable[..., Shop]) -> None:
@@ -866,7 +869,7 @@ def test_whoever_leads_no_more_writes_nothing(open_shop: Callable[..., Shop]) ->
         shop.leads = False
 
     told = shop.scan(SOFT, meanwhile=deposed)
-    assert [(act.done, act.error) for act in acts(told, What.DELETE_NODES)] == [(False, NOT_LEADING)]
+    assert [(act.done, act.error) for act in acts(told, ActionKind.DELETE_NODES)] == [(False, NOT_LEADING)]
     assert (shop.target, len(shop.names)) == (4, 4)
     shop.leads = True
     for number in range(9):
@@ -887,11 +890,11 @@ def test_dry_it_decides_and_writes_nothing(open_shop: Callable[..., Shop], how: 
     shop.has(4)
     before = ours_to_write(shop.town.nodes)
     (act,) = shop.scan().acts
-    assert (act.what, len(act.nodes), act.done, act.error) == (What.TAINT, 2, False, "")
+    assert (act.what, len(act.nodes), act.done, act.error) == (ActionKind.TAINT, 2, False, "")
     for number in range(20):
         shop.pod(f"p{number}")
     told = shop.scan(COOL_DOWN)
-    assert [act.what for act in told.acts] == [What.UNTAINT, What.INCREASE]
+    assert [act.what for act in told.acts] == [ActionKind.UNTAINT, ActionKind.INCREASE]
     assert not any(act.done or act.error for act in told.acts)
     assert ours_to_write(shop.town.nodes) == before
     assert shop.target == 4

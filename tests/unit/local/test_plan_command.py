@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import cli, dumped_cloud, plan
-from manager.autoscaler import bookkeeper
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state import registry, registry_store
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations, names
 from shared.api.core import Node
@@ -297,7 +296,7 @@ def booting(name: str, pool: str, *, seconds: float) -> dict[str, Any]:
 
 def kept_books(text: str, namespace: str = names.INSTALL_NAMESPACE) -> dict[str, Any]:
     metadata = {"name": names.BOOKS_CONFIG_MAP, "namespace": namespace}
-    return {"kind": "ConfigMap", "metadata": metadata, "data": {bookkeeper.KEY: text}}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {registry_store.KEY: text}}
 
 
 @pytest.mark.parametrize(("seconds", "bought"), [(60, {}), (3600, {"a": (2, 3)})])
@@ -314,7 +313,7 @@ def test_files_may_have_the_books_of_the_manager(
     namespace: str, bought: dict[str, tuple[int, int]], tmp_path: Path
 ) -> None:
     """Those by which nothing is on its way: whoever starts then was not asked for."""
-    there = kept_books(books.encode(Books()), namespace)
+    there = kept_books(registry.encode(Registry()), namespace)
     assert changes(planned(dumped(tmp_path, *BOTH, booting("a2", "a", seconds=60), pod("web"), there))) == bought
 
 
@@ -323,7 +322,7 @@ def test_files_may_have_the_books_of_the_manager(
     [
         "{broken",
         '{"version": 99}',
-        books.encode(books.requested(Books(), Increase("a", 1, 2, 9), NOW + 9e4, 900)),
+        registry.encode(registry.add_request(Registry(), Increase("a", 1, 2, 9), NOW + 9e4, 900)),
     ],
 )
 def test_books_that_cannot_be_read_are_passed_by_and_told_of(
@@ -535,7 +534,7 @@ EVERY_KIND = [
     {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": {"spec": pod("d")["spec"]}}},
     {"kind": "NodeMetric", "metadata": {"name": "a1"}, "status": {"updateTime": "2026-01-01T00:00:00Z"}},
     {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": "{}"}},
-    {"kind": "ConfigMap", "metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {bookkeeper.KEY: "{}"}},
+    {"kind": "ConfigMap", "metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {registry_store.KEY: "{}"}},
     {
         "kind": "ConfigMap",
         "metadata": {"name": "cluster-autoscaler-priority-expander"},

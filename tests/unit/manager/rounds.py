@@ -8,14 +8,14 @@ from typing import Any
 from manager.autoscaler import cost
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident, Request
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind, ScaleUpRequest
 from manager.autoscaler.cost import Cost
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.rounds import Act, Round, What
 from manager.autoscaler.scale_down import passes, verdict
 from manager.autoscaler.scale_down.drain import Controller, Tenancy
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
@@ -23,13 +23,13 @@ from manager.autoscaler.scale_down.minimums import ShrinkingGroup
 from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts
+from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 from tests.unit.manager import utilized
@@ -41,65 +41,65 @@ STOCKOUT = InstanceError(ErrorClass.OUT_OF_RESOURCES, "RESOURCE_POOL_EXHAUSTED",
 UNITS = UnitPrices(cpu=3.0, memory_gib=0.5, gpu=0.0, disk_gib=0.0)
 
 
-def node(name: str, more: Amounts | None = None, state: NodeState = NodeState.READY) -> NodeFacts:
+def node(name: str, more: Amounts | None = None, state: NodeState = NodeState.READY) -> NodeInfo:
     """4 cores and 8 GiB, which are 16 an hour by `UNITS`: 12 for the cores, 4 for the memory."""
     amounts = {"cpu": 4000, "memory": 8 * GIB, PODS: 110, **(more or {})}
-    return NodeFacts(name, capacity=amounts, allocatable=amounts, state=state)
+    return NodeInfo(name, capacity=amounts, allocatable=amounts, state=state)
 
 
-def cluster_of(nodes: int, *pods: PodFacts) -> Snapshot:
+def cluster_of(nodes: int, *pods: PodInfo) -> ClusterSnapshot:
     """So many nodes, n0 and so on, with all pods on the first."""
-    return cluster.of_facts([node(f"n{number}") for number in range(nodes)], [(0, pod) for pod in pods])
+    return cluster.snapshot_of_nodes([node(f"n{number}") for number in range(nodes)], [(0, pod) for pod in pods])
 
 
 def group(name: str, cores: float, target: int = 0, most: int = 100, **more: Any) -> GroupState:
     amounts = {"cpu": round(cores * 1000), "memory": 4 * GIB, PODS: 110}
-    machine = NodeFacts("machine", capacity=amounts, allocatable=amounts)
+    machine = NodeInfo("machine", capacity=amounts, allocatable=amounts)
     return GroupState(Group(name, 0, most, target), NodeTemplate(name, machine), **more)
 
 
-def pending(cores: float, count: int = 1, name: str = "pod") -> PendingClass:
+def pending(cores: float, count: int = 1, name: str = "pod") -> EquivalenceGroup:
     requests = {"cpu": round(cores * 1000)}
-    return PendingClass(PodFacts("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
+    return EquivalenceGroup(PodInfo("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
 
 
-def decided(states: Sequence[GroupState], classes: Sequence[PendingClass], **options: Any) -> Decision:
+def decided(states: Sequence[GroupState], classes: Sequence[EquivalenceGroup], **options: Any) -> ScaleUpDecision:
     """`options` are those of the decision's settings."""
     given: Mapping[str, Any] = {"pricing": FilePricing(), **options}
-    settings = Settings(Ownership({state.id: None for state in states}), **given)
-    return orchestrator.decide(Situation(cluster.of_facts([]), classes, states), settings, random.Random(7))
+    settings = ScaleUpSettings(Ownership({state.id: None for state in states}), **given)
+    return orchestrator.decide(ScaleUpInput(cluster.snapshot_of_nodes([]), classes, states), settings, random.Random(7))
 
 
-def acts(decision: Decision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Act, ...]:
+def acts(decision: ScaleUpDecision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Action, ...]:
     """What is to be done of a decision."""
     return tuple(
-        Act(What.INCREASE, each.group, mode, each.from_size, each.to_size, each.max_size, **more)
+        Action(ActionKind.INCREASE, each.group, mode, each.from_size, each.to_size, each.max_size, **more)
         for each in decision.increases
     )
 
 
 def round_of(
-    states: Sequence[GroupState] = (), classes: Sequence[PendingClass] = (), number: int = 1, **more: Any
-) -> Round:
+    states: Sequence[GroupState] = (), classes: Sequence[EquivalenceGroup] = (), number: int = 1, **more: Any
+) -> Iteration:
     """What these groups do for these pods."""
     options = {key: more.pop(key) for key in ("pricing", "expanders", "estimates", "bounds") if key in more}
     decision = decided(states, classes, **options)
     given: dict[str, Any] = {"acts": acts(decision), **more}
-    return Round(number, NOW, decision=decision, **given)
+    return Iteration(number, NOW, decision=decision, **given)
 
 
-def two_groups(number: int = 1, **more: Any) -> Round:
+def two_groups(number: int = 1, **more: Any) -> Iteration:
     """Three kinds of pods: some that either group takes, one that neither does."""
     states = [group("small", 2), group("big", 8), group("full", 8, most=1, target=1)]
     classes = [pending(1, 5, "web"), pending(100, 1, "huge")]
     return round_of(states, classes, number, **more)
 
 
-def held(why: str, number: int = 1) -> Round:
-    return Round(number, NOW, held=why)
+def held(why: str, number: int = 1) -> Iteration:
+    return Iteration(number, NOW, held=why)
 
 
-def everything() -> Round:
+def everything() -> Iteration:
     """A round that has something to say in every place."""
     status = GroupStatus(
         Group("small", 0, 10, 3),
@@ -108,8 +108,8 @@ def everything() -> Round:
         AcceptableRange(1, 3, 3),
         healthy=True,
         upcoming=2,
-        request=Request("small", 2, NOW - 60, NOW + 840),
-        backoff=Backoff("no more of them", NOW - 10, 300.0, NOW + 290),
+        request=ScaleUpRequest("small", 2, NOW - 60, NOW + 840),
+        backoff=GroupBackoff("no more of them", NOW - 10, 300.0, NOW + 290),
         errors=(STOCKOUT, STOCKOUT),
         nodes=("n1",),
     )
@@ -119,19 +119,19 @@ def everything() -> Round:
         ),
         aside={"ns/gated": "waiting for scheduling gates: [later]", "ns/new": "it waits until it is old enough"},
         unread={"ns/broken": InvalidInput(source="Pod ns/broken", field="spec", value="?", problem="unreadable")},
-        incidents=(Incident(Happening.CREATION_FAILED, "small", 2, 60.0, STOCKOUT),),
-        cost=cost.of(cluster_of(2), {"n0": "small"}, FilePricing()),
+        incidents=(Incident(IncidentKind.CREATION_FAILED, "small", 2, 60.0, STOCKOUT),),
+        cost=cost.cluster_cost(cluster_of(2), {"n0": "small"}, FilePricing()),
     )
 
 
-def unpriced() -> Round:
+def unpriced() -> Iteration:
     return two_groups(pricing=None, cost=Cost(unpriced=tuple(f"n{number}" for number in range(30))))
 
 
 def resident(name: str, on: str, cores: float, **tenancy: Any) -> Resident:
     """A pod of a ReplicaSet on a node."""
     given: dict[str, Any] = {"namespace": "ns", "controller": Controller("ReplicaSet", "web"), **tenancy}
-    return Resident(f"ns/{name}", on, PodFacts("ns", requests={"cpu": round(cores * 1000)}), Tenancy(**given))
+    return Resident(f"ns/{name}", on, PodInfo("ns", requests={"cpu": round(cores * 1000)}), Tenancy(**given))
 
 
 def unneeded(**more: Any) -> verdict.Decision:
@@ -150,12 +150,14 @@ def unneeded(**more: Any) -> verdict.Decision:
     return passes.decide(passes.Situation(NOW, nodes, pods, **given), ScaleDownRules())
 
 
-def shrinking(**more: Any) -> Round:
+def shrinking(**more: Any) -> Iteration:
     """A round in which "empty" goes and a scan of "jobs" taints one of two nodes; three other nodes are on their way,
     or were.
     """
     decision = unneeded()
-    prices = cost.of(cluster.of_facts([node(name) for name in decision.verdicts]), {}, FilePricing(units=UNITS))
+    prices = cost.cluster_cost(
+        cluster.snapshot_of_nodes([node(name) for name in decision.verdicts]), {}, FilePricing(units=UNITS)
+    )
     pool = ("empty", "idle", "full", "stuck")
     state = GroupStatus(
         Group("pool", 0, 100, 4), Mode.ENFORCE, Readiness(ready=4), AcceptableRange(4, 4, 4), healthy=True, nodes=pool
@@ -164,8 +166,16 @@ def shrinking(**more: Any) -> Round:
     going = Leaving("way", "pool", verdict.Kind.UNDERUTILIZED, Stage.DRAINING, NOW - 30, ("ns/slow",))
     given: dict[str, Any] = {
         "acts": (
-            Act(What.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("empty",), reason="not needed", done=True),
-            Act(What.TAINT, "jobs-nodes", nodes=("jobs1",), reason="below the lower threshold", done=True),
+            Action(
+                ActionKind.REMOVE_NODES,
+                "pool",
+                from_size=4,
+                to_size=3,
+                nodes=("empty",),
+                reason="not needed",
+                done=True,
+            ),
+            Action(ActionKind.TAINT, "jobs-nodes", nodes=("jobs1",), reason="below the lower threshold", done=True),
         ),
         "leaving": (
             going,
@@ -174,4 +184,4 @@ def shrinking(**more: Any) -> Round:
         ),
         **more,
     }
-    return Round(1, NOW, ClusterState({"pool": state}), scale_down=decision, scans=(scan,), cost=prices, **given)
+    return Iteration(1, NOW, ClusterState({"pool": state}), scale_down=decision, scans=(scan,), cost=prices, **given)

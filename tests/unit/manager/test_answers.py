@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
-from manager.autoscaler.rounds import Act, Round, What
 from shared.api.core import Taint
 from shared.quantity import Amounts
 from tests.support import schemas
 from tests.unit.manager import rounds
 from tests.unit.manager.rounds import decided, group, pending
 
-ROUNDS: dict[str, Callable[[], Round]] = {
+ROUNDS: dict[str, Callable[[], Iteration]] = {
     "everything": rounds.everything,
     "without prices": rounds.unpriced,
     "held": lambda: rounds.held("no node is ready"),
@@ -140,8 +140,8 @@ def test_a_group_that_was_created_meanwhile_costs_what_its_option_did() -> None:
     spec = GroupSpec("m", "nodeautoprovisioning")
     made = rounds.round_of([group("nodeautoprovisioning-m", 4, spec=spec)], [pending(1)])
     acts = (
-        Act(What.CREATE_GROUP, "nodeautoprovisioning-m-x", to_size=1, done=True),
-        Act(What.INCREASE, "nodeautoprovisioning-m-x", to_size=1, max_size=100, done=True),
+        Action(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-x", to_size=1, done=True),
+        Action(ActionKind.INCREASE, "nodeautoprovisioning-m-x", to_size=1, max_size=100, done=True),
     )
     plan = answers.plan(replace(made, acts=acts))
     assert [(each.nodes, each.cost_per_hour) for each in plan.decisions] == [(0, 0.0), (1, plan.options[0].node_price)]
@@ -153,7 +153,7 @@ def test_later_decisions_of_a_round_speak_of_the_same_classes() -> None:
     states = [group("small", 2, most=1), group("big", 8, most=1)]
     first = decided(states[:1], [pending(1, 3, "web"), pending(4, 1, "db")], uses_mix=False)
     more = decided(states[1:], [pending(4, 1, "db"), pending(1, 1, "web")], uses_mix=False)
-    plan = answers.plan(Round(1, 0.0, decision=first, further=(more,), acts=rounds.acts(first) + rounds.acts(more)))
+    plan = answers.plan(Iteration(1, 0.0, decision=first, further=(more,), acts=rounds.acts(first) + rounds.acts(more)))
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
     assert [each.group for each in plan.further[0].options] == ["big"]
     names = [row.pods[0].partition("/")[2].partition("-")[0] for row in plan.pending]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from manager.autoscaler.asking import QuestionCloud
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, NotAsked, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.plan_cloud import PlanCloud
 from shared.api.core import Node
 from tests.unit.manager.clouds import NODE, MemoryCloud
 
@@ -46,8 +46,8 @@ def cloud() -> Iterator[HangingCloud]:
         found.hang.set()
 
 
-def asking(cloud: MemoryCloud, guard: Guard, seconds: float = SECONDS) -> QuestionCloud:
-    found = QuestionCloud(cloud, guard, deadline_seconds=seconds)
+def asking(cloud: MemoryCloud, guard: Guard, seconds: float = SECONDS) -> PlanCloud:
+    found = PlanCloud(cloud, guard, deadline_seconds=seconds)
     found.begin()
     return found
 

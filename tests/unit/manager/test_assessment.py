@@ -7,16 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.assessment import (
-    NEVER_CAME,
-    NOT_MADE,
-    NOT_THERE,
-    UNREGISTERED,
-    Assessment,
-    Rules,
-    assess,
-    taken_over,
-)
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -27,13 +17,23 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.backoff import Backoff
-from manager.autoscaler.cluster_state.books import Books, Shortage
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import Happening, Incident, Request
+from manager.autoscaler.cluster_state.registry import Registry, Shortage
+from manager.autoscaler.cluster_state.state import Incident, IncidentKind, ScaleUpRequest
+from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.rounds import What
+from manager.autoscaler.reconciliation import (
+    NEVER_CAME,
+    NOT_MADE,
+    NOT_THERE,
+    UNREGISTERED,
+    ReconcileRules,
+    Reconciliation,
+    initial_registry,
+    reconcile,
+)
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from shared import durations
@@ -88,15 +88,15 @@ def seen(
     return Observed({group: found}, group_of_node=dict.fromkeys((*names, *leaving), group))
 
 
-def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool") -> Books:
+def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool") -> Registry:
     """Books with an increase that was asked for."""
-    return bookkeeping.requested(Books(), Increase(group, to_size - nodes, to_size, 100), NOW - ago, 900.0)
+    return bookkeeping.add_request(Registry(), Increase(group, to_size - nodes, to_size, 100), NOW - ago, 900.0)
 
 
 def judged(
-    observed: Observed, nodes: Sequence[Node], books: Books | None = None, rules: Rules | None = None
-) -> Assessment:
-    return assess(observed, nodes, books or Books(), rules or Rules(), NOW)
+    observed: Observed, nodes: Sequence[Node], books: Registry | None = None, rules: ReconcileRules | None = None
+) -> Reconciliation:
+    return reconcile(observed, nodes, books or Registry(), rules or ReconcileRules(), NOW)
 
 
 def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
@@ -105,18 +105,18 @@ def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
     assert (status.readiness, status.upcoming, status.healthy) == (Readiness(ready=2), 0, True)
     assert (status.nodes, found.state.ungrouped) == (("a", "b"), ("stranger",))
     assert found.state.readiness == Readiness(ready=3)
-    assert (found.books, found.corrections, found.incidents, found.held) == (Books(), (), (), "")
+    assert (found.books, found.corrections, found.incidents, found.held) == (Registry(), (), (), "")
 
 
 def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -> None:
     broken = {"x": STOCKOUT, "y": STOCKOUT, "z": STOCKOUT}
     (act,) = judged(seen(broken=broken, target=2), []).corrections
-    assert (act.what, act.nodes, act.to_size) == (What.DELETE_NODES, ("id-x", "id-y"), 0)
+    assert (act.what, act.nodes, act.to_size) == (ActionKind.DELETE_NODES, ("id-x", "id-y"), 0)
     assert judged(seen(broken=broken, target=0), []).corrections == ()
 
 
 def test_what_a_group_was_made_as_is_known_for_as_long_as_there_is_the_group() -> None:
-    made = bookkeeping.created(Books(), ["pool"], "candidate")
+    made = bookkeeping.add_created_groups(Registry(), ["pool"], "candidate")
     assert judged(seen(), [], made).books.made_as == {"pool": "candidate"}
     assert judged(Observed(), [], made).books.made_as == {}
 
@@ -133,33 +133,33 @@ def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
 def test_without_books_what_is_not_up_of_a_target_is_on_its_way_and_no_more() -> None:
     observed = seen("a", "b", "c", "d", target=6, leaving=("e",), broken={"x": STOCKOUT})
     nodes = [machine("a"), starting("b"), machine("c", ready=False), machine("e", tainted=True)]
-    books = taken_over(observed, nodes, Rules(), NOW)
+    books = initial_registry(observed, nodes, ReconcileRules(), NOW)
     assert books == asked(4, 6, ago=0)
     found = judged(observed, nodes, books)
     assert found.books.requests == asked(3, 5, ago=0).requests
     assert found.state.groups["pool"].upcoming == 2  # b and d
-    assert taken_over(seen("a", "c"), nodes, Rules(), NOW) == Books()
+    assert initial_registry(seen("a", "c"), nodes, ReconcileRules(), NOW) == Registry()
     slow = seen("b", options=GroupOptions(max_node_provision_seconds=1800.0))
-    assert taken_over(slow, nodes, Rules(), NOW).requests["pool"].deadline == NOW + 1800
+    assert initial_registry(slow, nodes, ReconcileRules(), NOW).requests["pool"].deadline == NOW + 1800
 
 
 def test_an_increase_ends_when_all_of_its_nodes_are_up_and_so_does_an_earlier_backoff() -> None:
-    books = bookkeeping.backed_off(asked(1, 2), "pool", "once", NOW - 500, Rules().backoff, code="c")
+    books = bookkeeping.back_off(asked(1, 2), "pool", "once", NOW - 500, ReconcileRules().backoff, code="c")
     found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
-    assert found.incidents == (Incident(Happening.REGISTERED, "pool", 1, MINUTE),)
-    assert found.books == Books()
+    assert found.incidents == (Incident(IncidentKind.REGISTERED, "pool", 1, MINUTE),)
+    assert found.books == Registry()
 
 
 def test_an_increase_of_which_a_part_failed_leaves_the_group_backed_off_when_the_rest_is_up() -> None:
-    books = bookkeeping.backed_off(asked(1, 2), "pool", "stockout", NOW - 30, Rules().backoff, code="c")
+    books = bookkeeping.back_off(asked(1, 2), "pool", "stockout", NOW - 30, ReconcileRules().backoff, code="c")
     found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
-    assert [each.what for each in found.incidents] == [Happening.REGISTERED]
+    assert [each.what for each in found.incidents] == [IncidentKind.REGISTERED]
     assert found.state.groups["pool"].backoff == books.backoffs["pool"]
 
 
 def test_a_target_that_was_lowered_since_is_no_success() -> None:
     found = judged(seen("a"), [machine("a")], asked(3, 4, ago=90.0))
-    assert found.incidents == (Incident(Happening.TAKEN_BACK, "pool", 3, 90.0),)
+    assert found.incidents == (Incident(IncidentKind.TAKEN_BACK, "pool", 3, 90.0),)
     assert found.books.requests == {}
 
 
@@ -170,7 +170,7 @@ def test_a_cloud_that_does_not_tell_the_new_target_yet_is_given_a_moment() -> No
 
 def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group_off() -> None:
     found = judged(seen("a", "late", target=4), [machine("a")], asked(3, 4, ago=901.0))
-    assert found.incidents == (Incident(Happening.TIMED_OUT, "pool", 3, 901.0),)
+    assert found.incidents == (Incident(IncidentKind.TIMED_OUT, "pool", 3, 901.0),)
     backoff = found.state.groups["pool"].backoff
     assert backoff is not None
     assert (backoff.code, backoff.reason) == ("timeout", "scale-up timed out for node group pool after 15m1s")
@@ -178,7 +178,7 @@ def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group
     assert found.state.groups["pool"].upcoming == 0
     # One of the three has an instance, which may still register.
     (back,) = found.corrections
-    assert (back.what, back.from_size, back.to_size, back.reason) == (What.DECREASE_TARGET, 4, 2, NEVER_CAME)
+    assert (back.what, back.from_size, back.to_size, back.reason) == (ActionKind.DECREASE_TARGET, 4, 2, NEVER_CAME)
 
 
 def test_at_its_very_deadline_an_increase_is_still_under_way() -> None:
@@ -191,17 +191,17 @@ def test_what_is_taken_back_never_goes_below_the_minimum() -> None:
 
 
 def test_of_what_is_deleted_and_what_is_taken_back_together_the_minimum_stays() -> None:
-    books = Books(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
+    books = Registry(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
     found = judged(seen("a", "lost", target=4, least=2), [machine("a")], books)
     assert [(each.what, each.from_size, each.to_size) for each in found.corrections] == [
-        (What.DELETE_NODES, 4, 3),
-        (What.DECREASE_TARGET, 3, 2),
+        (ActionKind.DELETE_NODES, 4, 3),
+        (ActionKind.DECREASE_TARGET, 3, 2),
     ]
 
 
 def test_only_what_is_late_of_an_increase_is_told_and_taken_back() -> None:
     found = judged(seen("a", "b", target=4), [machine("a"), machine("b")], asked(3, 4, ago=901.0))
-    assert found.incidents == (Incident(Happening.TIMED_OUT, "pool", 2, 901.0),)
+    assert found.incidents == (Incident(IncidentKind.TIMED_OUT, "pool", 2, 901.0),)
     assert [(each.from_size, each.to_size) for each in found.corrections] == [(4, 2)]
 
 
@@ -209,11 +209,11 @@ def test_instances_that_could_not_be_made_are_told_once_and_deleted_until_they_a
     observed = seen("a", "b", broken={"x": STOCKOUT, "y": STOCKOUT, "z": QUOTA}, least=4)
     found = judged(observed, [machine("a"), starting("b")], asked(4, 5))
     assert found.incidents == (
-        Incident(Happening.CREATION_FAILED, "pool", 2, error=STOCKOUT),
-        Incident(Happening.CREATION_FAILED, "pool", 1, error=QUOTA),
+        Incident(IncidentKind.CREATION_FAILED, "pool", 2, error=STOCKOUT),
+        Incident(IncidentKind.CREATION_FAILED, "pool", 1, error=QUOTA),
     )
     status = found.state.groups["pool"]
-    assert status.backoff == Backoff("none left in zone a", NOW, 300, NOW + 300, "STOCKOUT")
+    assert status.backoff == GroupBackoff("none left in zone a", NOW, 300, NOW + 300, "STOCKOUT")
     assert status.request is not None
     assert (status.request.nodes, status.request.to_size, status.errors) == (1, 2, (STOCKOUT, STOCKOUT, QUOTA))
     (deletion,) = found.corrections
@@ -224,7 +224,7 @@ def test_instances_that_could_not_be_made_are_told_once_and_deleted_until_they_a
     assert (again.incidents, again.books, again.corrections) == ((), found.books, found.corrections)
 
     gone = judged(seen("a", "b"), [machine("a"), machine("b")], again.books)
-    assert [each.what for each in gone.incidents] == [Happening.REGISTERED]
+    assert [each.what for each in gone.incidents] == [IncidentKind.REGISTERED]
     assert (gone.books.failed, gone.books.requests) == ({}, {})
 
 
@@ -235,11 +235,13 @@ def test_the_part_of_an_increase_that_is_booting_is_upcoming_although_another_pa
 
 def test_what_failed_and_is_not_deleted_yet_neither_comes_nor_is_waited_for() -> None:
     observed = seen("a", "b", broken={"x": STOCKOUT})
-    books = bookkeeping.requested(Books(failed={"pool": ("id-x",)}), Increase("pool", 1, 2, 10), NOW - MINUTE, 900.0)
+    books = bookkeeping.add_request(
+        Registry(failed={"pool": ("id-x",)}), Increase("pool", 1, 2, 10), NOW - MINUTE, 900.0
+    )
     booting = judged(observed, [machine("a"), starting("b")], books)
     assert booting.state.groups["pool"].upcoming == 1
     up = judged(observed, [machine("a"), machine("b")], booting.books)
-    assert [each.what for each in up.incidents] == [Happening.REGISTERED]
+    assert [each.what for each in up.incidents] == [IncidentKind.REGISTERED]
 
 
 def test_what_a_whole_group_or_none_cannot_use_goes_with_what_failed() -> None:
@@ -253,29 +255,29 @@ def test_an_instance_without_a_node_is_deleted_after_its_time_and_not_below_the_
     first = judged(observed, [machine("a")])
     assert first.books.unregistered == {"pool": {"id-lost": NOW, "id-lost too": NOW}}
     assert first.state.groups["pool"].readiness == Readiness(ready=1, unregistered=2)
-    in_time = assess(observed, [machine("a")], first.books, Rules(), NOW + 900)
+    in_time = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 900)
     assert in_time.corrections == ()
-    late = assess(observed, [machine("a")], first.books, Rules(), NOW + 901)
+    late = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 901)
     assert late.state.groups["pool"].readiness.long_unregistered == 2
     assert [(each.what, each.nodes, each.reason) for each in late.corrections] == [
-        (What.DELETE_NODES, ("id-lost",), UNREGISTERED)
+        (ActionKind.DELETE_NODES, ("id-lost",), UNREGISTERED)
     ]
-    forced = assess(observed, [machine("a")], first.books, Rules(force_delete_unregistered=True), NOW + 901)
+    forced = reconcile(observed, [machine("a")], first.books, ReconcileRules(force_delete_unregistered=True), NOW + 901)
     assert [each.nodes for each in forced.corrections] == [("id-lost", "id-lost too")]
 
 
 def test_an_instance_that_registers_is_forgotten_and_begins_anew_when_it_is_lost_again() -> None:
     known = judged(seen("a"), [])
-    there = assess(seen("a"), [machine("a")], known.books, Rules(), NOW + 600)
+    there = reconcile(seen("a"), [machine("a")], known.books, ReconcileRules(), NOW + 600)
     assert there.books.unregistered == {}
-    lost = assess(seen("a"), [], there.books, Rules(), NOW + 1200)
+    lost = reconcile(seen("a"), [], there.books, ReconcileRules(), NOW + 1200)
     assert lost.books.unregistered == {"pool": {"id-a": NOW + 1200}}
 
 
 def test_a_group_has_its_own_time_to_provision() -> None:
     observed = seen("lost", options=GroupOptions(max_node_provision_seconds=30.0))
     first = judged(observed, [])
-    assert len(assess(observed, [], first.books, Rules(), NOW + 31).corrections) == 1
+    assert len(reconcile(observed, [], first.books, ReconcileRules(), NOW + 31).corrections) == 1
 
 
 def test_a_target_without_instances_is_lowered_after_its_time_and_holds_the_round() -> None:
@@ -283,15 +285,15 @@ def test_a_target_without_instances_is_lowered_after_its_time_and_holds_the_roun
     first = judged(observed, [machine("a")])
     assert (first.corrections, first.held) == ((), "")
     assert first.books.short == {"pool": Shortage(NOW, 2)}
-    assert assess(observed, [machine("a")], first.books, Rules(), NOW + 900).corrections == ()
-    late = assess(observed, [machine("a")], first.books, Rules(), NOW + 901)
+    assert reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 900).corrections == ()
+    late = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 901)
     (down,) = late.corrections
-    assert (down.what, down.from_size, down.to_size, down.reason) == (What.DECREASE_TARGET, 3, 1, NOT_THERE)
+    assert (down.what, down.from_size, down.to_size, down.reason) == (ActionKind.DECREASE_TARGET, 3, 1, NOT_THERE)
     assert late.held == "target sizes are being put right: pool"
     # A cloud that refuses it does not hold all rounds to come.
-    refused = assess(observed, [machine("a")], late.books, Rules(), NOW + 911)
+    refused = reconcile(observed, [machine("a")], late.books, ReconcileRules(), NOW + 911)
     assert (refused.corrections, refused.held) == ((), "")
-    assert len(assess(observed, [machine("a")], refused.books, Rules(), NOW + 1802).corrections) == 1
+    assert len(reconcile(observed, [machine("a")], refused.books, ReconcileRules(), NOW + 1802).corrections) == 1
 
 
 def test_nothing_is_missing_while_it_is_asked_for_or_its_node_came_before_its_instance() -> None:
@@ -312,7 +314,7 @@ def test_a_group_has_its_own_time_to_start() -> None:
 
 
 def test_a_shortage_that_changes_begins_anew_and_one_that_ends_is_forgotten() -> None:
-    books = Books(short={"pool": Shortage(NOW - 890, 2)})
+    books = Registry(short={"pool": Shortage(NOW - 890, 2)})
     assert judged(seen("a", "b", target=3), [machine("a")], books).books.short == {"pool": Shortage(NOW, 1)}
     assert judged(seen("a"), [machine("a")], books).books.short == {}
 
@@ -321,7 +323,7 @@ def test_an_unhealthy_cluster_holds_the_round_and_only_lets_unregistered_instanc
     sick = [machine(f"n{index}", ready=False, unready_for=1800) for index in range(4)]
     names = [each.metadata.name for each in sick]
     observed = seen("a", *names, "lost", broken={"x": QUOTA})
-    books = Books(unregistered={"pool": {"id-lost": NOW - 901}})
+    books = Registry(unregistered={"pool": {"id-lost": NOW - 901}})
     found = judged(observed, [machine("a"), *sick], books)
     assert (found.state.healthy, found.held) == (False, "the cluster is unhealthy: 4 of 5 nodes are unready")
     assert not found.state.groups["pool"].healthy
@@ -329,14 +331,14 @@ def test_an_unhealthy_cluster_holds_the_round_and_only_lets_unregistered_instanc
 
 
 def test_backoffs_end_once_and_are_remembered_until_they_are_old() -> None:
-    books = bookkeeping.backed_off(Books(), "pool", "no", NOW - 301, Rules().backoff, code="c")
+    books = bookkeeping.back_off(Registry(), "pool", "no", NOW - 301, ReconcileRules().backoff, code="c")
     found = judged(seen("a"), [machine("a")], books)
-    assert found.incidents == (Incident(Happening.BACKOFF_ENDED, "pool", seconds=300),)
+    assert found.incidents == (Incident(IncidentKind.BACKOFF_ENDED, "pool", seconds=300),)
     assert found.state.groups["pool"].backoff is None
     assert judged(seen("a"), [machine("a")], found.books).incidents == ()
-    again = bookkeeping.backed_off(found.books, "pool", "no", NOW, Rules().backoff, code="c")
+    again = bookkeeping.back_off(found.books, "pool", "no", NOW, ReconcileRules().backoff, code="c")
     assert again.backoffs["pool"].seconds == 600
-    assert assess(seen("a"), [machine("a")], found.books, Rules(), NOW + 10_500).books.backoffs == {}
+    assert reconcile(seen("a"), [machine("a")], found.books, ReconcileRules(), NOW + 10_500).books.backoffs == {}
 
 
 def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
@@ -349,9 +351,9 @@ def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
 
 
 def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does_not() -> None:
-    books = Books(
-        requests={name: Request(name, 1, NOW - 2000, NOW - 1000, 1) for name in ("odd", "gone")},
-        backoffs={"theoretical": Backoff("no", NOW, 300, NOW + 300)},
+    books = Registry(
+        requests={name: ScaleUpRequest(name, 1, NOW - 2000, NOW - 1000, 1) for name in ("odd", "gone")},
+        backoffs={"theoretical": GroupBackoff("no", NOW, 300, NOW + 300)},
         unregistered={"odd": {"id-o": NOW - 2000}, "gone": {"id-g": NOW}},
         failed={"odd": ("id-f",), "gone": ("id-h",)},
         short={"odd": Shortage(NOW - 2000, 1), "gone": Shortage(NOW, 1)},
@@ -369,25 +371,27 @@ def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does
 
 def test_nothing_is_put_right_in_a_group_that_is_only_observed() -> None:
     observed = seen("lost", broken={"x": QUOTA}, target=5)
-    books = Books(unregistered={"pool": {"id-lost": NOW - 2000}}, short={"pool": Shortage(NOW - 2000, 3)})
-    watched = judged(observed, [], books, Rules(modes=lambda _: Mode.OBSERVE))
+    books = Registry(unregistered={"pool": {"id-lost": NOW - 2000}}, short={"pool": Shortage(NOW - 2000, 3)})
+    watched = judged(observed, [], books, ReconcileRules(modes=lambda _: Mode.OBSERVE))
     assert (watched.corrections, watched.books.short) == ((), books.short)
-    advised = judged(observed, [], books, Rules(modes=lambda _: Mode.RECOMMEND))
+    advised = judged(observed, [], books, ReconcileRules(modes=lambda _: Mode.RECOMMEND))
     assert {each.mode for each in advised.corrections} == {Mode.RECOMMEND}
     assert (len(advised.corrections), advised.held) == (3, "")
 
 
 @pytest.mark.parametrize(("mode", "upcoming"), [(Mode.OBSERVE, 3), (Mode.RECOMMEND, 3), (Mode.ENFORCE, 0)])
 def test_what_others_add_to_a_group_that_is_not_ours_to_grow_is_upcoming(mode: Mode, upcoming: int) -> None:
-    found = judged(seen("a", "b", "c", target=4), [machine("a"), starting("b")], rules=Rules(modes=lambda _: mode))
+    found = judged(
+        seen("a", "b", "c", target=4), [machine("a"), starting("b")], rules=ReconcileRules(modes=lambda _: mode)
+    )
     assert found.state.groups["pool"].upcoming == upcoming
 
 
 def test_what_others_asked_for_in_vain_is_upcoming_no_longer() -> None:
-    books, rules = Books(short={"pool": Shortage(NOW - 901, 3)}), Rules(modes=lambda _: Mode.RECOMMEND)
+    books, rules = Registry(short={"pool": Shortage(NOW - 901, 3)}), ReconcileRules(modes=lambda _: Mode.RECOMMEND)
     observed = seen("a", "b", target=5)
-    found = assess(observed, [machine("a"), starting("b")], books, rules, NOW)
-    later = assess(observed, [machine("a"), starting("b")], found.books, rules, NOW + 9)
+    found = reconcile(observed, [machine("a"), starting("b")], books, rules, NOW)
+    later = reconcile(observed, [machine("a"), starting("b")], found.books, rules, NOW + 9)
     assert [each.state.groups["pool"].upcoming for each in (found, later)] == [1, 1]
 
 
@@ -397,12 +401,12 @@ GROUPS = ("a", "b", "c")
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Books, Rules]:
+def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Registry, ReconcileRules]:
     groups: dict[str, ObservedGroup] = {}
     nodes: list[Node] = []
     placed: dict[str, str] = {}
-    requests: dict[str, Request] = {}
-    backoffs: dict[str, Backoff] = {}
+    requests: dict[str, ScaleUpRequest] = {}
+    backoffs: dict[str, GroupBackoff] = {}
     unregistered: dict[str, dict[str, float]] = {}
     failed: dict[str, tuple[str, ...]] = {}
     short: dict[str, Shortage] = {}
@@ -437,12 +441,12 @@ def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Books, Rules]:
         groups[group] = ObservedGroup(Group(group, least, max(10, least), target), tuple(instances), options)
         if draw(st.booleans()):
             started = NOW - draw(ago)
-            requests[group] = Request(
+            requests[group] = ScaleUpRequest(
                 group, draw(st.integers(1, 6)), started, started + 900, draw(st.integers(0, target + 2))
             )
         if draw(st.booleans()):
             since = NOW - draw(ago)
-            backoffs[group] = Backoff("no", since, 300, since + 300, "c", draw(st.booleans()))
+            backoffs[group] = GroupBackoff("no", since, 300, since + 300, "c", draw(st.booleans()))
         if draw(st.booleans()):
             short[group] = Shortage(NOW - draw(ago), draw(st.integers(1, 4)))
     if draw(st.booleans()):
@@ -450,16 +454,16 @@ def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Books, Rules]:
     there = {node.metadata.name for node in nodes}
     observed = Observed(groups, group_of_node={name: group for name, group in placed.items() if name in there})
     modes = {group: draw(st.sampled_from(Mode)) for group in GROUPS}
-    rules = Rules(modes=modes.__getitem__, force_delete_unregistered=draw(st.booleans()))
-    return observed, draw(st.permutations(nodes)), Books(1, requests, backoffs, unregistered, failed, short), rules
+    rules = ReconcileRules(modes=modes.__getitem__, force_delete_unregistered=draw(st.booleans()))
+    return observed, draw(st.permutations(nodes)), Registry(1, requests, backoffs, unregistered, failed, short), rules
 
 
 @given(situations())
 def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
-    situation: tuple[Observed, list[Node], Books, Rules],
+    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
     observed, nodes, books, rules = situation
-    state = assess(observed, nodes, books, rules, NOW).state
+    state = reconcile(observed, nodes, books, rules, NOW).state
     listed = [name for group in state.groups.values() for name in group.nodes]
     assert sorted([*listed, *state.ungrouped]) == sorted(node.metadata.name for node in nodes)
     assert state.readiness.registered == len(nodes)
@@ -468,19 +472,21 @@ def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
 
 @given(situations())
 def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
-    situation: tuple[Observed, list[Node], Books, Rules],
+    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
-    for status in assess(*situation, NOW).state.groups.values():
+    for status in reconcile(*situation, NOW).state.groups.values():
         target = status.group.target_size + status.untold
         assert 0 <= status.upcoming <= target
         assert status.upcoming + status.readiness.ready <= max(target, status.readiness.ready)
 
 
 @given(situations())
-def test_the_same_observation_twice_changes_nothing(situation: tuple[Observed, list[Node], Books, Rules]) -> None:
+def test_the_same_observation_twice_changes_nothing(
+    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
+) -> None:
     observed, nodes, books, rules = situation
-    first = assess(observed, nodes, books, rules, NOW)
-    second = assess(observed, list(reversed(nodes)), first.books, rules, NOW)
+    first = reconcile(observed, nodes, books, rules, NOW)
+    second = reconcile(observed, list(reversed(nodes)), first.books, rules, NOW)
     assert (second.books, second.state, second.incidents) == (first.books, first.state, ())
     assert second.node_states == first.node_states
     kept = bookkeeping.decode(bookkeeping.encode(first.books), "books", NOW)
@@ -489,20 +495,20 @@ def test_the_same_observation_twice_changes_nothing(situation: tuple[Observed, l
 
 @given(situations())
 def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_need(
-    situation: tuple[Observed, list[Node], Books, Rules],
+    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
     observed, nodes, books, rules = situation
     registered = {node.spec.provider_id for node in nodes}
     sizes = {name: each.group.target_size for name, each in observed.groups.items()}
     gone: set[str] = set()
-    for act in assess(observed, nodes, books, rules, NOW).corrections:
+    for act in reconcile(observed, nodes, books, rules, NOW).corrections:
         group = observed.groups[act.group]
         members = {each.provider_id: each for each in group.instances}
         assert rules.modes(act.group) is not Mode.OBSERVE
         assert act.from_size == sizes[act.group]
         assert 0 <= act.to_size < act.from_size
         sizes[act.group] = act.to_size
-        if act.what is What.DECREASE_TARGET:
+        if act.what is ActionKind.DECREASE_TARGET:
             left = [each for each in group.instances if each.provider_id not in gone]
             assert act.to_size >= sum(each.state is not InstanceState.DELETING for each in left)
             assert act.to_size >= group.group.min_size

@@ -15,18 +15,18 @@ from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
-from manager.autoscaler.scale_up.decisions import Decision, Outcome
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
-from manager.autoscaler.snapshot import cluster, podclasses, predicates
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from manager.autoscaler.snapshot.templates import TaintRules
 from shared.api.core import Node, Pod, Taint
 from shared.quantity import Amounts
@@ -39,7 +39,7 @@ RULES = AutoprovisioningRules(enabled=True)
 
 
 def bare(name: str, amounts: Amounts, labels: Mapping[str, str] | None = None) -> NodeTemplate:
-    node = NodeFacts(name, {TYPE: name, **(labels or {})}, capacity=amounts, allocatable=amounts)
+    node = NodeInfo(name, {TYPE: name, **(labels or {})}, capacity=amounts, allocatable=amounts)
     return NodeTemplate(name, node)
 
 
@@ -47,13 +47,13 @@ MACHINES = {name: bare(name, amounts) for name, amounts in gke.MACHINE_TYPES.ite
 SMALL = {name: MACHINES[name] for name in ("n1-standard-1", "n1-standard-2")}
 
 
-def pending(*specs: dict[str, Any], cpu: str = "100m") -> list[PendingClass]:
+def pending(*specs: dict[str, Any], cpu: str = "100m") -> list[EquivalenceGroup]:
     pods = []
     for index, spec in enumerate(specs):
         container = {"name": "c", "resources": {"requests": {"cpu": cpu, **spec.pop("more", {})}}}
         meta = {"name": f"p{index}", "namespace": "ns"}
         pods.append(msgspec.convert({"metadata": meta, "spec": {"containers": [container], **spec}}, Pod))
-    found = podclasses.classify(pods, Surroundings())
+    found = equivalence_groups.build_equivalence_groups(pods, ReferencedObjects())
     assert not found.refused
     return list(found.classes)
 
@@ -84,28 +84,30 @@ def offered(specs: Sequence[GroupSpec]) -> list[GroupState]:
             },
             Node,
         )
-        states.append(candidates.state(Theoretical(spec, f"{PREFIX}-{spec.machine_type}-{number}", 1000, template)))
+        states.append(
+            candidates.candidate_state(Theoretical(spec, f"{PREFIX}-{spec.machine_type}-{number}", 1000, template))
+        )
     return states
 
 
 def provisioned(
-    classes: Sequence[PendingClass],
+    classes: Sequence[EquivalenceGroup],
     rules: AutoprovisioningRules = RULES,
     machines: Mapping[str, NodeTemplate] = MACHINES,
     **more: Any,
-) -> Decision:
+) -> ScaleUpDecision:
     states = offered(first_specs(classes, machines, rules))
-    chosen = replace(Settings(Ownership(), FilePricing()), **more)
-    situation = Situation(cluster.of_facts([]), classes, states, 1)
+    chosen = replace(ScaleUpSettings(Ownership(), FilePricing()), **more)
+    situation = ScaleUpInput(cluster.snapshot_of_nodes([]), classes, states, 1)
     return orchestrator.decide(situation, chosen, random.Random(1))
 
 
-def eventually(classes: list[PendingClass], rules: AutoprovisioningRules = RULES) -> list[GroupSpec]:
+def eventually(classes: list[EquivalenceGroup], rules: AutoprovisioningRules = RULES) -> list[GroupSpec]:
     """The groups that are created round after round until no pod is left."""
     created: list[GroupSpec] = []
     while classes:
         decision = provisioned(classes, rules, SMALL)
-        assert decision.outcome is Outcome.GROW
+        assert decision.outcome is ScaleUpOutcome.GROW
         created += [each.spec for each in decision.creations]
         classes = [each for each in classes if each.pods[0] not in decision.triggered]
     return created
@@ -154,12 +156,12 @@ def test_seed_nap_tc_007_a_group_of_ours_goes_when_neither_a_target_nor_an_insta
     ]
     counts = {each.id: 0 for each in given} | {f"{PREFIX}-leaving": 1}
     del counts[f"{PREFIX}-unknown"]
-    assert removal.unneeded(given, counts, Ownership()) == [f"{PREFIX}-empty"]
+    assert removal.unneeded_groups(given, counts, Ownership()) == [f"{PREFIX}-empty"]
 
 
 def test_seed_nap_tc_008_no_group_is_created_without_quota() -> None:
-    decision = provisioned(pending({}), bounds={"cpu": Bounds(0, 0)})
-    assert (decision.outcome, decision.creations) == (Outcome.NO_OPTIONS, ())
+    decision = provisioned(pending({}), bounds={"cpu": ResourceBounds(0, 0)})
+    assert (decision.outcome, decision.creations) == (ScaleUpOutcome.NO_OPTIONS, ())
     assert {each.reason for each in decision.skipped} == {'exceeded quota: "cluster-wide", resources: cpu'}
 
 
@@ -202,7 +204,7 @@ def test_pods_tolerate_the_taints_that_are_made_for_them(mode: TolerationMode) -
         demands = each.facts.demands
         taints = tolerations.taints_for(demands, mode)
         assert all(any(one.key == taint.key for one in demands.tolerations) for taint in taints)
-        node = NodeFacts("n", dict(demands.selector), taints=taints)
+        node = NodeInfo("n", dict(demands.selector), taints=taints)
         assert predicates.tolerates_taints(demands, node)
 
 
@@ -370,8 +372,8 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
     assert candidates.groups_left(existing, replace(RULES, enabled=False)) == 0
     classes = pending({})
     states = offered(first_specs(classes, SMALL, RULES))
-    situation = Situation(cluster.of_facts([]), classes, states, 1, new_groups=0)
-    decision = orchestrator.decide(situation, Settings(Ownership(), FilePricing()), random.Random(1))
+    situation = ScaleUpInput(cluster.snapshot_of_nodes([]), classes, states, 1, new_groups=0)
+    decision = orchestrator.decide(situation, ScaleUpSettings(Ownership(), FilePricing()), random.Random(1))
     assert decision.creations == ()
     assert {each.reason for each in decision.skipped} == {groups.AT_MOST_GROUPS}
 
@@ -379,8 +381,8 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
 def test_groups_that_come_with_others_count_as_many() -> None:
     (state,) = offered(first_specs(pending({}), ONE_TYPE, RULES))
     three = replace(state, makes=3)
-    assert [candidates.creations(left, [three, state]) for left in (0, 2, 3, 5, 6)] == [0, 2, 1, 1, 2]
-    assert candidates.creations(4, []) == 4
+    assert [candidates.creatable_groups(left, [three, state]) for left in (0, 2, 3, 5, 6)] == [0, 2, 1, 1, 2]
+    assert candidates.creatable_groups(4, []) == 4
 
 
 def test_only_the_machine_types_that_are_listed_are_offered() -> None:
@@ -393,7 +395,9 @@ def test_only_the_machine_types_that_are_listed_are_offered() -> None:
 HIGHMEM = "nodeautoprovisioning_n1-highmem4_1234129"
 
 
-def worked_example(max_cpu: int, classes: Sequence[PendingClass], *, new: bool, names: Sequence[str] = ()) -> Decision:
+def worked_example(
+    max_cpu: int, classes: Sequence[EquivalenceGroup], *, new: bool, names: Sequence[str] = ()
+) -> ScaleUpDecision:
     types = {"main": "n1-standard-2", "as": "n1-standard-16", HIGHMEM: "n1-highmem-4"}
     counts = {"main": 2, "as": 1, HIGHMEM: 2}
     there = [
@@ -401,7 +405,7 @@ def worked_example(max_cpu: int, classes: Sequence[PendingClass], *, new: bool, 
         for name, count in counts.items()
         for number in range(count)
     ]
-    full = [(row, PodFacts(requests=node.allocatable)) for row, node in enumerate(there)]
+    full = [(row, PodInfo(requests=node.allocatable)) for row, node in enumerate(there)]
     listed = {
         "main": Group("main", 0, 100, 2),
         "as": Group("as", 0, 2, 1),
@@ -415,23 +419,23 @@ def worked_example(max_cpu: int, classes: Sequence[PendingClass], *, new: bool, 
     if new:
         machines = {"n1-standard-1": MACHINES["n1-standard-1"]}
         states += offered(first_specs(classes, machines, RULES))
-    chosen = Settings(
+    chosen = ScaleUpSettings(
         Ownership({"as": SizeBounds(0, 2)}),
         FilePricing(),
-        bounds={"cpu": Bounds(0, max_cpu)},
+        bounds={"cpu": ResourceBounds(0, max_cpu)},
         expanders=("most-pods",),
     )
-    situation = Situation(cluster.of_facts(there, full), classes, states, len(there))
+    situation = ScaleUpInput(cluster.snapshot_of_nodes(there, full), classes, states, len(there))
     return orchestrator.decide(situation, chosen, random.Random(1))
 
 
-def many(cpu_milli: int, count: int = 100) -> list[PendingClass]:
-    return [PendingClass(PodFacts(requests={"cpu": cpu_milli}), tuple(f"ns/p{each:03d}" for each in range(count)))]
+def many(cpu_milli: int, count: int = 100) -> list[EquivalenceGroup]:
+    return [EquivalenceGroup(PodInfo(requests={"cpu": cpu_milli}), tuple(f"ns/p{each:03d}" for each in range(count)))]
 
 
 def test_with_max_cpu_5_no_node_is_added_to_any_group_and_no_group_is_created() -> None:
     decision = worked_example(5, many(500), new=True)
-    assert (decision.outcome, decision.increases, decision.creations) == (Outcome.NO_OPTIONS, (), ())
+    assert (decision.outcome, decision.increases, decision.creations) == (ScaleUpOutcome.NO_OPTIONS, (), ())
 
 
 def test_with_max_cpu_32_one_node_more_of_highmem4_or_a_new_group_of_up_to_four_standard1() -> None:

@@ -14,7 +14,7 @@ from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.config import Config
 from manager.autoscaler.expander import ranking
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import Policy, PredictedPeaks
 from manager.autoscaler.pricing.gce import GcePricing
@@ -78,9 +78,9 @@ def test_flags_have_the_names_people_know() -> None:
     found = config.load(settings)
     assert found.ownership.listed == {"a": SizeBounds(1, 10), "b": SizeBounds(0, 3)}
     assert found.scale_up.bounds == {
-        "cpu": Bounds(None, 80),
-        "memory": Bounds(4 * GIB, None),
-        "nvidia-tesla-k80": Bounds(0, 4),
+        "cpu": ResourceBounds(None, 80),
+        "memory": ResourceBounds(4 * GIB, None),
+        "nvidia-tesla-k80": ResourceBounds(0, 4),
     }
     assert found.autoprovisioning.machine_types == {"n1-standard-1", "n1-standard-2"}
     assert (settings.scan_interval_seconds, found.start.provision_seconds) == (20, 300)
@@ -137,7 +137,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         ),
         Delays(60.0, 120.0, 240.0, local=True),
         Parallelism(7, 3),
-        {"cpu": Bounds(8, 100)},
+        {"cpu": ResourceBounds(8, 100)},
         unready_enabled=False,
         ignores_mirror_pods=True,
         recheck_seconds=420.0,
@@ -156,7 +156,7 @@ def test_the_preset_decides_what_makes_labels_popular() -> None:
 
 def test_a_range_may_take_the_place_of_two_flags() -> None:
     found = loaded(cores_total="8:64", memory_total="16:256")
-    assert found.scale_up.bounds == {"cpu": Bounds(8, 64), "memory": Bounds(16 * GIB, 256 * GIB)}
+    assert found.scale_up.bounds == {"cpu": ResourceBounds(8, 64), "memory": ResourceBounds(16 * GIB, 256 * GIB)}
 
 
 @pytest.mark.parametrize(

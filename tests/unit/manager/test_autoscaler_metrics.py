@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from manager.autoscaler.assessment import NEVER_CAME, UNREGISTERED
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.pending_pods import NOT_JUDGED
+from manager.autoscaler.reconciliation import NEVER_CAME, UNREGISTERED
 from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_errors import MOST_CODES
 from manager.autoscaler.reporting.metrics_theirs import Theirs
-from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scale_up.decisions import Decision, Demand, Left, Outcome
+from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
-from manager.autoscaler.snapshot.cluster import NodeFacts
-from manager.autoscaler.waiting import NOT_JUDGED
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.kube.errors import Unreachable
 from tests.unit.manager.objects import GIB, NOW
 
@@ -32,7 +32,7 @@ POOL = GroupStatus(
     AcceptableRange(3, 3, 3),
     healthy=False,
     upcoming=2,
-    backoff=Backoff("none left", NOW, 300, NOW + 300, "STOCKOUT"),
+    backoff=GroupBackoff("none left", NOW, 300, NOW + 300, "STOCKOUT"),
 )
 STATE = ClusterState(
     {"pool": POOL, "nap": replace(POOL, group=Group("nap", 0, 9, 0, autoprovisioned=True), backoff=None)},
@@ -46,28 +46,28 @@ SKIPPED = (
     Skipped("b", 'exceeded quota: "cluster-wide", resources: cpu'),
     Skipped("c", "cpu"),
 )
-DECISION = Decision(
-    Outcome.GROW,
-    demands=(Demand("team", tuple(f"team/{each}" for each in range(10)), schedulable=2, reclaimed=1),),
+DECISION = ScaleUpDecision(
+    ScaleUpOutcome.GROW,
+    demands=(PodDemand("team", tuple(f"team/{each}" for each in range(10)), schedulable=2, reclaimed=1),),
     skipped=SKIPPED,
     triggered=("team/3", "team/4", "team/5"),
-    left=(Left(0, ("team/6", "team/7", "team/8", "team/9"), awaiting=True),),
+    left=(UnscheduledPods(0, ("team/6", "team/7", "team/8", "team/9"), awaiting=True),),
 )
 ACTS = (
-    Act(What.INCREASE, "pool", from_size=3, to_size=5, done=True),
-    Act(What.INCREASE, "nap", from_size=0, to_size=3, error="quota"),
-    Act(What.INCREASE, "spare", Mode.RECOMMEND, to_size=4),
-    Act(What.CREATE_GROUP, "nap", done=True),
-    Act(What.DELETE_GROUP, "nap-old", done=True),
-    Act(What.DELETE_NODES, "pool", from_size=5, to_size=4, nodes=("id-x",), reason=UNREGISTERED, done=True),
-    Act(What.DECREASE_TARGET, "pool", from_size=4, to_size=3, reason=NEVER_CAME),
+    Action(ActionKind.INCREASE, "pool", from_size=3, to_size=5, done=True),
+    Action(ActionKind.INCREASE, "nap", from_size=0, to_size=3, error="quota"),
+    Action(ActionKind.INCREASE, "spare", Mode.RECOMMEND, to_size=4),
+    Action(ActionKind.CREATE_GROUP, "nap", done=True),
+    Action(ActionKind.DELETE_GROUP, "nap-old", done=True),
+    Action(ActionKind.DELETE_NODES, "pool", from_size=5, to_size=4, nodes=("id-x",), reason=UNREGISTERED, done=True),
+    Action(ActionKind.DECREASE_TARGET, "pool", from_size=4, to_size=3, reason=NEVER_CAME),
 )
 INCIDENTS = (
-    Incident(Happening.TIMED_OUT, "pool", 2),
-    Incident(Happening.CREATION_FAILED, "pool", 3, error=InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")),
-    Incident(Happening.REGISTERED, "pool", 4),
+    Incident(IncidentKind.TIMED_OUT, "pool", 2),
+    Incident(IncidentKind.CREATION_FAILED, "pool", 3, error=InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")),
+    Incident(IncidentKind.REGISTERED, "pool", 4),
 )
-MADE = Round(
+MADE = Iteration(
     1,
     NOW,
     STATE,
@@ -126,7 +126,7 @@ def test_pending_pods_are_shown_by_what_becomes_of_them(scrape: Scrape, kind: st
 
 def test_a_group_that_was_deleted_is_counted_for_no_more(scrape: Scrape) -> None:
     assert scrape.ours("nodes_added_total", group="pool") == 2
-    scrape.metrics.note(replace(MADE, acts=(Act(What.DELETE_GROUP, "pool", done=True),), incidents=()))
+    scrape.metrics.note(replace(MADE, acts=(Action(ActionKind.DELETE_GROUP, "pool", done=True),), incidents=()))
     assert scrape.ours("nodes_added_total", group="pool") is None
     assert scrape.ours("groups_deleted_total") == 2
 
@@ -162,13 +162,13 @@ def test_what_is_decided_and_done_is_counted_up(scrape: Scrape) -> None:
 
 
 def test_the_last_activity_of_each_kind_is_kept(scrape: Scrape) -> None:
-    scrape.metrics.note(Round(2, NOW + 10))
+    scrape.metrics.note(Iteration(2, NOW + 10))
     assert scrape.ours("last_activity_seconds", activity="main") == NOW + 10
     assert scrape.ours("last_activity_seconds", activity="scaleUp") == NOW
 
 
 def test_groups_that_are_gone_are_not_shown_and_a_blind_round_makes_nothing_free(scrape: Scrape) -> None:
-    scrape.metrics.note(Round(2, NOW + 10, held="the cloud does not answer"))
+    scrape.metrics.note(Iteration(2, NOW + 10, held="the cloud does not answer"))
     assert scrape.ours("held") == 1
     assert scrape.ours("group_size", group="pool", bound="min") is None
     assert scrape.ours("cost_per_hour") is None
@@ -195,8 +195,10 @@ def test_cluster_autoscalers_names_are_there_only_on_request(scrape: Scrape) -> 
 
 @pytest.fixture
 def theirs() -> Scrape:
-    found = Scrape(Theirs({"cpu": Bounds(4, 64), "memory": Bounds(None, 1 << 40)}, 100, autoprovisioning=True))
-    nodes = [NodeFacts(name, capacity={"cpu": 3500, "memory": 8 * GIB}) for name in ("a", "b")]
+    found = Scrape(
+        Theirs({"cpu": ResourceBounds(4, 64), "memory": ResourceBounds(None, 1 << 40)}, 100, autoprovisioning=True)
+    )
+    nodes = [NodeInfo(name, capacity={"cpu": 3500, "memory": 8 * GIB}) for name in ("a", "b")]
     found.metrics.note(MADE, nodes)
     return found
 
@@ -258,7 +260,7 @@ def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> No
 )
 def test_rounds_that_failed_count_by_what_they_failed_of(failure: Exception, kind: str) -> None:
     scrape = Scrape(Theirs())
-    scrape.metrics.note(Round(1, NOW, held=str(failure)), (), failure)
+    scrape.metrics.note(Iteration(1, NOW, held=str(failure)), (), failure)
     assert scrape.theirs("errors_total", type=kind) == 1
 
 
@@ -266,7 +268,9 @@ def test_a_cloud_that_has_ever_new_codes_makes_no_more_series() -> None:
     scrape = Scrape(Theirs())
     errors = [InstanceError(ErrorClass.OUT_OF_RESOURCES, f"request {number}") for number in range(100)]
     scrape.metrics.note(
-        Round(1, NOW, incidents=tuple(Incident(Happening.CREATION_FAILED, "g", 1, error=each) for each in errors))
+        Iteration(
+            1, NOW, incidents=tuple(Incident(IncidentKind.CREATION_FAILED, "g", 1, error=each) for each in errors)
+        )
     )
     assert scrape.theirs("failed_node_creations_total", reason="request 0") == 1
     assert scrape.theirs("failed_node_creations_total", reason="OutOfResources") == 100 - MOST_CODES

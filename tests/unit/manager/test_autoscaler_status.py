@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster_state.backoff import Backoff
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Request
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, ScaleUpRequest
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import status
-from manager.autoscaler.rounds import Round
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 
@@ -24,13 +24,13 @@ POOL = GroupStatus(
     AcceptableRange(3, 3, 3),
     healthy=True,
 )
-GROWING = replace(POOL, request=Request("pool", 2, NOW, NOW + 900))
-STUCK = replace(POOL, backoff=Backoff("none left", NOW, 300, NOW + 300, "STOCKOUT"))
+GROWING = replace(POOL, request=ScaleUpRequest("pool", 2, NOW, NOW + 900))
+STUCK = replace(POOL, backoff=GroupBackoff("none left", NOW, 300, NOW + 300, "STOCKOUT"))
 
 
-def a_round(group: GroupStatus = POOL, *, healthy: bool = True, at: float = NOW, held: str = "") -> Round:
+def a_round(group: GroupStatus = POOL, *, healthy: bool = True, at: float = NOW, held: str = "") -> Iteration:
     state = ClusterState({"pool": group}, readiness=group.readiness, healthy=healthy)
-    return Round(1, at, state, held=held)
+    return Iteration(1, at, state, held=held)
 
 
 def test_the_text_has_cluster_autoscalers_fields() -> None:
@@ -91,7 +91,7 @@ def test_a_group_is_growing_or_says_why_it_cannot(group: GroupStatus, told: str)
 
 
 def test_a_backoff_says_why_in_at_most_five_hundred_characters() -> None:
-    long = replace(STUCK, backoff=Backoff("x" * 600, NOW, 300, NOW + 300, "STOCKOUT"))
+    long = replace(STUCK, backoff=GroupBackoff("x" * 600, NOW, 300, NOW + 300, "STOCKOUT"))
     (entry,) = status.of(a_round(long)).node_groups
     assert entry.scale_up.backoff_info is not None
     assert entry.scale_up.backoff_info.error_code == "STOCKOUT"
@@ -121,7 +121,7 @@ def test_what_stands_in_the_way_is_the_message() -> None:
 
 
 def test_before_the_first_round_it_is_initializing() -> None:
-    made = Round(1, NOW, held="not all has been seen yet: pods")
+    made = Iteration(1, NOW, held="not all has been seen yet: pods")
     assert yaml.safe_load(status.document(status.of(made))) == {
         "time": "2023-11-14 22:13:20 +0000 UTC",
         "autoscalerStatus": "Initializing",
@@ -131,7 +131,7 @@ def test_before_the_first_round_it_is_initializing() -> None:
 
 def test_a_restart_that_has_seen_nothing_yet_leaves_what_stands_there() -> None:
     first = status.of(a_round())
-    unseen = status.of(Round(1, NOW + 60, held="not all has been seen yet: pods"), first)
+    unseen = status.of(Iteration(1, NOW + 60, held="not all has been seen yet: pods"), first)
     assert (unseen.autoscaler_status, unseen.node_groups) == ("Initializing", first.node_groups)
     later = status.of(a_round(at=NOW + 90), unseen)
     assert (later.autoscaler_status, later.message) == ("Running", "")

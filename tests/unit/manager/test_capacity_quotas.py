@@ -8,14 +8,14 @@ import pytest
 from manager.autoscaler import capacity_quotas
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
-from manager.autoscaler.outlook import Memory
+from manager.autoscaler.cluster_state import registry
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.context import AutoscalerCache
+from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.reporting import quota_status
-from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.scale_up.groups import Usage
-from manager.autoscaler.snapshot.cluster import NodeFacts
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared import durations
 from shared.api.capacityquota import CapacityQuota, CapacityQuotaStatus
 from shared.api.core import Node
@@ -49,7 +49,7 @@ def quota(name: str = "q", selector: Any = None, **resources: Any) -> CapacityQu
     ],
 )
 def test_limits_are_whole_and_fractions_are_rounded_up(written: dict[str, Any], most: dict[str, int]) -> None:
-    assert capacity_quotas.read(quota(**written)) == CapacityLimits("CapacityQuota/q", most)
+    assert capacity_quotas.read_quota(quota(**written)) == CapacityLimits("CapacityQuota/q", most)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_limits_are_whole_and_fractions_are_rounded_up(written: dict[str, Any], 
 )
 def test_a_quota_that_means_nothing_is_refused_by_name_and_field(given: CapacityQuota, problem: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        capacity_quotas.read(given)
+        capacity_quotas.read_quota(given)
     assert problem in str(refused.value)
 
 
 def test_of_a_quota_that_is_refused_the_last_good_one_holds_until_it_is_gone() -> None:
-    good, refused = capacity_quotas.read_all([quota("a", cpu=4), quota("b", cpu=5)], {})
+    good, refused = capacity_quotas.read_quotas([quota("a", cpu=4), quota("b", cpu=5)], {})
     assert not refused
-    kept, refused = capacity_quotas.read_all([quota("a", cpu="?"), quota("b", cpu=6), quota("c", cpu="?")], good)
+    kept, refused = capacity_quotas.read_quotas([quota("a", cpu="?"), quota("b", cpu=6), quota("c", cpu="?")], good)
     assert {name: each.most for name, each in kept.items()} == {"a": {"cpu": 4}, "b": {"cpu": 6}}
     assert list(refused) == ["CapacityQuota a", "CapacityQuota c"]
-    assert capacity_quotas.read_all([], kept) == ({}, {})
+    assert capacity_quotas.read_quotas([], kept) == ({}, {})
 
 
 X, NOT_X = {"matchLabels": {"pool": "x"}}, {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["x"]}]}
@@ -96,21 +96,21 @@ X, NOT_X = {"matchLabels": {"pool": "x"}}, {"matchExpressions": [{"key": "pool",
 )
 def test_only_nodes_that_it_selects_count(selector: dict[str, Any] | None, left: dict[str, int]) -> None:
     nodes = [
-        NodeFacts("a", {"pool": "x"}, capacity={"cpu": 3500}),
-        NodeFacts("b", {"pool": "y"}, capacity={"cpu": 1000}),
-        NodeFacts("c", {}, capacity={"cpu": 2000}),
-        NodeFacts("virtual", {"pool": "x", "type": "virtual-kubelet"}, capacity={"cpu": 9000}),
+        NodeInfo("a", {"pool": "x"}, capacity={"cpu": 3500}),
+        NodeInfo("b", {"pool": "y"}, capacity={"cpu": 1000}),
+        NodeInfo("c", {}, capacity={"cpu": 2000}),
+        NodeInfo("virtual", {"pool": "x", "type": "virtual-kubelet"}, capacity={"cpu": 9000}),
     ]
-    limits = capacity_quotas.read(quota(selector=selector, cpu=10, nodes=10))
-    assert limits.left(nodes, {}, Usage()).left == left
+    limits = capacity_quotas.read_quota(quota(selector=selector, cpu=10, nodes=10))
+    assert limits.left(nodes, {}, QuotaUsage()).left == left
 
 
 def test_gpus_of_a_node_whose_driver_is_not_ready_are_those_of_its_template() -> None:
     resource, label = "nvidia.com/gpu", {"gpu": "t4"}
-    template = NodeFacts("t", label, capacity={resource: 2}, allocatable={resource: 2})
-    starting = NodeFacts("a", label)
+    template = NodeInfo("t", label, capacity={resource: 2}, allocatable={resource: 2})
+    starting = NodeInfo("a", label)
     limits = CapacityLimits("q", {resource: 5}, LabelSelector(label))
-    assert limits.left([starting, template], {"a": template}, Usage("gpu")).left == {resource: 1}
+    assert limits.left([starting, template], {"a": template}, QuotaUsage("gpu")).left == {resource: 1}
 
 
 def in_pool(name: str, pool: str) -> Node:
@@ -126,13 +126,13 @@ def test_groups_whose_nodes_a_quota_selects_do_not_grow_beyond_it_and_others_do(
     cloud.has("y", nodes[1])
     pods = tuple(pod(f"p{number}", {"cpu": "4"}, nodeSelector={"pool": "x"}) for number in range(3))
     world: dict[str, Any] = {"nodes": nodes, "pods": pods}
-    assert acts(planned(cloud, config("x", "y"), **world)) == [(What.INCREASE, "x", 3)]
+    assert acts(planned(cloud, config("x", "y"), **world)) == [(ActionKind.INCREASE, "x", 3)]
     found = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=X, cpu=8),), **world)
-    assert acts(found) == [(What.INCREASE, "x", 2)]
+    assert acts(found) == [(ActionKind.INCREASE, "x", 2)]
     full = planned(cloud, config("x", "y"), capacity_quotas=(quota("small", X, cpu=7), quota("big", cpu=99)), **world)
     assert (acts(full), reasons(full)) == ([], {"x": 'exceeded quota: "CapacityQuota/small", resources: cpu'})
     other = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=NOT_X, nodes=0),), **world)
-    assert acts(other) == [(What.INCREASE, "x", 3)]
+    assert acts(other) == [(ActionKind.INCREASE, "x", 3)]
 
 
 def test_nodes_on_their_way_count_towards_a_quota() -> None:
@@ -140,10 +140,10 @@ def test_nodes_on_their_way_count_towards_a_quota() -> None:
     cloud = Cloud(Group("x", 0, 10, 2))
     cloud.has("x", one)
     cloud.members["x"].append(Instance("id:b", InstanceState.CREATING))
-    under_way = books.requested(Books(), Increase("x", 1, 2, 10), NOW - 10, 900)
+    under_way = registry.add_request(Registry(), Increase("x", 1, 2, 10), NOW - 10, 900)
     world: dict[str, Any] = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
     found = planned(cloud, config("x"), under_way, capacity_quotas=(quota(selector=X, nodes=3),), **world)
-    assert acts(found) == [(What.INCREASE, "x", 3)]
+    assert acts(found) == [(ActionKind.INCREASE, "x", 3)]
 
 
 def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
@@ -151,7 +151,7 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     cloud = Cloud(Group("x", 0, 10, 1))
     cloud.has("x", one)
     chosen = config("x")
-    memory = Memory(chosen)
+    memory = AutoscalerCache(chosen)
     world: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
     before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **world)
     assert acts(before) == []
@@ -159,7 +159,7 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     assert (acts(after), list(after.round.unread)) == ([], ["CapacityQuota q"])
     assert "spec.limits.resources.nodes: 'one'" in str(after.round.unread["CapacityQuota q"])
     gone = planned(cloud, chosen, memory=memory, **world)
-    assert acts(gone) == [(What.INCREASE, "x", 2)]
+    assert acts(gone) == [(ActionKind.INCREASE, "x", 2)]
 
 
 def with_status(of: CapacityQuota, **status: Any) -> CapacityQuota:
@@ -198,7 +198,7 @@ def test_a_status_says_what_is_wrong_and_whether_an_earlier_version_holds(
     used: dict[str, int] | None, adds: str
 ) -> None:
     given = with_status(quota(cpu="?"))
-    _, refused = capacity_quotas.read_all([given], {})
+    _, refused = capacity_quotas.read_quotas([given], {})
     wanted: Any = quota_status.patch(given, refused["CapacityQuota q"], used, NOW)
     (ours,) = wanted["status"]["conditions"]
     assert (ours["status"], ours["message"]) == ("False", str(refused["CapacityQuota q"]) + adds)
@@ -219,11 +219,11 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
     clock, leads = ManualClock(), [False]
     told = quota_status.QuotaStatus(Patching(Connection("http://127.0.0.1:1"), "test"), lambda: leads[0], clock)
     quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(quota_status.MOST_AT_ONCE + 2)]
-    holds, refused = capacity_quotas.read_all(quotas, {})
+    holds, refused = capacity_quotas.read_quotas(quotas, {})
 
     def tell() -> list[str]:
         written.clear()
-        told.tell(quotas, holds, refused, [], Usage())
+        told.tell(quotas, holds, refused, [], QuotaUsage())
         return list(written)
 
     assert tell() == []

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from manager.autoscaler import assessment
-from manager.autoscaler.assessment import Assessment, Rules
+from manager.autoscaler import reconciliation
 from manager.autoscaler.autoprovisioning import removal
 from manager.autoscaler.cloudprovider.contract import (
     Created,
@@ -27,9 +26,10 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
-from manager.autoscaler.rounds import What
+from manager.autoscaler.cluster_state import registry
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.iteration import ActionKind
+from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
 from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
@@ -137,12 +137,12 @@ class Rounds:
     def __init__(self, cloud: FaultyCloud) -> None:
         self.cloud = cloud
         self.guard = Guard(cloud, Ownership({"web": None}))
-        self.books = Books()
-        self.rules = Rules()
+        self.books = Registry()
+        self.rules = ReconcileRules()
         self.now = NOW
         self.asked = 0
 
-    def turn(self, grow: int) -> Assessment | None:
+    def turn(self, grow: int) -> Reconciliation | None:
         """None where the cloud could not be observed: then nothing at all may have been written."""
         self.now += ROUND_SECONDS
         written = list(self.cloud.written)
@@ -154,11 +154,11 @@ class Rounds:
                 self.guard.increase("web", 1)
             assert self.cloud.written == written
             return None
-        found = assessment.assess(observed, nodes, self.books, self.rules, self.now)
-        self.books = books.decode(books.encode(found.books), "books", self.now)
+        found = reconciliation.reconcile(observed, nodes, self.books, self.rules, self.now)
+        self.books = registry.decode(registry.encode(found.books), "books", self.now)
         for act in found.corrections:
             with contextlib.suppress(ProviderError):
-                if act.what is What.DELETE_NODES:
+                if act.what is ActionKind.DELETE_NODES:
                     self.guard.delete_nodes(act.group, [NodeRef(each, each) for each in act.nodes], below_min=True)
                 else:
                     self.guard.decrease_target(act.group, act.from_size - act.to_size)
@@ -168,21 +168,23 @@ class Rounds:
 
     def _grow(self, observed: Observed, nodes: int) -> None:
         seen = observed.groups.get("web")
-        if not nodes or seen is None or books.backoff_of(self.books, "web", self.now) is not None:
+        if not nodes or seen is None or registry.active_backoff(self.books, "web", self.now) is not None:
             return
         target = seen.group.target_size
         nodes = min(nodes, seen.group.max_size - target)
         if nodes <= 0:
             return
         wanted = Increase("web", target, target + nodes, seen.group.max_size)
-        self.books = books.requested(self.books, wanted, self.now, self.rules.max_node_provision_seconds)
+        self.books = registry.add_request(self.books, wanted, self.now, self.rules.max_node_provision_seconds)
         self.asked += nodes
         try:
             self.guard.increase("web", nodes)
         except ProviderError as error:
             in_doubt = error.leaves_doubt
-            self.books = books.failed(self.books, wanted, str(error), self.now, self.rules.backoff, in_doubt=in_doubt)
-            assert books.backoff_of(self.books, "web", self.now) is not None
+            self.books = registry.fail_request(
+                self.books, wanted, str(error), self.now, self.rules.backoff, in_doubt=in_doubt
+            )
+            assert registry.active_backoff(self.books, "web", self.now) is not None
             assert self.guard.is_in_doubt("web") is in_doubt
             if in_doubt:
                 written = list(self.cloud.written)
@@ -226,7 +228,7 @@ def test_whatever_the_cloud_does_targets_stay_within_what_was_asked_and_all_agre
     cloud.boot()
     before = cloud.target("web")
     if rounds.turn(1) is not None and before < WEB.max_size:
-        assert books.backoff_of(rounds.books, "web", rounds.now) is None  # hours later it may grow again
+        assert registry.active_backoff(rounds.books, "web", rounds.now) is None  # hours later it may grow again
         assert cloud.target("web") == before + 1
 
 
@@ -252,17 +254,17 @@ def test_an_increase_that_is_done_after_its_deadline_is_noticed_and_not_repeated
     release = threading.Event()
     cloud.trouble = lambda: [release.wait(30)].clear()
 
-    def turned(grow: int) -> Assessment | None:
+    def turned(grow: int) -> Reconciliation | None:
         """Once the cloud was observed: that may outlast so short a deadline, too. No time passes meanwhile."""
 
-        def turn() -> Assessment | None:
+        def turn() -> Reconciliation | None:
             rounds.now -= ROUND_SECONDS
             return rounds.turn(grow)
 
         return eventually(turn)
 
     turned(2)
-    assert books.backoff_of(rounds.books, "web", rounds.now) is not None
+    assert registry.active_backoff(rounds.books, "web", rounds.now) is not None
     assert rounds.books.requests["web"].nodes == 2  # it may have happened
     assert rounds.turn(2) is None  # nothing is asked of a cloud that has not answered yet
     release.set()
@@ -303,7 +305,9 @@ def test_a_group_whose_creation_went_wrong_is_ours_once_it_is_seen_and_goes_agai
     observed = guard.observe()
     assert observed.groups.keys() == {f"{DEFAULT_PREFIX}-new"}
     groups = [each.group for each in observed.groups.values()]
-    empty = removal.unneeded(groups, {name: len(each.instances) for name, each in observed.groups.items()}, ownership)
+    empty = removal.unneeded_groups(
+        groups, {name: len(each.instances) for name, each in observed.groups.items()}, ownership
+    )
     for group in empty:
         guard.delete_group(group)
     assert cloud.listed == []

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from manager.autoscaler.snapshot import cluster, podclasses, podfacts
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState, NodeTemplate, StateRules
-from manager.autoscaler.snapshot.podfacts import HostPort, PodFacts, Surroundings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate, StateRules
+from manager.autoscaler.snapshot.pod_info import HostPort, PodInfo, ReferencedObjects
 from shared import durations
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus
 from shared.errors import InvalidInput
@@ -35,8 +35,8 @@ def groups(*pods: Pod) -> list[tuple[str, ...]]:
     return list(names)
 
 
-def classes(*pods: Pod) -> tuple[podclasses.PendingClass, ...]:
-    return podclasses.classify(pods, Surroundings()).classes
+def classes(*pods: Pod) -> tuple[equivalence_groups.EquivalenceGroup, ...]:
+    return equivalence_groups.build_equivalence_groups(pods, ReferencedObjects()).classes
 
 
 def test_pods_of_one_controller_with_equal_labels_and_spec_are_one_class() -> None:
@@ -62,13 +62,13 @@ def test_a_pod_being_resized_is_of_another_class_than_those_its_controller_made_
         pod("b", containers=asking("1")), status=msgspec.convert({"containerStatuses": [status]}, PodStatus)
     )
     assert groups(small, grown) == [("a",), ("b",)]
-    assert podclasses.placed_kinds([small, grown]) == [[small], [grown]]
+    assert equivalence_groups.group_placed([small, grown]) == [[small], [grown]]
 
 
 def test_pods_without_a_controller_and_those_of_daemon_sets_stand_alone() -> None:
     assert len(groups(pod("a", owner=""), pod("b", owner=""))) == 2
     assert len(groups(pod("a", kind="DaemonSet"), pod("b", kind="DaemonSet"))) == 2
-    annotated = {"annotations": {podclasses.ANNOTATION_DAEMON_SET_POD: "true"}}
+    annotated = {"annotations": {equivalence_groups.ANNOTATION_DAEMON_SET_POD: "true"}}
     assert len(groups(pod("a", meta=annotated), pod("b", meta=annotated))) == 2
 
 
@@ -88,7 +88,7 @@ def test_pods_whose_ephemeral_volumes_may_be_anywhere_stand_alone() -> None:
 
 def test_a_pod_that_cannot_be_read_is_refused_alone_and_says_why() -> None:
     bad = pod("bad", owner="x", containers=asking("much"))
-    found = podclasses.classify([bad, pod("good")], Surroundings())
+    found = equivalence_groups.build_equivalence_groups([bad, pod("good")], ReferencedObjects())
     assert [each.pods for each in found.classes] == [("default/good",)]
     assert "default/bad" in str(found.refused["default/bad"])
     assert "much" in str(found.refused["default/bad"])
@@ -112,18 +112,18 @@ REFUSED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("spec", REFUSED)
 def test_a_spec_that_means_nothing_is_refused_by_field(spec: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="Pod default/p: spec"):
-        podfacts.read(pod("p", **spec), Surroundings())
+        pod_info.read_pending(pod("p", **spec), ReferencedObjects())
 
 
 def test_requests_count_sidecars_init_containers_and_overhead_and_have_a_bound() -> None:
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}
     setup = {"name": "i", "resources": {"requests": {"cpu": "3"}}}
-    facts = podfacts.read(
-        pod("p", containers=asking("1"), initContainers=[sidecar, setup], overhead={"cpu": "50m"}), Surroundings()
+    facts = pod_info.read_pending(
+        pod("p", containers=asking("1"), initContainers=[sidecar, setup], overhead={"cpu": "50m"}), ReferencedObjects()
     )
     assert facts.requests == {"cpu": 3150}
-    huge = podfacts.read(pod("p", containers=asking("8E")), Surroundings())
-    assert huge.requests == {"cpu": podfacts.MOST_AMOUNT}
+    huge = pod_info.read_pending(pod("p", containers=asking("8E")), ReferencedObjects())
+    assert huge.requests == {"cpu": pod_info.MOST_AMOUNT}
 
 
 def test_host_ports_conflict_by_address_and_protocol() -> None:
@@ -137,7 +137,10 @@ def test_a_pod_on_its_nodes_network_takes_every_port_it_names() -> None:
     containers = [{"name": "c", "ports": [{"containerPort": 9100}, {"containerPort": 1, "hostPort": 2}]}]
 
     def numbers(**spec: Any) -> list[int]:
-        return [each.port for each in podfacts.read(pod("p", containers=containers, **spec), Surroundings()).ports]
+        return [
+            each.port
+            for each in pod_info.read_pending(pod("p", containers=containers, **spec), ReferencedObjects()).ports
+        ]
 
     assert numbers() == [2]
     assert numbers(hostNetwork=True) == [9100, 2]
@@ -147,8 +150,8 @@ def test_a_term_without_namespaces_means_the_pods_own_and_a_selector_adds_to_tho
     def namespaces(**more: Any) -> frozenset[str] | None:
         term = {"topologyKey": "zone", "labelSelector": {}, **more}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        known = Surroundings(namespaces={"one": {"team": "x"}, "two": {"team": "y"}})
-        return podfacts.read(pod("p", affinity=affinity), known).affinity[0].namespaces
+        known = ReferencedObjects(namespaces={"one": {"team": "x"}, "two": {"team": "y"}})
+        return pod_info.read_pending(pod("p", affinity=affinity), known).affinity[0].namespaces
 
     assert namespaces() == frozenset({"default"})
     assert namespaces(namespaces=["a"], namespaceSelector={"matchLabels": {"team": "x"}}) == frozenset({"a", "one"})
@@ -160,15 +163,16 @@ def test_match_label_keys_demand_the_pods_own_values() -> None:
     selector = {"matchLabels": {"app": "a"}}
     spread = {"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": ["hash", "absent"]}
     term = (
-        podfacts.read(
-            pod("p", meta={"labels": {"app": "a", "hash": "1"}}, topologySpreadConstraints=[spread]), Surroundings()
+        pod_info.read_pending(
+            pod("p", meta={"labels": {"app": "a", "hash": "1"}}, topologySpreadConstraints=[spread]),
+            ReferencedObjects(),
         )
         .spread[0]
         .term
     )
-    assert term.matches(PodFacts("default", {"app": "a", "hash": "1"}))
-    assert not term.matches(PodFacts("default", {"app": "a", "hash": "2"}))
-    assert not term.matches(PodFacts("elsewhere", {"app": "a", "hash": "1"}))
+    assert term.matches(PodInfo("default", {"app": "a", "hash": "1"}))
+    assert not term.matches(PodInfo("default", {"app": "a", "hash": "2"}))
+    assert not term.matches(PodInfo("elsewhere", {"app": "a", "hash": "1"}))
 
 
 def test_a_bound_volume_demands_its_nodes_and_a_claim_that_is_not_there_refuses_the_pod() -> None:
@@ -177,32 +181,35 @@ def test_a_bound_volume_demands_its_nodes_and_a_claim_that_is_not_there_refuses_
     volume = msgspec.convert({"metadata": {"name": "v"}, "spec": {"nodeAffinity": affinity}}, PersistentVolume)
     claim = msgspec.convert({"metadata": {"name": "c"}, "spec": {"volumeName": "v"}}, PersistentVolumeClaim)
     asked = pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
-    assert len(podfacts.read(asked, Surroundings({}, {"default/c": claim}, {"v": volume})).demands.volumes) == 1
-    assert podfacts.read(asked, Surroundings()).demands.volumes == ()
+    assert (
+        len(pod_info.read_pending(asked, ReferencedObjects({}, {"default/c": claim}, {"v": volume})).demands.volumes)
+        == 1
+    )
+    assert pod_info.read_pending(asked, ReferencedObjects()).demands.volumes == ()
     labels = {"topology.kubernetes.io/zone": "a__b", "app": "x"}
     zonal = msgspec.convert({"metadata": {"name": "v", "labels": labels}}, PersistentVolume)
-    demands = podfacts.read(asked, Surroundings({}, {"default/c": claim}, {"v": zonal})).demands
+    demands = pod_info.read_pending(asked, ReferencedObjects({}, {"default/c": claim}, {"v": zonal})).demands
     assert (demands.volumes, demands.zones) == ((), (("topology.kubernetes.io/zone", ("a", "b")),))
     with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" not found'):
-        podfacts.read(asked, Surroundings({}, {}, {}))
+        pod_info.read_pending(asked, ReferencedObjects({}, {}, {}))
     leaving = {"metadata": {"name": "c", "deletionTimestamp": durations.timestamp(NOW)}, "spec": {"volumeName": "v"}}
     going = msgspec.convert(leaving, PersistentVolumeClaim)
     with pytest.raises(InvalidInput, match='persistentvolumeclaim "c" is being deleted'):
-        podfacts.read(asked, Surroundings({}, {"default/c": going}, {"v": volume}))
+        pod_info.read_pending(asked, ReferencedObjects({}, {"default/c": going}, {"v": volume}))
     with pytest.raises(InvalidInput, match='persistentvolume "v" does not exist'):
-        podfacts.read(asked, Surroundings({}, {"default/c": claim}, {}))
-    assert podfacts.read(asked, Surroundings({}, {"default/c": claim})).demands.volumes == (), (
+        pod_info.read_pending(asked, ReferencedObjects({}, {"default/c": claim}, {}))
+    assert pod_info.read_pending(asked, ReferencedObjects({}, {"default/c": claim})).demands.volumes == (), (
         "where it is, is not known"
     )
 
 
 def test_gates_and_priorities_say_who_waits_and_who_is_expendable() -> None:
-    assert podclasses.waits_for(pod("p")) == ""
+    assert equivalence_groups.scheduling_gate_reason(pod("p")) == ""
     gated = pod("p", schedulingGates=[{"name": "a"}, {"name": "b"}])
-    assert podclasses.waits_for(gated) == "waiting for scheduling gates: [a b]"
-    assert podclasses.is_expendable(pod("p", priority=-11))
-    assert not podclasses.is_expendable(pod("p", priority=-10))
-    assert not podclasses.is_expendable(pod("p"))
+    assert equivalence_groups.scheduling_gate_reason(gated) == "waiting for scheduling gates: [a b]"
+    assert equivalence_groups.is_expendable(pod("p", priority=-11))
+    assert not equivalence_groups.is_expendable(pod("p", priority=-10))
+    assert not equivalence_groups.is_expendable(pod("p"))
 
 
 def node(name: str = "n", **more: Any) -> Node:
@@ -252,7 +259,7 @@ def test_a_node_is_in_one_state(given_node: Node, state: NodeState) -> None:
         gpu_label="accelerator",
         gpu_resources=("nvidia.com/gpu",),
     )
-    assert cluster.state_of(given_node, rules) == state
+    assert cluster.node_state(given_node, rules) == state
 
 
 def test_a_snapshot_knows_what_is_free_and_leaves_out_what_cannot_be_read() -> None:
@@ -267,7 +274,7 @@ def test_a_snapshot_knows_what_is_free_and_leaves_out_what_cannot_be_read() -> N
         pod("soon", containers=asking("500m")),
         status=msgspec.convert({"nominatedNodeName": "n"}, type(placed[0].status)),
     )
-    found = cluster.snapshot(
+    found = cluster.take_snapshot(
         [(node(), NodeState.READY), (bad, NodeState.READY), (node("new"), NodeState.NOT_STARTED)], [*placed, nominated]
     )
     assert [each.name for each in found.nodes] == ["n"]
@@ -280,17 +287,17 @@ def test_a_snapshot_knows_what_is_free_and_leaves_out_what_cannot_be_read() -> N
 def test_a_pod_on_a_node_holds_what_it_requests_whatever_else_cannot_be_read_of_it() -> None:
     nowhere = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ""}]}}
     placed = pod("odd", containers=asking("3"), nodeName="n", affinity=nowhere)
-    found = cluster.snapshot([(node(), NodeState.READY)], [placed])
+    found = cluster.take_snapshot([(node(), NodeState.READY)], [placed])
     assert (found.free_of("cpu").tolist(), found.free_of("pods").tolist()) == ([1000], [9])
     assert list(found.refused) == ["default/odd"]
 
 
 def test_a_snapshot_takes_further_nodes_and_pods_and_stays_as_it_was() -> None:
-    there, gpu = PodFacts(requests={"cpu": 1000}), PodFacts(requests={"gpu": 1})
-    nodes = [NodeFacts(name, allocatable={"cpu": 4000, "pods": 10}) for name in "ab"]
-    before = cluster.of_facts(nodes, [(0, there)])
-    new = NodeFacts("c", allocatable={"cpu": 8000, "pods": 10, "gpu": 2})
-    after = cluster.extended(before, [new], [(0, there, 2), (2, gpu, 1)])
+    there, gpu = PodInfo(requests={"cpu": 1000}), PodInfo(requests={"gpu": 1})
+    nodes = [NodeInfo(name, allocatable={"cpu": 4000, "pods": 10}) for name in "ab"]
+    before = cluster.snapshot_of_nodes(nodes, [(0, there)])
+    new = NodeInfo("c", allocatable={"cpu": 8000, "pods": 10, "gpu": 2})
+    after = cluster.extend(before, [new], [(0, there, 2), (2, gpu, 1)])
     assert [node.name for node in after.nodes] == ["a", "b", "c"]
     assert after.free_of("cpu").tolist() == [1000, 4000, 8000]
     assert after.free_of("pods").tolist() == [7, 10, 9]
@@ -304,10 +311,10 @@ def test_upcoming_nodes_are_copies_of_the_template_with_its_own_pods() -> None:
     amounts = {"cpu": 4000, "pods": 10}
     template = NodeTemplate(
         "g",
-        NodeFacts("t", {"zone": "a"}, capacity=amounts, allocatable=amounts),
-        (PodFacts(requests={"cpu": 100}), PodFacts(requests={"cpu": 200})),
+        NodeInfo("t", {"zone": "a"}, capacity=amounts, allocatable=amounts),
+        (PodInfo(requests={"cpu": 100}), PodInfo(requests={"cpu": 200})),
     )
-    found = cluster.snapshot([], [], upcoming=[(template, 2)])
+    found = cluster.take_snapshot([], [], upcoming=[(template, 2)])
     assert [each.name for each in found.nodes] == ["t-upcoming-0", "t-upcoming-1"]
     assert {each.state for each in found.nodes} == {NodeState.UPCOMING}
     assert found.free_of("cpu").tolist() == [3700, 3700]

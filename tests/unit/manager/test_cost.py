@@ -12,7 +12,7 @@ from manager.autoscaler.pricing.model import GIB, Machine, PricingModel, Unprice
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
-from manager.autoscaler.snapshot.podfacts import PodFacts
+from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts
 from tests.unit.manager.rounds import UNITS, cluster_of, node
@@ -21,58 +21,60 @@ PRICES = FilePricing(units=UNITS)
 
 
 def test_the_sum_is_that_of_all_nodes_by_group_and_of_no_group() -> None:
-    found = cost.of(cluster_of(3), {"n0": "a", "n1": "a"}, PRICES)
+    found = cost.cluster_cost(cluster_of(3), {"n0": "a", "n1": "a"}, PRICES)
     assert (found.total, found.by_group, found.unpriced) == (48.0, {"": 16.0, "a": 32.0}, ())
 
 
 def test_what_no_pod_requests_is_idle_weighted_by_what_cores_and_memory_cost() -> None:
-    half_the_cores = PodFacts(requests={"cpu": 2000})
-    assert cost.of(cluster_of(1, half_the_cores), {}, PRICES).idle == pytest.approx(6 + 4)
-    assert cost.of(cluster_of(1), {}, PRICES).idle == pytest.approx(16)
+    half_the_cores = PodInfo(requests={"cpu": 2000})
+    assert cost.cluster_cost(cluster_of(1, half_the_cores), {}, PRICES).idle == pytest.approx(6 + 4)
+    assert cost.cluster_cost(cluster_of(1), {}, PRICES).idle == pytest.approx(16)
 
 
 def test_a_price_per_machine_is_idle_in_the_same_share() -> None:
     typed = replace(node("n"), labels={"node.kubernetes.io/instance-type": "m"})
-    snapshot = cluster.of_facts([typed], [(0, PodFacts(requests={"cpu": 2000}))])
-    assert cost.of(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).idle == pytest.approx(10 / 16)
+    snapshot = cluster.snapshot_of_nodes([typed], [(0, PodInfo(requests={"cpu": 2000}))])
+    assert cost.cluster_cost(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).idle == pytest.approx(10 / 16)
 
 
 def test_an_overcommitted_node_is_not_idle() -> None:
-    too_much = PodFacts(requests={"cpu": 8000, "memory": 9 * GIB})
-    assert cost.of(cluster_of(1, too_much), {}, PRICES).idle == 0
+    too_much = PodInfo(requests={"cpu": 8000, "memory": 9 * GIB})
+    assert cost.cluster_cost(cluster_of(1, too_much), {}, PRICES).idle == 0
 
 
 def test_what_is_reclaimed_is_offered_or_used_and_never_idle_as_well() -> None:
     lending = node("n", {MID_CPU: 2000, BATCH_MEMORY: GIB})
-    asking = PodFacts(requests={"cpu": 3000, "memory": 8 * GIB})
-    mid = PodFacts(requests={MID_CPU: 500})
-    found = cost.of(cluster.of_facts([lending], [(0, asking), (0, mid), (0, mid)]), {}, PRICES)
+    asking = PodInfo(requests={"cpu": 3000, "memory": 8 * GIB})
+    mid = PodInfo(requests={MID_CPU: 500})
+    found = cost.cluster_cost(cluster.snapshot_of_nodes([lending], [(0, asking), (0, mid), (0, mid)]), {}, PRICES)
     assert [found.idle, found.offered, found.used] == pytest.approx([3.0, 3.0 + 0.5, 3.0])
 
 
 def test_what_both_mid_and_batch_offer_counts_once() -> None:
     lending = node("n", {MID_CPU: 1000, BATCH_CPU: 2000})
-    snapshot = cluster.of_facts([lending], [(0, PodFacts(requests={"cpu": 4000, "memory": 8 * GIB}))])
-    assert cost.of(snapshot, {}, PRICES).offered == pytest.approx(6.0)
+    snapshot = cluster.snapshot_of_nodes([lending], [(0, PodInfo(requests={"cpu": 4000, "memory": 8 * GIB}))])
+    assert cost.cluster_cost(snapshot, {}, PRICES).offered == pytest.approx(6.0)
 
 
 def test_what_batch_offers_of_an_empty_node_is_idle_until_a_pod_holds_it() -> None:
     lending = node("n", {BATCH_CPU: 4000, BATCH_MEMORY: 8 * GIB})
-    found = cost.of(cluster.of_facts([lending]), {}, PRICES)
+    found = cost.cluster_cost(cluster.snapshot_of_nodes([lending]), {}, PRICES)
     assert (found.idle, found.offered, found.used) == (16.0, 0.0, 0.0)
-    found = cost.of(cluster.of_facts([lending], [(0, PodFacts(requests={BATCH_CPU: 1000}))]), {}, PRICES)
+    found = cost.cluster_cost(
+        cluster.snapshot_of_nodes([lending], [(0, PodInfo(requests={BATCH_CPU: 1000}))]), {}, PRICES
+    )
     assert [found.idle, found.offered, found.used] == pytest.approx([13.0, 0.0, 3.0])
 
 
 def test_a_machine_that_is_cheaper_than_its_parts_lends_at_its_own_price() -> None:
     lending = replace(node("n", {MID_CPU: 4000}), labels={"node.kubernetes.io/instance-type": "m"})
-    snapshot = cluster.of_facts([lending], [(0, PodFacts(requests={"cpu": 4000, "memory": 8 * GIB}))])
-    assert cost.of(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).offered == pytest.approx(12 / 16)
+    snapshot = cluster.snapshot_of_nodes([lending], [(0, PodInfo(requests={"cpu": 4000, "memory": 8 * GIB}))])
+    assert cost.cluster_cost(snapshot, {}, FilePricing({"m": 1.0}, UNITS)).offered == pytest.approx(12 / 16)
 
 
 def test_what_is_still_to_come_costs_nothing_yet() -> None:
     nodes = [node("n"), node("new", {MID_CPU: 1000}, NodeState.UPCOMING)]
-    found = cost.of(cluster.of_facts(nodes, [(1, PodFacts(requests={MID_CPU: 1000}))]), {}, PRICES)
+    found = cost.cluster_cost(cluster.snapshot_of_nodes(nodes, [(1, PodInfo(requests={MID_CPU: 1000}))]), {}, PRICES)
     assert (found.total, found.offered, found.used, found.unpriced) == (16.0, 0.0, 0.0, ())
 
 
@@ -90,15 +92,15 @@ class OnlyFirst:
 
 def test_a_node_without_a_price_is_named_and_in_none_of_the_sums() -> None:
     other = replace(node("other", {MID_CPU: 1000}), labels={"a": "b"})
-    snapshot = cluster.of_facts([node("n"), other], [(0, PodFacts(requests={"cpu": 2000}))])
-    found = cost.of(snapshot, {}, OnlyFirst())
+    snapshot = cluster.snapshot_of_nodes([node("n"), other], [(0, PodInfo(requests={"cpu": 2000}))])
+    found = cost.cluster_cost(snapshot, {}, OnlyFirst())
     assert (found.total, found.by_group, found.offered, found.unpriced) == (1.0, {"": 1.0}, 0.0, ("other",))
     assert found.idle == pytest.approx(0.75), "cores and memory count alike where neither has a price"
 
 
 def test_without_prices_nothing_has_one() -> None:
-    assert cost.of(cluster_of(2), {}, None) == cost.Cost(unpriced=("n0", "n1"))
-    assert cost.of(cluster_of(0), {}, PRICES) == cost.Cost()
+    assert cost.cluster_cost(cluster_of(2), {}, None) == cost.Cost(unpriced=("n0", "n1"))
+    assert cost.cluster_cost(cluster_of(0), {}, PRICES) == cost.Cost()
 
 
 AMOUNTS = st.fixed_dictionaries(
@@ -114,8 +116,10 @@ AMOUNTS = st.fixed_dictionaries(
 def test_idle_offered_and_used_together_are_never_more_than_the_whole(
     offer: Amounts, pods: list[Amounts], prices: PricingModel
 ) -> None:
-    snapshot = cluster.of_facts([node("n0", offer), node("n1")], [(0, PodFacts(requests=each)) for each in pods])
-    found = cost.of(snapshot, {"n0": "a"}, prices)
+    snapshot = cluster.snapshot_of_nodes(
+        [node("n0", offer), node("n1")], [(0, PodInfo(requests=each)) for each in pods]
+    )
+    found = cost.cluster_cost(snapshot, {"n0": "a"}, prices)
     assert min(found.idle, found.offered, found.used) >= 0
     assert found.idle + found.offered + found.used <= found.total + 1e-9
     assert math.isclose(sum(found.by_group.values()), found.total)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from manager.autoscaler.keeping import KeptText
-from manager.autoscaler.reporting import answers, history
-from manager.autoscaler.reporting.history import History
+from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.reporting import answers, decision_history
+from manager.autoscaler.reporting.decision_history import DecisionHistory
 from manager.autoscaler.reporting.schemas import Plan
 from shared import names
 from shared.kube.client import Client
@@ -15,12 +15,12 @@ from shared.kube.errors import Conflict
 from tests.unit.manager.rounds import two_groups
 
 
-class Kept(KeptText):
+class Kept(ConfigMapStore):
     """The ConfigMap's text as one process after the other finds it."""
 
     def __init__(self) -> None:
         client = Client(Connection("http://127.0.0.1:1"), "test")
-        super().__init__(client, "ns", names.DECISIONS_CONFIG_MAP, history.KEY)
+        super().__init__(client, "ns", names.DECISIONS_CONFIG_MAP, decision_history.KEY)
         self.text: str | None = None
         self.writes = 0
         self.error: Exception | None = None
@@ -47,23 +47,23 @@ def kept() -> Kept:
 
 def test_the_history_of_decisions_survives_a_restart_and_is_marked_as_earlier(kept: Kept) -> None:
     first = rounds(2, 1)
-    before = History(kept)
+    before = DecisionHistory(kept)
     before.keep(first, 0.0)
     assert before.earlier == ()
 
-    after = History(kept)
+    after = DecisionHistory(kept)
     after.keep([], 0.0)
     assert [each.round for each in after.earlier] == [2, 1]
     assert list(after.earlier) == first
 
     after.keep(rounds(1), 0.0)
-    third = History(kept)
+    third = DecisionHistory(kept)
     third.keep([], 0.0)
     assert [each.round for each in third.earlier] == [1, 2, 1]
 
 
 def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Kept) -> None:
-    kept_here = History(kept)
+    kept_here = DecisionHistory(kept)
     made = rounds(1)
     kept_here.keep(made, 0.0)
     kept_here.keep(made, 100.0)
@@ -72,19 +72,19 @@ def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Ke
     kept_here.keep(more, 100.0)
     assert kept.writes == 2
     newest = [*rounds(3), *more]
-    kept_here.keep(newest, 100.0 + history.INTERVAL_SECONDS / 2)
+    kept_here.keep(newest, 100.0 + decision_history.INTERVAL_SECONDS / 2)
     assert kept.writes == 2
-    kept_here.keep(newest, 100.0 + history.INTERVAL_SECONDS)
+    kept_here.keep(newest, 100.0 + decision_history.INTERVAL_SECONDS)
     assert kept.writes == 3
 
 
 def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
     (one,) = rounds(1)
     many = [replace(one, round=number) for number in range(5000, 0, -1)]
-    History(kept).keep(many, 0.0)
+    DecisionHistory(kept).keep(many, 0.0)
     assert kept.text is not None
-    assert len(kept.text.encode()) <= history.MOST_BYTES + 2
-    reader = History(kept)
+    assert len(kept.text.encode()) <= decision_history.MOST_BYTES + 2
+    reader = DecisionHistory(kept)
     reader.keep([], 0.0)
     assert reader.earlier[0].round == 5000
     assert 10 < len(reader.earlier) < 5000
@@ -93,16 +93,16 @@ def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
 @pytest.mark.parametrize("text", ["{", '[{"process": 1}]', "[" * 5000, "null"])
 def test_what_is_no_history_is_passed_by(kept: Kept, text: str) -> None:
     kept.text = text
-    reader = History(kept)
+    reader = DecisionHistory(kept)
     reader.keep(rounds(1), 0.0)
     assert reader.earlier == ()
     assert kept.writes == 1
 
 
 def test_a_write_that_another_manager_came_before_is_made_up_for(kept: Kept) -> None:
-    ours = History(kept)
+    ours = DecisionHistory(kept)
     ours.keep([], 0.0)
-    theirs = History(kept)
+    theirs = DecisionHistory(kept)
     theirs.keep(rounds(7), 0.0)
     kept.error = Conflict(409, "Conflict", "the object has been modified")
     made = rounds(1)

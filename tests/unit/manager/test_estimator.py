@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import Problem
-from manager.autoscaler.snapshot import cluster, podclasses
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeFacts, NodeState, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.estimator.problem import PackingProblem
+from manager.autoscaler.snapshot import cluster, equivalence_groups
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared.api.core import Node, Pod
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine
@@ -49,19 +49,21 @@ class Case:
     daemons: list[Pod]
     most: int
 
-    def problem(self, pending: Sequence[Pod] | None = None) -> tuple[Problem, NodeTemplate]:
+    def problem(self, pending: Sequence[Pod] | None = None) -> tuple[PackingProblem, NodeTemplate]:
         surroundings = SURROUNDINGS
-        found = podclasses.classify(
+        found = equivalence_groups.build_equivalence_groups(
             [each for group in self.groups for each in group] if pending is None else pending, surroundings
         )
         assert not found.refused
-        daemons = tuple(each.facts for each in podclasses.classify(self.daemons, surroundings).classes)
-        template = NodeTemplate("g", cluster.node_facts(self.template, NodeState.READY), daemons)
-        taken = cluster.snapshot(
+        daemons = tuple(
+            each.facts for each in equivalence_groups.build_equivalence_groups(self.daemons, surroundings).classes
+        )
+        template = NodeTemplate("g", cluster.node_info(self.template, NodeState.READY), daemons)
+        taken = cluster.take_snapshot(
             [(each, NodeState.READY) for each in self.nodes], self.placed, surroundings=surroundings
         )
         assert not taken.refused
-        return problem.problem(taken, found.classes, [template]), template
+        return problem.packing_problem(taken, found.classes, [template]), template
 
     def plain(self) -> list[Machine]:
         found = {each.metadata.name: plain_node(each) for each in sorted(self.nodes, key=lambda n: n.metadata.name)}
@@ -102,11 +104,11 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(existing, placed, groups, template, daemons, draw(st.sampled_from([0, 1, 2, 5, -1])))
 
 
-def estimated(case: Case, asked: Problem, template: NodeTemplate, **options: Any) -> Estimate:
+def estimated(case: Case, asked: PackingProblem, template: NodeTemplate, **options: Any) -> Estimate:
     return binpacking.estimate(asked, template, range(len(asked.classes)), Permissions(case.most), **options)
 
 
-def by_owner(asked: Problem, counts: dict[int, int]) -> dict[str, int]:
+def by_owner(asked: PackingProblem, counts: dict[int, int]) -> dict[str, int]:
     return {asked.classes[position].controller: count for position, count in counts.items() if count}
 
 
@@ -131,7 +133,7 @@ def test_counting_gives_what_the_rule_gives_pod_by_pod(case: Case) -> None:
 @given(cases(), st.randoms())
 def test_every_pod_reported_as_placed_fits_where_it_was_put(case: Case, chance: Any) -> None:
     asked, template = case.problem()
-    there = binpacking.schedulable(asked)
+    there = binpacking.pack_on_existing_nodes(asked)
     found = estimated(case, asked, template, after=there)
     plain = case.plain()
     checker = world(plain)
@@ -187,7 +189,7 @@ def test_there_are_never_more_new_nodes_than_permitted_nor_more_pods_than_pendin
 @given(cases())
 def test_a_class_fits_a_template_exactly_when_its_first_pod_would_go_to_the_first_new_node(case: Case) -> None:
     asked, template = case.problem()
-    fit = binpacking.fitting(asked, template)
+    fit = binpacking.fit_on_new_node(asked, template)
     for position, each in enumerate(asked.classes):
         plain = [*case.plain(), case.fresh(0)]
         first = next(group[0] for group in case.groups if group[0].metadata.name.startswith(each.controller))
@@ -231,7 +233,7 @@ def test_pods_of_a_higher_priority_get_the_place_that_is_there() -> None:
     groups = [[pod(f"{owner}-{n}", owner, spec) for n in range(3)] for owner, spec in specs_by_owner.items()]
     there = [node("n", {}, {"cpu": "4", "memory": "1Gi", "pods": "10"})]
     asked, _ = Case(there, [], groups, there[0], [], 0).problem()
-    left = binpacking.schedulable(asked).pending
+    left = binpacking.pack_on_existing_nodes(asked).pending
     assert by_owner(asked, dict(enumerate(left.tolist()))) == {"low": 2}
 
 
@@ -242,19 +244,21 @@ def test_pods_find_their_places_on_upcoming_nodes_as_they_were_bought_for_them()
 
     amounts = {"cpu": 4000, "pods": 10}
     pending = [*asking("a", "1", 1), *asking("b", "2", 2), *asking("c", "3", 1)]
-    classes = podclasses.classify(pending, Surroundings()).classes
-    upcoming = [NodeFacts(f"n{n}", {}, {}, (), amounts, amounts, NodeState.UPCOMING) for n in range(2)]
-    found = binpacking.schedulable(problem.problem(cluster.of_facts(upcoming), classes))
+    classes = equivalence_groups.build_equivalence_groups(pending, ReferencedObjects()).classes
+    upcoming = [NodeInfo(f"n{n}", {}, {}, (), amounts, amounts, NodeState.UPCOMING) for n in range(2)]
+    found = binpacking.pack_on_existing_nodes(problem.packing_problem(cluster.snapshot_of_nodes(upcoming), classes))
     assert found.pending.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("state", [NodeState.UNREADY, NodeState.CORDONED, NodeState.TO_BE_DELETED])
 def test_nothing_is_put_on_a_node_that_is_neither_ready_nor_upcoming(state: NodeState) -> None:
     amounts = {"cpu": 4000, "pods": 10}
-    classes = podclasses.classify([pod("p", "o", {"containers": [{"name": "c"}]})], Surroundings()).classes
+    classes = equivalence_groups.build_equivalence_groups(
+        [pod("p", "o", {"containers": [{"name": "c"}]})], ReferencedObjects()
+    ).classes
     for taken, left in ((state, 1), (NodeState.READY, 0), (NodeState.UPCOMING, 0)):
-        taking = cluster.of_facts([NodeFacts("n", {}, {}, (), amounts, amounts, taken)])
-        assert binpacking.schedulable(problem.problem(taking, classes)).pending.tolist() == [left]
+        taking = cluster.snapshot_of_nodes([NodeInfo("n", {}, {}, (), amounts, amounts, taken)])
+        assert binpacking.pack_on_existing_nodes(problem.packing_problem(taking, classes)).pending.tolist() == [left]
 
 
 def test_the_class_that_counting_helps_most_comes_last_on_the_fast_path() -> None:
@@ -288,11 +292,11 @@ def test_new_nodes_have_room_beyond_what_was_laid_out_first() -> None:
 
 
 def test_an_empty_problem_needs_nothing() -> None:
-    asked = problem.problem(cluster.of_facts([]), [])
-    template = NodeTemplate("g", NodeFacts("n"))
+    asked = problem.packing_problem(cluster.snapshot_of_nodes([]), [])
+    template = NodeTemplate("g", NodeInfo("n"))
     assert Packing(asked).size == 0
     assert binpacking.estimate(asked, template, [], Permissions()).node_count == 0
-    assert binpacking.fitting(asked, template).positions.tolist() == []
+    assert binpacking.fit_on_new_node(asked, template).positions.tolist() == []
 
 
 def counted_by_hand(classes: Sequence[tuple[tuple[int, int], int]], node: tuple[int, int]) -> tuple[int, list[int]]:
@@ -336,7 +340,7 @@ def test_the_search_for_a_node_goes_round_as_in_cluster_autoscaler_when_nodes_ar
     node = 4000, 8000
     names = ("cpu", "memory")
     amounts = {**dict(zip(names, node, strict=True)), PODS: 110}
-    template = NodeTemplate("g", NodeFacts("n", {}, capacity=amounts, allocatable=amounts))
+    template = NodeTemplate("g", NodeInfo("n", {}, capacity=amounts, allocatable=amounts))
     for seed in range(300):
         chance = random.Random(seed)
         kinds = [
@@ -344,13 +348,13 @@ def test_the_search_for_a_node_goes_round_as_in_cluster_autoscaler_when_nodes_ar
             for _ in range(chance.randint(2, 7))
         ]
         classes = [
-            PendingClass(
-                PodFacts("ns", requests=dict(zip(names, asked, strict=True))),
+            EquivalenceGroup(
+                PodInfo("ns", requests=dict(zip(names, asked, strict=True))),
                 tuple(f"ns/{index}-{number}" for number in range(count)),
             )
             for index, (asked, count) in enumerate(kinds)
         ]
-        asked = problem.problem(cluster.of_facts([]), classes, [template])
+        asked = problem.packing_problem(cluster.snapshot_of_nodes([]), classes, [template])
         order = binpacking.in_order(asked, template, range(len(classes)))
         found = binpacking.estimate(asked, template, order, Permissions())
         placed = [found.placed.get(position, 0) for position in order]
@@ -359,9 +363,9 @@ def test_the_search_for_a_node_goes_round_as_in_cluster_autoscaler_when_nodes_ar
 
 def test_what_is_remembered_of_a_pod_does_not_grow_with_the_nodes_it_could_have_gone_to() -> None:
     amounts = {"cpu": 4000, "memory": 8000, PODS: 110}
-    nodes = [NodeFacts(f"n{number}", {}, capacity=amounts, allocatable=amounts) for number in range(500)]
-    one = PendingClass(PodFacts("ns", requests={"cpu": 10}), ("ns/a",))
-    packing = Packing(problem.problem(cluster.of_facts(nodes), [one]))
+    nodes = [NodeInfo(f"n{number}", {}, capacity=amounts, allocatable=amounts) for number in range(500)]
+    one = EquivalenceGroup(PodInfo("ns", requests={"cpu": 10}), ("ns/a",))
+    packing = Packing(problem.packing_problem(cluster.snapshot_of_nodes(nodes), [one]))
     for count in (1, 2, 3):
         assert packing.fill(0, count, 0) == count
         for kept in packing.placements[-1][1:]:

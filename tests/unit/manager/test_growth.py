@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from manager.autoscaler.actuation.growth import Growth
-from manager.autoscaler.bookkeeper import Bookkeeper
+from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.config import load
-from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock
@@ -21,7 +21,7 @@ from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
 
-class Shelf(KeptText):
+class Shelf(ConfigMapStore):
     """Out of the cluster."""
 
     def __init__(self) -> None:
@@ -52,8 +52,10 @@ def test_groups_that_were_not_asked_are_as_before(hang: threading.Event) -> None
     cloud.trouble = trouble
     guard = Guard(cloud, config.ownership, deadline_seconds=0.2)
     observed(guard)
-    growth = Growth(config, guard, threading.Lock(), Bookkeeper(Shelf(), lambda: True), lambda: True, SystemClock())
-    errors, kept = growth.ask([Increase(each, 0, 2, 10) for each in "ab"], Books(), NOW)
+    growth = ScaleUpExecutor(
+        config, guard, threading.Lock(), RegistryStore(Shelf(), lambda: True), lambda: True, SystemClock()
+    )
+    errors, kept = growth.ask([Increase(each, 0, 2, 10) for each in "ab"], Registry(), NOW)
     (asked,) = [group for group, error in errors.items() if isinstance(error, NoAnswer)]
     (other,) = {"a", "b"} - {asked}
     assert isinstance(errors[other], NotAsked)

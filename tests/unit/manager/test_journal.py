@@ -6,42 +6,42 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from manager.autoscaler.cluster_state.state import Happening, Incident
+from manager.autoscaler.cluster_state.state import Incident, IncidentKind
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers
-from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.rounds import Round
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.rounds import held, two_groups
 
 
-def acting(number: int) -> Round:
+def acting(number: int) -> Iteration:
     """A round that has done what it decided."""
     made = two_groups(number)
     return replace(made, acts=tuple(replace(act, done=True) for act in made.acts))
 
 
-def numbers(journal: Journal) -> list[int]:
+def numbers(journal: DecisionLog) -> list[int]:
     return [each.round for each in journal.rounds()]
 
 
 def test_rounds_that_do_something_are_kept_with_all_they_say() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     for number in (1, 2):
         journal.note(acting(number))
     assert journal.rounds() == [answers.plan(acting(2)), answers.plan(acting(1))]
 
 
 def test_advice_that_nobody_follows_is_told_once() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     for number in (1, 2, 3):
         journal.note(two_groups(number))
     assert numbers(journal) == [1]
 
 
 def test_a_round_that_ends_like_the_one_before_is_no_news() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     for number, why in enumerate(["cluster unhealthy", "cluster unhealthy", "not leader"], start=1):
         journal.note(held(why, number))
     journal.note(two_groups(4, acts=()))
@@ -52,7 +52,7 @@ def test_a_round_that_ends_like_the_one_before_is_no_news() -> None:
 
 
 def test_what_fails_in_the_same_way_every_time_is_told_once() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     for number, error in enumerate(["forbidden", "forbidden", "no quota"], start=1):
         made = two_groups(number)
         journal.note(replace(made, acts=tuple(replace(act, error=error) for act in made.acts)))
@@ -60,28 +60,28 @@ def test_what_fails_in_the_same_way_every_time_is_told_once() -> None:
 
 
 def test_what_has_happened_since_is_news() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     journal.note(held("quiet", 1))
-    journal.note(Round(2, NOW, held="quiet", incidents=(Incident(Happening.REGISTERED, "a", 2, 30.0),)))
+    journal.note(Iteration(2, NOW, held="quiet", incidents=(Incident(IncidentKind.REGISTERED, "a", 2, 30.0),)))
     assert numbers(journal) == [2, 1]
     assert journal.rounds()[0].incidents[0].what == "registered"
 
 
 def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
-    journal = Journal(capacity=3)
+    journal = DecisionLog(capacity=3)
     for number in range(1, 6):
         journal.note(acting(number))
     assert numbers(journal) == [5, 4, 3]
     assert [each.round for each in journal.rounds(1)] == [5]
     size = len(msgspec.json.encode(answers.plan(acting(1))))
-    small = Journal(most_bytes=2 * size + 10)
+    small = DecisionLog(most_bytes=2 * size + 10)
     for number in range(1, 6):
         small.note(acting(number))
     assert numbers(small) == [5, 4]
 
 
 def test_what_is_brief_names_few_pods_and_counts_them_all() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     journal.note(two_groups(1))
     (short,), (whole,) = journal.rounds(brief=True), journal.rounds()
     assert [len(row.pods) for row in whole.pending] == [row.count for row in whole.pending] == [1, 5]
@@ -90,7 +90,7 @@ def test_what_is_brief_names_few_pods_and_counts_them_all() -> None:
 
 
 def test_the_last_round_is_told_also_when_it_is_no_news() -> None:
-    journal = Journal()
+    journal = DecisionLog()
     assert journal.plan() is None
     for number in (1, 2):
         journal.note(held("not leader", number))
@@ -101,7 +101,7 @@ def test_the_last_round_is_told_also_when_it_is_no_news() -> None:
 def test_every_round_that_is_kept_is_a_line_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     path.write_text('{"older": true}\n')
-    journal = Journal(str(path))
+    journal = DecisionLog(str(path))
     journal.note(two_groups(1))
     journal.note(held("not leader", 2))
     lines = path.read_bytes().splitlines()
@@ -110,16 +110,16 @@ def test_every_round_that_is_kept_is_a_line_of_the_file(tmp_path: Path) -> None:
 
 
 def test_lines_go_to_standard_output_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    Journal("-").note(two_groups(7))
+    DecisionLog("-").note(two_groups(7))
     assert msgspec.json.decode(capsys.readouterr().out, type=Plan).round == 7
 
 
 def test_a_file_that_cannot_be_written_is_refused_at_start_and_survived_later(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"--decisions-log: decisionsLog: .*missing"):
-        Journal(str(tmp_path / "missing" / "decisions"))
+        DecisionLog(str(tmp_path / "missing" / "decisions"))
     folder = tmp_path / "there"
     folder.mkdir()
-    journal = Journal(str(folder / "decisions"))
+    journal = DecisionLog(str(folder / "decisions"))
     (folder / "decisions").unlink()
     folder.rmdir()
     journal.note(two_groups(1))

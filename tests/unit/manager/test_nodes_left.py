@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
+from manager.autoscaler.iteration import Action, ActionKind, GroupScan, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.removal_planning import LIKELY_TO_GO
-from manager.autoscaler.reporting import answers, answers_nodes, status, staying, telling
-from manager.autoscaler.reporting.journal import Journal
+from manager.autoscaler.reporting import answers, answers_nodes, events, status, staying
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import Metrics
 from manager.autoscaler.reporting.metrics_escalator import Named
 from manager.autoscaler.reporting.metrics_theirs import Theirs
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.staying import Standing
-from manager.autoscaler.rounds import Act, GroupScan, Round, Scanned, What
 from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.verdict import Kind
-from manager.autoscaler.scale_up.decisions import Decision, Outcome
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.utilization.decisions import Decision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.taints import TO_BE_REMOVED
@@ -48,7 +48,7 @@ def said(answer: object) -> Any:
 
 def scanned(scan: Scan, **more: Any) -> dict[str, tuple[Standing, str]]:
     """By node, what is said of a group after this scan."""
-    stays = staying.of(Round(1, NOW, scans=(scan,), **more))
+    stays = staying.of(Iteration(1, NOW, scans=(scan,), **more))
     return {name: (each.standing, each.detail) for name, each in stays.items()}
 
 
@@ -96,7 +96,7 @@ def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -
 
 
 @pytest.mark.parametrize("made", [MADE, rounds.held("not leading"), rounds.everything(), None])
-def test_answers_keep_to_the_published_schemas(made: Round | None) -> None:
+def test_answers_keep_to_the_published_schemas(made: Iteration | None) -> None:
     answer = answers_nodes.no_nodes("c") if made is None else answers_nodes.nodes(answers.plan(made))
     assert list(schemas.problems(said(answer), schemas.published("nodes_left"))) == []
 
@@ -140,7 +140,7 @@ def test_what_a_round_did_not_look_at_says_why() -> None:
     blind = replace(MADE, scale_down=None, scans=(), leaving=(), acts=())
     for made, why in (
         (replace(blind, held="the cloud does not answer"), "nothing is decided: the cloud does not answer"),
-        (replace(blind, decision=Decision(Outcome.GROW)), staying.GROWING),
+        (replace(blind, decision=ScaleUpDecision(ScaleUpOutcome.GROW)), staying.GROWING),
         (blind, staying.NOT_LOOKED_AT),
     ):
         stays = staying.of(made)
@@ -206,7 +206,7 @@ def test_scale_down_has_the_word_on_nodes_that_no_scan_takes_away() -> None:
 
 def test_a_taint_of_any_age_can_be_told() -> None:
     odd = replace(nodes(1)[0], taints=(Taint(TO_BE_REMOVED, "9" * 19),))
-    made = Round(1, NOW, scans=(utilized.decided(rules_of(), seen((odd, *nodes(3, "x")))),))
+    made = Iteration(1, NOW, scans=(utilized.decided(rules_of(), seen((odd, *nodes(3, "x")))),))
     found = answers_nodes.node(made, "n0")
     assert found is not None
     assert found.answer.unneeded_since is None
@@ -217,8 +217,8 @@ def test_a_scan_stands_until_the_next_of_its_group_as_long_as_groups_are_seen() 
     other = replace(first, group="other")
     assert staying.latest_scans(replace(MADE, scans=()), (first,)) == (first,)
     assert staying.latest_scans(replace(MADE, scans=(other,)), (first,)) == (first, other)
-    assert staying.latest_scans(Round(2, NOW, held="not leading"), (first,)) == ()
-    journal = Journal()
+    assert staying.latest_scans(Iteration(2, NOW, held="not leading"), (first,)) == ()
+    journal = DecisionLog()
     journal.note(MADE)
     journal.note(replace(MADE, number=2, scans=()))
     assert journal.latest is not None
@@ -226,7 +226,7 @@ def test_a_scan_stands_until_the_next_of_its_group_as_long_as_groups_are_seen() 
 
 
 def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
-    told = [(each.regarding.kind, each.regarding.name, *each[1:]) for each in telling.events(MADE, STATUS)]
+    told = [(each.regarding.kind, each.regarding.name, *each[1:]) for each in events.events(MADE, STATUS)]
     assert told == [
         ("ConfigMap", "status", "Normal", "ScaleDownEmpty", 'Scale-down: removing empty node "empty"'),
         (
@@ -248,21 +248,23 @@ def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
 
 def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
     still = replace(MADE, acts=(), leaving=MADE.leaving[:1])
-    assert telling.events(still, STATUS, before=MADE) == []
+    assert events.events(still, STATUS, before=MADE) == []
     further = replace(still, leaving=(replace(MADE.leaving[0], stage=Stage.GONE, kind=Kind.EMPTY),))
-    assert [each.message for each in telling.events(further, STATUS, before=still)] == [
+    assert [each.message for each in events.events(further, STATUS, before=still)] == [
         "Scale-down: empty node way removed",
         "nodes removed by cluster autoscaler",
     ]
     again = replace(still, leaving=(replace(MADE.leaving[0], since=NOW),))
-    assert len(telling.events(again, STATUS, before=still)) == 2, "it goes for the second time"
+    assert len(events.events(again, STATUS, before=still)) == 2, "it goes for the second time"
 
 
 def test_a_drained_node_is_told_with_its_pods() -> None:
     drained = rounds.unneeded(memory=verdict.Memory({"idle": 0.0}))
-    act = Act(What.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("idle",), reason="not needed", done=True)
+    act = Action(
+        ActionKind.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("idle",), reason="not needed", done=True
+    )
     made = replace(MADE, scale_down=drained, leaving=(), acts=(act,))
-    (told,) = telling.events(made, STATUS)
+    (told,) = events.events(made, STATUS)
     assert told.message == "Scale-down: removing node idle, utilization: 0.25, pods to reschedule: ns/web"
 
 
@@ -270,51 +272,53 @@ def test_a_drained_node_is_told_with_its_pods() -> None:
     ("act", "reason", "message"),
     [
         (
-            Act(What.REMOVE_NODES, "pool", nodes=("empty",)),
+            Action(ActionKind.REMOVE_NODES, "pool", nodes=("empty",)),
             "RecommendedScaleDown",
             "Scale-down: empty node empty would be removed",
         ),
         (
-            Act(What.TAINT, "jobs-nodes", nodes=("jobs1",), reason="too few pods"),
+            Action(ActionKind.TAINT, "jobs-nodes", nodes=("jobs1",), reason="too few pods"),
             "RecommendedScaleDown",
             "Utilization: nodes jobs1 of group jobs-nodes would be tainted: too few pods",
         ),
         (
-            Act(What.UNTAINT, "jobs-nodes", nodes=("jobs1",), reason="too many pods"),
+            Action(ActionKind.UNTAINT, "jobs-nodes", nodes=("jobs1",), reason="too many pods"),
             "RecommendedScaleUp",
             "Utilization: nodes jobs1 of group jobs-nodes would be untainted: too many pods",
         ),
     ],
 )
-def test_what_is_only_recommended_would_be_done(act: Act, reason: str, message: str) -> None:
+def test_what_is_only_recommended_would_be_done(act: Action, reason: str, message: str) -> None:
     made = replace(MADE, acts=(replace(act, mode=Mode.RECOMMEND),), leaving=())
-    assert [(each.reason, each.message) for each in telling.events(made, STATUS)] == [(reason, message)]
-    assert telling.events(replace(made, acts=(replace(act, mode=Mode.OBSERVE),)), STATUS) == []
-    (failed,) = telling.events(replace(made, acts=(replace(act, error="forbidden"),)), STATUS)
+    assert [(each.reason, each.message) for each in events.events(made, STATUS)] == [(reason, message)]
+    assert events.events(replace(made, acts=(replace(act, mode=Mode.OBSERVE),)), STATUS) == []
+    (failed,) = events.events(replace(made, acts=(replace(act, error="forbidden"),)), STATUS)
     assert failed.type == "Warning"
     assert "forbidden" in failed.message
-    assert telling.events(replace(made, dry_run=True), STATUS) == []
+    assert events.events(replace(made, dry_run=True), STATUS) == []
 
 
 def test_marks_of_nodes_that_are_likely_to_go_are_no_event() -> None:
-    soft = Act(What.TAINT, "pool", nodes=("idle",), reason=LIKELY_TO_GO, done=True)
+    soft = Action(ActionKind.TAINT, "pool", nodes=("idle",), reason=LIKELY_TO_GO, done=True)
     for act in (soft, replace(soft, done=False, error="conflict"), replace(soft, done=False, mode=Mode.RECOMMEND)):
-        assert telling.events(replace(MADE, acts=(act,), leaving=()), STATUS) == []
+        assert events.events(replace(MADE, acts=(act,), leaving=()), STATUS) == []
         assert staying.of(replace(MADE, acts=(act,)))["idle"] == staying.of(MADE)["idle"]
 
 
 def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
     scan = utilized.decided(rules_of(), seen((*nodes(3), *nodes(1, "ripe", tainted_for=100)), pod("p", 1500)))
-    act = Act(What.DELETE_NODES, "jobs-nodes", from_size=4, to_size=3, nodes=("ripe0",), reason="empty", done=True)
-    made = Round(1, NOW, scans=(scan,), acts=(act,))
-    (told,) = telling.events(made, STATUS)
+    act = Action(
+        ActionKind.DELETE_NODES, "jobs-nodes", from_size=4, to_size=3, nodes=("ripe0",), reason="empty", done=True
+    )
+    made = Iteration(1, NOW, scans=(scan,), acts=(act,))
+    (told,) = events.events(made, STATUS)
     assert (told.reason, told.message) == ("ScaleDown", "Scale-down: nodes ripe0 of group jobs-nodes removed: empty")
     advised = replace(made, acts=(replace(act, done=False, mode=Mode.RECOMMEND),))
-    assert [each.reason for each in telling.events(advised, STATUS)] == ["RecommendedScaleDown"]
+    assert [each.reason for each in events.events(advised, STATUS)] == ["RecommendedScaleDown"]
 
 
 class Scrape:
-    def __init__(self, *made: Round) -> None:
+    def __init__(self, *made: Iteration) -> None:
         self._registry = CollectorRegistry()
         metrics = Metrics(self._registry, Theirs())
         for each in made:
@@ -350,7 +354,7 @@ def test_a_scrape_shows_who_could_go_who_stays_and_who_is_on_the_way() -> None:
 
 def test_removals_are_counted_once_by_kind_and_result_with_their_pods() -> None:
     begun = replace(MADE, scale_down=rounds.unneeded(memory=verdict.Memory({"idle": 0.0})))
-    begun = replace(begun, acts=(Act(What.REMOVE_NODES, "pool", nodes=("idle",), done=True),), leaving=())
+    begun = replace(begun, acts=(Action(ActionKind.REMOVE_NODES, "pool", nodes=("idle",), done=True),), leaving=())
     way = Leaving("idle", "pool", Kind.UNDERUTILIZED, Stage.DRAINING, NOW, ("ns/web",))
     between = replace(begun, scale_down=None, acts=(), leaving=(way,))
     gone = replace(between, leaving=(replace(way, stage=Stage.GONE, waits_for=()),))
@@ -371,7 +375,7 @@ def test_a_round_in_which_groups_grow_hides_nothing_and_a_follower_shows_nothing
     grown = replace(MADE, scale_down=None, scans=(), leaving=())
     assert Scrape(MADE, grown).ours("unneeded_nodes", group="pool") == 2
     assert Scrape(MADE, grown).ours("scan_delta", group="jobs") == -5
-    follower = Scrape(MADE, Round(2, NOW, held="not leading"))
+    follower = Scrape(MADE, Iteration(2, NOW, held="not leading"))
     assert follower.ours("unneeded_nodes", group="pool") is None
     assert follower.ours("scan_delta", group="jobs") is None
 
@@ -397,7 +401,7 @@ def test_the_status_counts_candidates_of_cluster_and_groups() -> None:
 
 
 def test_a_way_that_ended_is_news_and_needed_nodes_are_not_kept(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "decisions"))
+    journal = DecisionLog(str(tmp_path / "decisions"))
     quiet = replace(MADE, acts=(), leaving=())
     for number, made in enumerate([quiet, quiet, replace(quiet, leaving=MADE.leaving[1:2])], start=1):
         journal.note(replace(made, number=number))
@@ -432,8 +436,8 @@ def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
     (decision,) = MADE.scans
     pods = (pod("big", 700, "jobs0"), pod("waits", 300), pod("pulls", 500, "jobs0", phase="Pending"))
     observed = seen(nodes(2, "jobs"), *pods)
-    kept = Act(What.DELETE_NODES, "pool", nodes=("jobs1",), error="no")
-    metrics.scanned(Scanned((GroupScan(decision, (kept,), observed, 3, held_seconds=121.0, lags=(45.0, 95.0)),)))
+    kept = Action(ActionKind.DELETE_NODES, "pool", nodes=("jobs1",), error="no")
+    metrics.scanned(ScanResult((GroupScan(decision, (kept,), observed, 3, held_seconds=121.0, lags=(45.0, 95.0)),)))
     metrics.note(MADE)
     metrics.note(replace(MADE, scans=()))
 
@@ -538,7 +542,7 @@ SCANS = st.builds(
     held=st.sampled_from(["", "the cloud does not answer"]),
 )
 def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
-    leaving: list[Leaving], scans: list[Scan], acts: list[Act], looked: bool, held: str
+    leaving: list[Leaving], scans: list[Scan], acts: list[Action], looked: bool, held: str
 ) -> None:
     made = replace(MADE, leaving=tuple(leaving), scans=tuple(scans), acts=tuple(acts), held=held)
     made = made if looked else replace(made, scale_down=None)
@@ -560,4 +564,4 @@ def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
     for name in names:
         assert answers_nodes.node(made, name) is not None
     plan_table.render(plan, answers.groups(made), all_nodes=True)
-    telling.events(made, STATUS)
+    events.events(made, STATUS)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import outlook, planning
+from manager.autoscaler import context, planning
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -23,24 +23,24 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state import registry
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import AUTO, PROVIDER, Config
+from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.expander import priority
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.iteration import ActionKind
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, Policy
-from manager.autoscaler.outlook import Memory
-from manager.autoscaler.planning import Planned
+from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.scale_up.orchestrator import Settings
+from manager.autoscaler.scale_up.orchestrator import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.utilization import taints
-from manager.autoscaler.world import World
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
 from shared.names import BATCH_CPU
@@ -102,33 +102,33 @@ class Cloud(MemoryCloud):
 
 def config(*listed: str, **more: Any) -> Config:
     decides = {"pricing": FilePricing(), **more.pop("decides", {})}
-    settings = Settings(Ownership(dict.fromkeys(listed)), **decides)
+    settings = ScaleUpSettings(Ownership(dict.fromkeys(listed)), **decides)
     return Config(scale_up=settings, prices=FilePricing(), **{"scales_down": False, **more})
 
 
-def planned(cloud: Cloud, chosen: Config, known: Books | None = None, **more: Any) -> Planned:
-    world = {key: more.pop(key) for key in list(more) if key in World.__dataclass_fields__}
+def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more: Any) -> PlannedIteration:
+    world = {key: more.pop(key) for key in list(more) if key in ClusterObjects.__dataclass_fields__}
     guard = Guard(cloud, chosen.ownership)
-    made = World(NOW, **world)
+    made = ClusterObjects(NOW, **world)
     guard.observe([NodeRef.of(each) for each in made.nodes])
     try:
-        return planning.plan(made, guard, known or Books(), chosen, **{"chance": random.Random(3), **more})
+        return planning.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
     finally:
         guard.close()
 
 
-def acts(of: Planned) -> list[tuple[What, str, int]]:
+def acts(of: PlannedIteration) -> list[tuple[ActionKind, str, int]]:
     return [(act.what, act.group, act.to_size) for act in of.round.acts]
 
 
-def reasons(of: Planned) -> dict[str, str]:
+def reasons(of: PlannedIteration) -> dict[str, str]:
     assert of.round.decision is not None
     return {each.group: each.reason for each in of.round.decision.skipped}
 
 
 def test_a_pod_that_fits_nowhere_makes_a_group_grow() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p"),))
-    assert acts(found) == [(What.INCREASE, "a", 1)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
     assert (found.round.acts[0].mode, found.round.acts[0].done) == (Mode.ENFORCE, False)
 
 
@@ -141,7 +141,7 @@ def test_a_group_of_which_every_node_is_to_go_grows_for_a_pod(mark: str) -> None
     cloud.has("a", leaving)
     both = NodeGroup(name="jobs", cloud_provider_group_name="a", policy=Policy.BOTH)
     found = planned(cloud, config("a", groups=(both,)), nodes=(leaving,), pods=(pod("p"),))
-    assert acts(found) == [(What.INCREASE, "a", 2)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
 
 
 def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:
@@ -152,46 +152,48 @@ def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:
 def test_what_is_on_its_way_is_not_bought_again() -> None:
     cloud = Cloud(Group("a", 0, 5, 1))
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
-    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 10, 900)
+    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 10, 900)
     assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"),))) == []
-    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(What.INCREASE, "a", 2)]
+    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(ActionKind.INCREASE, "a", 2)]
 
 
-@pytest.mark.parametrize("limit", [{"max_nodes_total": 1}, {"bounds": {"cpu": Bounds(high=4)}}])
+@pytest.mark.parametrize("limit", [{"max_nodes_total": 1}, {"bounds": {"cpu": ResourceBounds(high=4)}}])
 def test_a_node_that_has_not_started_counts_towards_limits_whoever_asked_for_it(limit: dict[str, Any]) -> None:
     starting = node("stranger", at=NOW - 30, ready="False")
     chosen = config("a", decides=limit)
     assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, nodes=(starting,), pods=(pod("p"),))) == []
-    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))) == [(What.INCREASE, "a", 1)]
+    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))) == [(ActionKind.INCREASE, "a", 1)]
 
 
 def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
     cloud = Cloud(Group("a", 0, 5, 1))
     starting = node("n", at=NOW - 30, ready="False")
     cloud.has("a", starting)
-    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 60, 900)
+    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 60, 900)
     chosen = config("a", decides={"max_nodes_total": 2})
     found = planned(cloud, chosen, under_way, nodes=(starting,), pods=(pod("p"), pod("q")))
-    assert acts(found) == [(What.INCREASE, "a", 2)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
     assert [each.state for each in found.outlook.current.nodes] == [NodeState.UPCOMING]
 
 
 def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again() -> None:
-    under_way = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 5, 900)
+    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 5, 900)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
     assert acts(found) == []
-    assert reasons(found) == {"a": outlook.UNTOLD}
+    assert reasons(found) == {"a": context.UNTOLD}
     beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
     assert acts(beside) == []
-    later = books.requested(Books(), Increase("a", 0, 1, 5), NOW - 61, 900)
-    assert acts(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [(What.INCREASE, "a", 1)]
+    later = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 61, 900)
+    assert acts(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [
+        (ActionKind.INCREASE, "a", 1)
+    ]
 
 
-@pytest.mark.parametrize(("target", "bought"), [(1, []), (0, [(What.INCREASE, "b", 1)])])
+@pytest.mark.parametrize(("target", "bought"), [(1, []), (0, [(ActionKind.INCREASE, "b", 1)])])
 def test_after_no_answer_the_target_says_whether_another_group_is_to_help(target: int, bought: list[Any]) -> None:
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    asked = books.requested(Books(), increase, NOW - 5, 900)
-    in_doubt = books.failed(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
+    asked = registry.add_request(Registry(), increase, NOW - 5, 900)
+    in_doubt = registry.fail_request(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
     cloud = Cloud(Group("a", 0, 5, target), Group("b", 0, 5, 0))
     assert acts(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
 
@@ -211,12 +213,12 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
     cloud = Quiet(Group("a", 0, 5, 1), Group("b", 0, 5, 0))
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    under_way = books.requested(Books(), increase, NOW - 900, 900)
+    under_way = registry.add_request(Registry(), increase, NOW - 900, 900)
     found = planned(cloud, chosen, under_way, pods=(pod("p"),))
     assert (acts(found), found.round.held) == ([], f"{planning.OBSCURE}: memory: group a: lost")
-    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (acts(found), found.round.held) == ([(What.INCREASE, "b", 1)], "")
-    memory = Memory(chosen)
+    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
+    assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
+    memory = AutoscalerCache(chosen)
     for cloud.quiet in (False, True):  # it is as it was described last
         found = planned(cloud, chosen, under_way, memory=memory, pods=(pod("p"),))
         assert (acts(found), found.round.held) == ([], "")
@@ -225,18 +227,18 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
 def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
     cloud = Cloud(Group("a", 0, 5, -1), Group("b", 0, 5, 0))
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 900, 900), pods=(pod("p"),))
+    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
     assert acts(found) == []
     assert found.round.held.startswith(f"{planning.OBSCURE}: memory: group a: target_size: -1")
-    found = planned(cloud, chosen, books.requested(Books(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (acts(found), found.round.held) == ([(What.INCREASE, "b", 1)], "")
+    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
+    assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
 
 
 def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
-    assert acts(found) == [(What.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": outlook.OBSERVED}
+    assert acts(found) == [(ActionKind.INCREASE, "b", 1)]
+    assert reasons(found) == {"a": context.OBSERVED}
 
 
 def test_acts_carry_the_mode_of_their_group() -> None:
@@ -278,7 +280,7 @@ def test_where_every_group_is_only_recommended_all_is_advice() -> None:
 
 
 def test_the_order_of_what_is_known_does_not_matter() -> None:
-    def told(turn: Callable[[list[Any]], Sequence[Any]]) -> list[tuple[What, str, int]]:
+    def told(turn: Callable[[list[Any]], Sequence[Any]]) -> list[tuple[ActionKind, str, int]]:
         cloud = Cloud(*turn([Group("a", 0, 5, 1), Group("b", 0, 5, 1), Group("c", 0, 5, 0)]))
         nodes = [node("a-0"), node("b-0")]
         cloud.has("a", nodes[0])
@@ -307,7 +309,7 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
         pod("p"), status=msgspec.structs.replace(pod("p").status, nominated_node_name="n")
     )
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(nominated,))
-    assert acts(found) == [(What.INCREASE, "a", 1)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(node("n"),), pods=(nominated,))
     assert acts(found) == []
 
@@ -323,19 +325,19 @@ def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
     error = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING, error))
     found = planned(cloud, config("a", "b"), pods=(pod("p"),))
-    assert acts(found) == [(What.DELETE_NODES, "a", 0), (What.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": outlook.CORRECTED}
+    assert acts(found) == [(ActionKind.DELETE_NODES, "a", 0), (ActionKind.INCREASE, "b", 1)]
+    assert reasons(found) == {"a": context.CORRECTED}
 
 
 def test_a_group_that_failed_is_backed_off() -> None:
-    known = books.backed_off(Books(), "a", "no", NOW - 1, config().backoff, code="x")
+    known = registry.back_off(Registry(), "a", "no", NOW - 1, config().backoff, code="x")
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), known, pods=(pod("p"),))
     assert (acts(found), reasons(found)) == ([], {"a": groups.BACKED_OFF})
 
 
 def test_a_group_nobody_can_judge_says_why() -> None:
     found = planned(Cloud(Group("a", 5, 2, 0), Group("b", 0, 5, 0)), config("a", "b"), pods=(pod("p"),))
-    assert acts(found) == [(What.INCREASE, "b", 1)]
+    assert acts(found) == [(ActionKind.INCREASE, "b", 1)]
     assert "min_size" in reasons(found)["a"]
 
 
@@ -344,7 +346,7 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
     found = planned(
         Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(broken,), pods=(pod("p"), pod("odd", {"cpu": "much"}))
     )
-    assert acts(found) == [(What.INCREASE, "a", 1)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
     assert sorted(found.round.unread) == ["broken", "ns/odd"]
 
 
@@ -354,10 +356,10 @@ def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_ever
 ) -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     chosen = config("a", "b", decides={"expanders": ("priority", "price")})
-    memory = Memory(chosen)
+    memory = AutoscalerCache(chosen)
     good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
-    assert (acts(good), good.round.unread) == ([(What.INCREASE, "b", 1)], {})
-    for kept, expected in ((memory, left), (Memory(chosen), 2)):
+    assert (acts(good), good.round.unread) == ([(ActionKind.INCREASE, "b", 1)], {})
+    for kept, expected in ((memory, left), (AutoscalerCache(chosen), 2)):
         bad = planned(cloud, chosen, memory=kept, pods=(pod("p"),), priorities=text)
         assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [expected]
         assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
@@ -379,7 +381,7 @@ def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> No
     assert found.decisions[0].reasons(left) == {"a": (orchestrator.NO_PRICES,)}
     without = replace(chosen, scale_up=replace(chosen.scale_up, expanders=("least-waste",)))
     found = planned(Cloud(Group("a", 0, 5, 0)), without, pods=(pod("p"),))
-    assert (acts(found), found.round.unread) == ([(What.INCREASE, "a", 1)], {})
+    assert (acts(found), found.round.unread) == ([(ActionKind.INCREASE, "a", 1)], {})
 
 
 class Priced(FilePricing):
@@ -404,7 +406,7 @@ def test_a_machine_that_the_cloud_cannot_price_is_not_bought_beside_those_it_can
         cloud.has(group, each)
     chosen = replace(config("priced", "unpriced", decides={"expanders": ("price",)}), prices=AUTO)
     found = planned(cloud, chosen, nodes=nodes, pods=(pod("p"), pod("q"), pod("r")))
-    assert acts(found) == [(What.INCREASE, "priced", 2)]
+    assert acts(found) == [(ActionKind.INCREASE, "priced", 2)]
     assert {each.group: each.ranked.problem for each in found.decisions[0].considered} == {
         "priced": "",
         "unpriced": str(error),
@@ -418,7 +420,7 @@ def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
     single = planned(cloud, config("a", "b"), pods=pending)
     assert len(single.round.acts) == 1
     salvo = planned(cloud, config("a", "b", salvo_seconds=60.0), pods=pending)
-    assert sorted(acts(salvo)) == [(What.INCREASE, "a", 1), (What.INCREASE, "b", 1)]
+    assert sorted(acts(salvo)) == [(ActionKind.INCREASE, "a", 1), (ActionKind.INCREASE, "b", 1)]
     assert len(salvo.decisions) == 2
     assert sum(len(each.triggered) for each in salvo.decisions) == 2
 
@@ -431,7 +433,7 @@ def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
     chosen = config("a", autoprovisioning=AutoprovisioningRules(enabled=True))
     placed = tuple(pod(f"fits{number}", {"cpu": "100m"}) for number in range(5))
     found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
-    assert [(what, size) for what, _, size in acts(found)] == [(What.CREATE_GROUP, 1)]
+    assert [(what, size) for what, _, size in acts(found)] == [(ActionKind.CREATE_GROUP, 1)]
     assert [dict(spec.labels) for spec in cloud.asked if spec.labels] == [{"team": "db"}]
 
 
@@ -459,13 +461,13 @@ def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> Non
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
     pods = tuple(pod(f"p{number}", nodeSelector={"team": team}) for number, team in enumerate("aab"))
     first = planned(Picky(), chosen, pods=pods)
-    assert acts(first) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
+    assert acts(first) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
     refused = planned(Picky(refuses="a"), chosen, pods=pods)
-    assert acts(refused) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert acts(refused) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(refused) == {"nodeautoprovisioning-m": "no a"}
-    known = books.backed_off(Books(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
+    known = registry.back_off(Registry(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
     failed = planned(Picky(), chosen, known, pods=pods)
-    assert acts(failed) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert acts(failed) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(failed) == {"nodeautoprovisioning-m-1-a": groups.BACKED_OFF}
 
 
@@ -476,7 +478,7 @@ def test_where_the_most_popular_pods_find_no_place_on_their_machine_others_do() 
     beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods = [pod(f"p{number}", nodeSelector={"team": "a"}, affinity=beside) for number in range(2)]
     found = planned(Picky(), chosen, pods=(*pods, pod("q", nodeSelector={"team": "b"})))
-    assert acts(found) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert acts(found) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
 
 
 def test_pods_that_no_machine_would_take_are_told_why() -> None:
@@ -493,7 +495,7 @@ def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
     assert creation.spec.labels == {ZONE: "b"}
     beside = pod("q", {"cpu": "1"}, nodeSelector={"team": "t"})
     both = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}), beside))
-    assert acts(both) == [(What.CREATE_GROUP, "nodeautoprovisioning-m-2-b-t", 1)]
+    assert acts(both) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-2-b-t", 1)]
     nowhere = planned(Picky(refuses="b"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
     assert (acts(nowhere), reasons(nowhere)) == ([], {"nodeautoprovisioning-m": "no b"})
 
@@ -502,7 +504,7 @@ def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
 def test_groups_that_come_with_another_count_towards_the_limit(most: int, makes: bool) -> None:
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, most_autoprovisioned=most))
     found = planned(Picky(at_once=3), chosen, pods=(pod("p"),))
-    assert [what for what, _, _ in acts(found)] == ([What.CREATE_GROUP] if makes else [])
+    assert [what for what, _, _ in acts(found)] == ([ActionKind.CREATE_GROUP] if makes else [])
     assert reasons(found) == ({} if makes else {"nodeautoprovisioning-m-0": groups.AT_MOST_GROUPS})
 
 
@@ -510,17 +512,17 @@ def test_no_other_group_is_made_of_what_has_just_failed() -> None:
     cloud = Cloud(Group("nodeautoprovisioning-m-x", 0, 5, 0, autoprovisioned=True))
     cloud.types = ("m",)
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
-    made = books.created(Books(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
-    failed = books.backed_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
+    made = registry.add_created_groups(Registry(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
+    failed = registry.back_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
     first = planned(cloud, chosen, failed, pods=(pod("p"),))
-    assert acts(first) == [(What.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
+    assert acts(first) == [(ActionKind.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
     assert reasons(first)["nodeautoprovisioning-m-0"] == groups.BACKED_OFF
     without = Cloud()
     without.types = ("m",)
     assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == []
     cloud.types = without.types = ("m", "n")
     assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == [
-        (What.CREATE_GROUP, "nodeautoprovisioning-n-0", 1)
+        (ActionKind.CREATE_GROUP, "nodeautoprovisioning-n-0", 1)
     ]
 
 
@@ -543,14 +545,14 @@ def test_a_group_there_is_grows_before_another_of_the_same_kind_is_made(seed: in
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
     full = msgspec.structs.replace(pod("full"), spec=msgspec.structs.replace(pod("full").spec, node_name="n"))
     found = planned(cloud, chosen, nodes=(there,), pods=(full, pod("p")), chance=random.Random(seed))
-    assert acts(found) == [(What.INCREASE, name, 2)]
+    assert acts(found) == [(ActionKind.INCREASE, name, 2)]
 
 
 def test_a_group_that_was_made_goes_when_it_is_empty_unless_it_is_needed() -> None:
     name = "nodeautoprovisioning-m"
     cloud = Cloud(Group(name, 0, 5, 0, autoprovisioned=True))
-    assert acts(planned(cloud, config())) == [(What.DELETE_GROUP, name, 0)]
-    assert acts(planned(cloud, config(), pods=(pod("p"),))) == [(What.INCREASE, name, 1)]
+    assert acts(planned(cloud, config())) == [(ActionKind.DELETE_GROUP, name, 0)]
+    assert acts(planned(cloud, config(), pods=(pod("p"),))) == [(ActionKind.INCREASE, name, 1)]
     assert acts(planned(cloud, config(mode=Mode.OBSERVE))) == []
     assert acts(planned(Cloud(Group(name, 0, 5, 0)), config())) == []
 
@@ -562,7 +564,7 @@ def lends(amount: int) -> Callable[[Node], Amounts]:
 def test_a_new_node_is_bought_for_the_batch_it_will_offer() -> None:
     cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
     assert acts(planned(cloud, config("a"), pods=wants)) == []
-    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(2000))) == [(What.INCREASE, "a", 1)]
+    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(2000))) == [(ActionKind.INCREASE, "a", 1)]
     assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(1999))) == []
 
 
@@ -625,7 +627,7 @@ def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() 
     chosen = config("a")
     enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
     found = planned(cloud, enforcing)
-    assert acts(found) == [(What.INCREASE, "a", 2)]
+    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
     assert found.round.acts[0].reason == planning.BELOW_MINIMUM
 
 

@@ -7,16 +7,16 @@ import msgspec
 import pytest
 
 from manager.autoscaler.estimator import binpacking, problem
-from manager.autoscaler.snapshot import cluster, podclasses, predicates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeFacts, NodeTemplate
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import NodeDemands, PodFacts, Surroundings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, ReferencedObjects
 from shared.api.core import NodeSelector, Pod, Taint
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 AMOUNTS = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
-THERE = NodeFacts("there", {LABEL_HOSTNAME: "there", ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS)
+THERE = NodeInfo("there", {LABEL_HOSTNAME: "there", ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS)
 
 
 def reasons(
@@ -25,19 +25,19 @@ def reasons(
     taints: tuple[Taint, ...] = (),
     labels: dict[str, str] | None = None,
     amounts: dict[str, int] | None = None,
-    placed: tuple[PodFacts, ...] = (),
-    daemons: tuple[PodFacts, ...] = (),
+    placed: tuple[PodInfo, ...] = (),
+    daemons: tuple[PodInfo, ...] = (),
     unschedulable: bool = False,
 ) -> list[str]:
     meta = {"name": "p", "namespace": "default", "labels": {"app": "a"}}
     asked = msgspec.convert({"metadata": meta, "spec": {"containers": [{"name": "c"}], **(spec or {})}}, Pod)
-    classified = podclasses.classify([asked], Surroundings())
-    node = NodeFacts("new", labels or {ZONE: "a", "cores": "8"}, {}, taints, AMOUNTS, amounts or AMOUNTS)
+    classified = equivalence_groups.build_equivalence_groups([asked], ReferencedObjects())
+    node = NodeInfo("new", labels or {ZONE: "a", "cores": "8"}, {}, taints, AMOUNTS, amounts or AMOUNTS)
     if unschedulable:
-        node = NodeFacts("new", unschedulable=True)
+        node = NodeInfo("new", unschedulable=True)
     template = NodeTemplate("g", node, daemons)
-    taken = cluster.of_facts([THERE], [(0, kind) for kind in placed])
-    fit = binpacking.fitting(problem.problem(taken, classified.classes, [template]), template)
+    taken = cluster.snapshot_of_nodes([THERE], [(0, kind) for kind in placed])
+    fit = binpacking.fit_on_new_node(problem.packing_problem(taken, classified.classes, [template]), template)
     found = list(fit.reasons(0))
     assert bool(fit.flags[0]) == (not found)
     return found
@@ -73,8 +73,8 @@ def test_every_resource_that_is_short_is_named() -> None:
         "Insufficient nvidia.com/gpu",
     ]
     assert reasons(requesting(**{"ephemeral-storage": "1Gi"})) == ["Insufficient ephemeral-storage"]
-    assert reasons(amounts={"cpu": 4000, "pods": 1}, daemons=(PodFacts(),)) == ["Too many pods"]
-    assert reasons(requesting(cpu="4"), daemons=(PodFacts(requests={"cpu": 1}),)) == ["Insufficient cpu"]
+    assert reasons(amounts={"cpu": 4000, "pods": 1}, daemons=(PodInfo(),)) == ["Too many pods"]
+    assert reasons(requesting(cpu="4"), daemons=(PodInfo(requests={"cpu": 1}),)) == ["Insufficient cpu"]
 
 
 def test_a_taint_is_named_unless_it_is_tolerated() -> None:
@@ -118,13 +118,13 @@ def test_selectors_and_names_of_nodes_are_matched() -> None:
 def test_a_port_that_a_new_nodes_own_pod_takes_is_not_free() -> None:
     spec = {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}
     asked = msgspec.convert({"metadata": {"name": "d"}, "spec": spec}, Pod)
-    daemon = podclasses.classify([asked], Surroundings()).classes[0].facts
+    daemon = equivalence_groups.build_equivalence_groups([asked], ReferencedObjects()).classes[0].facts
     assert reasons(spec, daemons=(daemon,)) == ["node(s) didn't have free ports for the requested pod ports"]
     assert reasons(spec, placed=(daemon,)) == []
 
 
 def test_pod_affinity_needs_company_in_the_domain_or_a_pod_that_is_its_own() -> None:
-    company = (PodFacts("default", {"app": "b"}),)
+    company = (PodInfo("default", {"app": "b"}),)
     assert reasons(pod_term("podAffinity", "b")) == ["node(s) didn't match pod affinity rules"]
     assert reasons(pod_term("podAffinity", "b"), placed=company) == []
     assert reasons(pod_term("podAffinity", "b"), placed=company, labels={ZONE: "b"}) == [
@@ -135,21 +135,21 @@ def test_pod_affinity_needs_company_in_the_domain_or_a_pod_that_is_its_own() -> 
 
 
 def test_anti_affinity_keeps_away_on_both_sides() -> None:
-    other = PodFacts("default", {"app": "b"})
+    other = PodInfo("default", {"app": "b"})
     assert reasons(pod_term("podAntiAffinity", "b"), placed=(other,)) == [
         "node(s) didn't match pod anti-affinity rules"
     ]
     assert reasons(pod_term("podAntiAffinity", "b", LABEL_HOSTNAME), placed=(other,)) == []
     spec = {"containers": [{"name": "c"}], **pod_term("podAntiAffinity", "a")}
     asked = msgspec.convert({"metadata": {"name": "d", "namespace": "default"}, "spec": spec}, Pod)
-    keeping_away = podclasses.classify([asked], Surroundings()).classes[0].facts
+    keeping_away = equivalence_groups.build_equivalence_groups([asked], ReferencedObjects()).classes[0].facts
     assert reasons(placed=(keeping_away,)) == ["node(s) didn't satisfy existing pods anti-affinity rules"]
 
 
 def test_spread_counts_domains_and_needs_the_label() -> None:
     constraint = {"topologyKey": ZONE, "maxSkew": 1, "labelSelector": {"matchLabels": {"app": "a"}}}
     spec = {"topologySpreadConstraints": [constraint]}
-    crowded = (PodFacts("default", {"app": "a"}),) * 2
+    crowded = (PodInfo("default", {"app": "a"}),) * 2
     said = "node(s) didn't match pod topology spread constraints"
     assert reasons(spec, placed=crowded, labels={ZONE: "b"}) == []
     assert reasons(spec, labels={"cores": "8"}) == [f"{said} (missing required label)"]
@@ -170,21 +170,23 @@ def test_spread_counts_domains_and_needs_the_label() -> None:
 def test_a_volume_is_reached_from_its_zones(labels: dict[str, str], zones: tuple[str, ...], fits: bool) -> None:
     for key in (ZONE, "failure-domain.beta.kubernetes.io/zone"):  # a node's label is also taken for the one of old
         demands = NodeDemands(zones=((key, zones),))
-        said = predicates.volume_refusal(demands, NodeFacts("n", labels))
+        said = predicates.volume_refusal(demands, NodeInfo("n", labels))
         assert said == (None if fits else "node(s) had no available volume zone")
-        shapes = predicates.Shapes([NodeFacts("n", labels), NodeFacts("m", {ZONE: "a"})], [demands])
+        shapes = predicates.Shapes([NodeInfo("n", labels), NodeInfo("m", {ZONE: "a"})], [demands])
         assert shapes.admitting(demands).tolist() == [fits, True]
 
 
 def test_a_volume_out_of_reach_is_said_so_after_resources() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}]}
-    facts = PodFacts(demands=NodeDemands(volumes=(msgspec.convert(terms, NodeSelector),)))
-    template = NodeTemplate("g", NodeFacts("new", {ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS))
+    facts = PodInfo(demands=NodeDemands(volumes=(msgspec.convert(terms, NodeSelector),)))
+    template = NodeTemplate("g", NodeInfo("new", {ZONE: "a"}, capacity=AMOUNTS, allocatable=AMOUNTS))
     for requests, said in (
         ({"cpu": 5000}, "Insufficient cpu"),
         ({}, "node(s) didn't match PersistentVolume's node affinity"),
     ):
-        asking = PendingClass(replace(facts, requests=requests), ("d/p",))
-        fit = binpacking.fitting(problem.problem(cluster.of_facts([]), [asking], [template]), template)
+        asking = EquivalenceGroup(replace(facts, requests=requests), ("d/p",))
+        fit = binpacking.fit_on_new_node(
+            problem.packing_problem(cluster.snapshot_of_nodes([]), [asking], [template]), template
+        )
         assert fit.reasons(0) == (said,)
         assert not fit.flags[0]

@@ -27,7 +27,7 @@ def option(group: str, cores: int, *, gpus: int = 0, exists: bool = True, nodes:
 
 
 def ranks(preset: Preset, *options: Option, preferred_cores: int = 8) -> dict[str, float]:
-    found = ranking.ranked(options, FilePricing(), preset, preferred_cores * 1000)
+    found = ranking.rank_options(options, FilePricing(), preset, preferred_cores * 1000)
     return {each.option.group: each.rank.rank for each in found if each.rank}
 
 
@@ -58,13 +58,13 @@ def test_a_group_yet_to_be_created_ranks_twice_as_high_under_the_preset_alone() 
 
 
 def test_a_machine_without_cpu_has_no_rank_and_says_why() -> None:
-    (found,) = ranking.ranked([option("none", 0)], FilePricing(), SEED, 1000)
+    (found,) = ranking.rank_options([option("none", 0)], FilePricing(), SEED, 1000)
     assert found.rank is None
     assert "no cpu" in found.problem
 
 
 def test_pods_that_cost_nothing_are_worth_no_node_and_nothing_divides_by_zero() -> None:
-    assert ranking.stabilized(1.0, 0.0, 0.0) == math.inf
+    assert ranking.stabilized_price(1.0, 0.0, 0.0) == math.inf
 
 
 def test_where_pods_cost_nothing_the_cheapest_nodes_win() -> None:
@@ -73,7 +73,7 @@ def test_where_pods_cost_nothing_the_cheapest_nodes_win() -> None:
     worth = Option("worth", 1, Machine({"cpu": 4000}, {TYPE: "dear"}), (PodClass({"memory": 1 << 20}, 1),))
     cheap, dear = (Option(each, 1, Machine({"cpu": 4000}, {TYPE: each}), PODS) for each in ("cheap", "dear"))
     for options, best in (([dear, cheap], [cheap]), ([dear, dear], [dear, dear]), ([cheap, worth], [worth])):
-        assert ranking.best(ranking.ranked(options, prices, SEED, 4000)) == best
+        assert ranking.best_options(ranking.rank_options(options, prices, SEED, 4000)) == best
 
 
 @given(st.floats(1, 64), st.integers(1, 10_000))
@@ -86,9 +86,9 @@ def test_suppression_leads_from_the_unfitness_towards_one(unfit: float, nodes: i
 
 @given(st.permutations([option(f"g{cores}", cores) for cores in (1, 2, 4, 8, 16, 32)]))
 def test_the_best_option_does_not_depend_on_the_order_of_options(options: list[Option]) -> None:
-    found = ranking.ranked(options, FilePricing(), SEED, 8000)
+    found = ranking.rank_options(options, FilePricing(), SEED, 8000)
     lowest = min(each.rank.rank for each in found if each.rank)
-    assert [each.rank.rank for each in found if each.rank and each.option in ranking.best(found)] == [lowest]
+    assert [each.rank.rank for each in found if each.rank and each.option in ranking.best_options(found)] == [lowest]
 
 
 def test_a_label_makes_a_gpu_node_before_the_driver_is_ready() -> None:
@@ -134,7 +134,7 @@ def test_a_chain_that_means_nothing_is_refused_by_name(text: str) -> None:
 
 def test_a_chain_stops_as_soon_as_one_option_is_left() -> None:
     filters: dict[str, chain.Filter[str]] = {"price": lambda options: options[:1], "priority": lambda options: []}
-    assert chain.narrowed(["a", "b"], filters, chain.parse("price,priority,random", source="flags")) == [
+    assert chain.filter_in_order(["a", "b"], filters, chain.parse("price,priority,random", source="flags")) == [
         ("price", ["a"])
     ]
 

@@ -19,14 +19,15 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import books
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state import registry
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import Config
+from manager.autoscaler.iteration import ActionKind
+from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, Policy
-from manager.autoscaler.planning import Planned
+from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.removals import Removals
-from manager.autoscaler.rounds import What
 from manager.autoscaler.scale_down import underway as underways
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, Reason, ScaleDownRules
@@ -37,7 +38,6 @@ from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.utilization.taints import TO_BE_REMOVED
-from manager.autoscaler.watching import Watching
 from manager.node_peaks import NodePeaks
 from shared import durations
 from shared.api.core import Node, Pod, Taint
@@ -90,25 +90,25 @@ def marked(name: str, at: float, key: str = TAINT_TO_BE_DELETED) -> Node:
     return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, taints=taints))
 
 
-def planned(cloud: Cloud, chosen: Config, known: Books | None = None, **more: Any) -> Planned:
+def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more: Any) -> PlannedIteration:
     return test_planning.planned(cloud, chosen, known, **more)
 
 
-def reasons(of: Planned) -> dict[str, Reason | None]:
+def reasons(of: PlannedIteration) -> dict[str, Reason | None]:
     assert of.round.scale_down is not None
     return {name: each.reason for name, each in of.round.scale_down.verdicts.items()}
 
 
-def removed(of: Planned) -> list[tuple[str, Mode, int, int, tuple[str, ...]]]:
+def removed(of: PlannedIteration) -> list[tuple[str, Mode, int, int, tuple[str, ...]]]:
     return [
         (act.group, act.mode, act.from_size, act.to_size, act.nodes)
         for act in of.round.acts
-        if act.what is What.REMOVE_NODES
+        if act.what is ActionKind.REMOVE_NODES
     ]
 
 
-def softened(of: Planned) -> dict[What, tuple[str, ...]]:
-    return {act.what: act.nodes for act in of.round.acts if act.what in (What.TAINT, What.UNTAINT)}
+def softened(of: PlannedIteration) -> dict[ActionKind, tuple[str, ...]]:
+    return {act.what: act.nodes for act in of.round.acts if act.what in (ActionKind.TAINT, ActionKind.UNTAINT)}
 
 
 def test_a_node_that_nobody_needs_goes() -> None:
@@ -123,7 +123,7 @@ def test_a_node_is_marked_as_likely_to_go_and_no_longer_when_it_is_needed_again(
     busy = resident("p", "m", "3")
     found = planned(cloud_of(one, other), config("a"), nodes=(one, other), pods=(busy,))
     assert reasons(found) == {"n": Reason.NOT_UNNEEDED_LONG, "m": Reason.NOT_UNDERUTILIZED}
-    assert softened(found) == {What.TAINT: ("n",), What.UNTAINT: ("m",)}
+    assert softened(found) == {ActionKind.TAINT: ("n",), ActionKind.UNTAINT: ("m",)}
 
 
 def test_a_round_that_grows_for_pods_takes_no_node_away() -> None:
@@ -227,7 +227,7 @@ def test_what_is_only_advised_takes_neither_marks_nor_places_nor_budgets_from_wh
         **dict.fromkeys(("a1", "b1"), Reason.NOT_UNNEEDED_LONG),
         **dict.fromkeys(("a2", "b2"), Reason.NOT_UNDERUTILIZED),
     }
-    assert softened(found) == {What.TAINT: ("b1",)}
+    assert softened(found) == {ActionKind.TAINT: ("b1",)}
     assert found.round.scale_down is not None
     assert found.round.scale_down.memory == Memory({"a1": NOW - 100, "b1": NOW - 50})
 
@@ -241,8 +241,8 @@ def test_machines_that_never_worked_and_nodes_that_are_idle_do_not_share_what_a_
     cloud.members["a"] += [Instance(f"broken{each}", InstanceState.CREATING, failed) for each in range(2)]
     found = planned(cloud, config("a"), nodes=nodes, underway=idle(*"xyz"))
     sizes = [(act.what, act.from_size, act.to_size) for act in found.round.acts if act.nodes]
-    assert sizes[0] == (What.DELETE_NODES, 5, 3)
-    assert sizes[1:] == ([(What.REMOVE_NODES, 3, 0)] if least == 0 else [])
+    assert sizes[0] == (ActionKind.DELETE_NODES, 5, 3)
+    assert sizes[1:] == ([(ActionKind.REMOVE_NODES, 3, 0)] if least == 0 else [])
     if least:
         assert set(reasons(found).values()) == {Reason.AT_MINIMUM}
 
@@ -257,7 +257,7 @@ def test_a_node_that_is_cordoned_and_not_ready_goes_by_what_is_set_for_unready_o
     nodes = (not_ready("n"), *(node(f"m{each}") for each in range(3)))
     memory = Memory({"n": NOW - 700})
 
-    def found(**more: Any) -> Planned:
+    def found(**more: Any) -> PlannedIteration:
         chosen = config("a", scale_down=replace(NOW_AT_ONCE, **more))
         return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=Underway(memory))
 
@@ -318,7 +318,7 @@ def test_what_is_deleted_by_somebody_else_is_not_chosen() -> None:
 
 def test_an_increase_under_way_keeps_nodes_whoever_asked_for_it() -> None:
     one = node("n")
-    under_way = books.requested(Books(), Increase("a", 1, 2, 10), NOW - 60, 900)
+    under_way = registry.add_request(Registry(), Increase("a", 1, 2, 10), NOW - 60, 900)
     rules = replace(NOW_AT_ONCE, delays=Delays(after_add_seconds=600))
     cloud = cloud_of(one)
     cloud.listed = [Group("a", 0, 10, 2)]
@@ -463,7 +463,7 @@ def test_pods_of_a_node_that_is_drained_take_their_new_places_before_anything_is
 
     def grown(**more: Any) -> list[tuple[str, int]]:
         found = planned(cloud_of(going, other), config("a"), nodes=(going, other), underway=draining("going"), **more)
-        return [(act.group, act.to_size) for act in found.round.acts if act.what is What.INCREASE]
+        return [(act.group, act.to_size) for act in found.round.acts if act.what is ActionKind.INCREASE]
 
     assert grown(pods=(moving,)) == [], "there is room on the other node"
     assert grown(pods=(pod("waiting"),)) == []
@@ -531,7 +531,7 @@ def test_what_lasts_does_so_whatever_the_clock_says() -> None:
 def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none(seconds: float) -> None:
     clock = ManualClock(NOW)
     client = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
-    watching = Watching(
+    watching = Listers(
         client, "here", expected=lambda _: {}, peaks=lambda _: None, pending=lambda: None, reads_controllers=True
     )
     guard = Guard(MemoryCloud(), Ownership())

@@ -17,15 +17,15 @@ from manager.autoscaler import config, planning
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.config import Config
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.reporting.journal import Journal
-from manager.autoscaler.rounds import Round
+from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.router import MAX_BODY_BYTES, router
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.world import World
 from shared import web
 from shared.api.core import Node, NodeStatus, Pod, Quantities
 from tests.support import schemas
@@ -45,7 +45,7 @@ class Planner:
     """Plans for an empty cluster, whose cloud has two groups of machines with 4 cores."""
 
     def __init__(self) -> None:
-        self.journal = Journal()
+        self.journal = DecisionLog()
         cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
         cloud.model = FilePricing()
         cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
@@ -55,11 +55,11 @@ class Planner:
     def observe(self) -> None:
         self._guard.observe()
 
-    def asked(self, more: Sequence[Pod], config: Config) -> Round:
+    def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
-        world = World(NOW, pods=tuple(more))
-        return planning.plan(world, self._guard, Books(), config, chance=random.Random(0), dry_run=True).round
+        world = ClusterObjects(NOW, pods=tuple(more))
+        return planning.plan(world, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).round
 
     def close(self) -> None:
         self._guard.close()
@@ -94,7 +94,7 @@ def test_before_the_first_round_nothing_is_known(url: str) -> None:
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
-    journal = Journal()
+    journal = DecisionLog()
     for number in (1, 2, 3):
         journal.note(replace(rounds.everything(), number=number))
     planner = Planner()
@@ -224,7 +224,7 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     class Slow(Planner):
-        def asked(self, more: Sequence[Pod], config: Config) -> Round:
+        def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
             begun.release()
             assert go_on.wait(60)
             raise Unavailable("memory", "", "not observed")

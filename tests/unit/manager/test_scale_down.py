@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
 from manager.autoscaler.scale_down import drain, passes, peaks, residents, timing
 from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress, crop
@@ -30,8 +30,8 @@ from manager.autoscaler.scale_down.taints import SoftTaints, soft_taints
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.utilization import Utilization, utilization
 from manager.autoscaler.scale_down.verdict import Decision, Kind, Memory, Remembered, Standing
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeFacts, NodeState
-from manager.autoscaler.snapshot.podfacts import HostPort, NodeDemands, PodFacts, PodTerm, Surroundings
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
+from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from shared.api.core import Pod, Taint
 from shared.api.selectors import LabelRequirement, LabelSelector
@@ -48,17 +48,17 @@ WEB = {"app": "web"}
 RULES = ScaleDownRules()
 
 
-def node(name: str, cores: float = 4, **more: Any) -> NodeFacts:
+def node(name: str, cores: float = 4, **more: Any) -> NodeInfo:
     amounts = {"cpu": round(cores * 1000), "memory": 8 * GIB, PODS: 110, **more.pop("amounts", {})}
-    return NodeFacts(name, capacity=amounts, allocatable=amounts, **more)
+    return NodeInfo(name, capacity=amounts, allocatable=amounts, **more)
 
 
-def kind(cores: float = 0.5, **more: Any) -> PodFacts:
+def kind(cores: float = 0.5, **more: Any) -> PodInfo:
     requests = {"cpu": round(cores * 1000), **more.pop("requests", {})}
-    return PodFacts("ns", more.pop("labels", WEB), requests, **more)
+    return PodInfo("ns", more.pop("labels", WEB), requests, **more)
 
 
-def pod(name: str, on: str, facts: PodFacts | None = None, **tenancy: Any) -> Resident:
+def pod(name: str, on: str, facts: PodInfo | None = None, **tenancy: Any) -> Resident:
     given = {"namespace": "ns", "labels": WEB, "controller": Controller("ReplicaSet", "web"), **tenancy}
     return Resident(f"ns/{name}", on, facts or kind(), Tenancy(**given))
 
@@ -68,7 +68,7 @@ def daemon(name: str, on: str, cores: float = 0.5) -> Resident:
 
 
 def decided(
-    nodes: list[NodeFacts],
+    nodes: list[NodeInfo],
     pods: list[Resident] | None = None,
     *,
     rules: ScaleDownRules = RULES,
@@ -97,7 +97,7 @@ def marked(age_seconds: float) -> tuple[Taint, ...]:
     return (Taint(TAINT_TO_BE_DELETED, str(round(NOW - age_seconds)), "NoSchedule"),)
 
 
-def cordoned(readiness: NodeState) -> NodeFacts:
+def cordoned(readiness: NodeState) -> NodeInfo:
     return node("a", state=NodeState.CORDONED, unschedulable=True, readiness=readiness)
 
 
@@ -154,7 +154,7 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
         ([node("a")], [], {"group_of": {"a": "someone else's"}}, Reason.NOT_AUTOSCALED),
         ([node("a")], [], {"least": 1}, Reason.AT_MINIMUM),
         ([node("a")], [], {"deleting": 1}, Reason.AT_MINIMUM),
-        ([node("a")], [], {"rules": ScaleDownRules(bounds={"cpu": Bounds(1)})}, Reason.BELOW_LIMIT),
+        ([node("a")], [], {"rules": ScaleDownRules(bounds={"cpu": ResourceBounds(1)})}, Reason.BELOW_LIMIT),
         ([node("a")], [pod("p", "a", kind(2)), pod("q", "a", kind(0.001))], {}, Reason.NOT_UNDERUTILIZED),
         ([node("a")], [pod("p", "a", kind(2))], {}, Reason.NO_PLACE),
         ([node("a")], [pod("p", "a", controller=None)], {}, Reason.BLOCKED_BY_POD),
@@ -174,7 +174,7 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
     ],
 )
 def test_each_obstacle_is_named(
-    nodes: list[NodeFacts], pods: list[Resident], more: dict[str, Any], reason: Reason | None
+    nodes: list[NodeInfo], pods: list[Resident], more: dict[str, Any], reason: Reason | None
 ) -> None:
     decision = decided(nodes, pods, **more)
     assert reasons(decision) == {"a": reason}
@@ -367,7 +367,7 @@ def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:
         "status": {"phase": "Running"},
     }
     there = Controller("ReplicaSet", "web", replicas=3)
-    found = residents.read([msgspec.convert(given, Pod)], Surroundings(), {"ns/ReplicaSet/web": there})
+    found = residents.read([msgspec.convert(given, Pod)], ReferencedObjects(), {"ns/ReplicaSet/web": there})
     (resident,) = found.residents
     assert (resident.key, resident.node) == ("ns/p", "a")
     assert resident.tenancy == Tenancy(
@@ -383,7 +383,7 @@ def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:
         local_volumes=("one", "host"),
         safe_local_volumes=frozenset({"one", "two"}),
     )
-    (orphan,) = residents.read([msgspec.convert(given, Pod)], Surroundings(), {}).residents
+    (orphan,) = residents.read([msgspec.convert(given, Pod)], ReferencedObjects(), {}).residents
     assert orphan.tenancy is not None
     assert orphan.tenancy.controller == Controller("ReplicaSet", "web", exists=False)
 
@@ -393,7 +393,7 @@ def test_a_pod_that_cannot_be_read_keeps_its_node() -> None:
         "metadata": {"name": "p", "namespace": "ns"},
         "spec": {"nodeName": "a", "containers": [{"name": "c", "resources": {"requests": {"cpu": "a lot"}}}]},
     }
-    found = residents.read([msgspec.convert(given, Pod)], Surroundings())
+    found = residents.read([msgspec.convert(given, Pod)], ReferencedObjects())
     assert not found.residents
     assert "a lot" in found.unreadable["a"]
     assert reasons(decided([node("a")], unreadable=found.unreadable)) == {"a": Reason.UNEXPECTED}
@@ -413,18 +413,18 @@ def test_utilization_003_large_init_containers_count_as_they_do_for_the_schedule
         msgspec.convert({"metadata": {"name": f"p{index}"}, "spec": {**spec, "nodeName": "n"}}, Pod)
         for index, spec in enumerate(specs)
     ]
-    requests = [each.facts.requests for each in residents.read(pods, Surroundings()).residents]
+    requests = [each.facts.requests for each in residents.read(pods, ReferencedObjects()).residents]
     assert sum(each["cpu"] for each in requests) / 2000 == 25.125
-    where = NodeFacts("n", allocatable={"cpu": 2000, "memory": 2_000_000})
+    where = NodeInfo("n", allocatable={"cpu": 2000, "memory": 2_000_000})
     assert utilization(where, requests) == Utilization(50.25, "memory")
 
 
 def test_ignored_pods_that_take_all_there_is_leave_nothing_to_utilize() -> None:
-    where = NodeFacts("n", allocatable={"cpu": 1000, "memory": 1000})
+    where = NodeInfo("n", allocatable={"cpu": 1000, "memory": 1000})
     assert utilization(where, [], [{"cpu": 1000, "memory": 1000}]).share == 0.0
     assert utilization(where, [{"cpu": 1}], [{"cpu": 1000}]) == Utilization(float("inf"), "cpu")
     with pytest.raises(InvalidInput, match=r"Node n: status\.allocatable\.memory"):
-        utilization(NodeFacts("n", allocatable={"cpu": 1000}), [])
+        utilization(NodeInfo("n", allocatable={"cpu": 1000}), [])
 
 
 def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> None:
@@ -443,14 +443,14 @@ def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
 
 def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
     nodes = [node(name, cores=3.5) for name in "abc"]  # which count as four cores each
-    rules = ScaleDownRules(bounds={"cpu": Bounds(8), "memory": Bounds(GIB)})
+    rules = ScaleDownRules(bounds={"cpu": ResourceBounds(8), "memory": ResourceBounds(GIB)})
     decision = decided(nodes, rules=rules)
     assert decision.unneeded == ("a",)
     assert decision.verdicts["b"].detail == "the cluster would have too little cpu"
 
 
 def test_nodes_on_their_way_out_are_not_there_for_the_lower_bounds() -> None:
-    rules = ScaleDownRules(bounds={"cpu": Bounds(8)})
+    rules = ScaleDownRules(bounds={"cpu": ResourceBounds(8)})
     four = [node(name) for name in "abcd"]
     assert reasons(decided(four, rules=rules, leaving={"a", "b"}))["c"] is Reason.BELOW_LIMIT
     going = [node(name, taints=marked(30), state=NodeState.TO_BE_DELETED) for name in "ab"]
@@ -537,11 +537,11 @@ def test_a_node_leaves_only_if_the_others_hold_their_predicted_peaks_with_the_ma
 
 
 def test_mid_that_would_vanish_counts_beyond_the_peak() -> None:
-    mid = PodFacts("ns", WEB, {MID_CPU: 100})
+    mid = PodInfo("ns", WEB, {MID_CPU: 100})
     assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid)]))["a"] is None
-    one_more = PodFacts("ns", WEB, {MID_CPU: 101})
+    one_more = PodInfo("ns", WEB, {MID_CPU: 101})
     assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", one_more)]))["a"] is Reason.PEAKS
-    there = pod("n", "b", PodFacts("ns", WEB, {MID_CPU: 1}))  # and so does the Mid that is held where they go
+    there = pod("n", "b", PodInfo("ns", WEB, {MID_CPU: 1}))  # and so does the Mid that is held where they go
     assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid), there]))["a"] is Reason.PEAKS
 
 
@@ -601,11 +601,11 @@ def test_a_pass_says_what_is_to_be_marked_and_leaves_nodes_on_their_way_out_alon
     assert decided(nodes).soft_taints == SoftTaints(("a",), ("c",))
 
 
-def staying(name: str, **more: Any) -> NodeFacts:
+def staying(name: str, **more: Any) -> NodeInfo:
     return node(name, annotations={ANNOTATION_DISABLED: "true"}, **more)
 
 
-def apart(key: str) -> PodFacts:
+def apart(key: str) -> PodInfo:
     return kind(0.5, anti_affinity=(PodTerm(key, frozenset({"ns"}), LabelSelector(WEB)),))
 
 
@@ -631,7 +631,7 @@ def test_a_place_that_was_found_in_vain_is_free_again() -> None:
         *(node(name, labels={LABEL_HOSTNAME: name}) for name in "ab"),
         staying("c", labels={LABEL_HOSTNAME: "c"}),
     ]
-    small = PodFacts("ns", {}, {"cpu": 1}, demands=NodeDemands(selector=(("pool", "none"),)))
+    small = PodInfo("ns", {}, {"cpu": 1}, demands=NodeDemands(selector=(("pool", "none"),)))
     pods = [pod("p", "a", alone), pod("stuck", "a", small), pod("q", "b", alone), pod("r", "b", kind(0.1, labels={}))]
     decision = decided(nodes, pods)
     assert reasons(decision) == {"a": Reason.NO_PLACE, "b": None, "c": Reason.DISABLED}
@@ -652,7 +652,7 @@ def test_a_cluster_of_nothing_has_nothing_to_say() -> None:
 
 
 def test_of_two_thousand_nodes_the_twelve_hundred_that_are_little_used_are_unneeded() -> None:
-    kinds = [PodFacts("ns", {"app": f"a{each}"}, {"cpu": 400, "memory": GIB // 4}) for each in range(40)]
+    kinds = [PodInfo("ns", {"app": f"a{each}"}, {"cpu": 400, "memory": GIB // 4}) for each in range(40)]
     nodes = [node(f"n{each:04d}") for each in range(2000)]
     pods = [
         pod(f"p{index:04d}-{number}", each.name, kinds[(index + number) % len(kinds)])

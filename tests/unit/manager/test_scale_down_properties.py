@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.scale_down import passes, residents
 from manager.autoscaler.scale_down.budgets import InProgress
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget
@@ -24,7 +24,7 @@ from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDo
 from manager.autoscaler.scale_down.verdict import Decision, Left, Memory, Standing
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
-from manager.autoscaler.snapshot.podclasses import PendingClass
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.api.core import Node, Pod
 from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
@@ -54,7 +54,7 @@ class Case:
     more: dict[str, Any] = field(default_factory=dict)
 
     def situation(self, order: random.Random | None = None) -> Situation:
-        nodes = [cluster.node_facts(msgspec.convert(node, Node), state) for node, state in self.nodes]
+        nodes = [cluster.node_info(msgspec.convert(node, Node), state) for node, state in self.nodes]
         read = residents.read([msgspec.convert(pod, Pod) for pod in self.pods], SURROUNDINGS)
         assert not read.unreadable
         found = list(read.residents)
@@ -159,7 +159,7 @@ def cases(draw: st.DrawFn) -> Case:
         "in_progress": InProgress(draw(st.integers(0, 2)), draw(st.integers(0, 1))),
         "peaks": peaks if draw(st.booleans()) else None,
     }
-    bounds = {"cpu": Bounds(draw(st.integers(0, 12)), None)} if draw(st.booleans()) else {}
+    bounds = {"cpu": ResourceBounds(draw(st.integers(0, 12)), None)} if draw(st.booleans()) else {}
     return Case(nodes, pods, ScaleDownRules(bounds=bounds, parallelism=Parallelism(3, 2)), more)
 
 
@@ -310,19 +310,21 @@ def remaining(case: Case) -> Remaining:
     """The case's nodes, of which any may leave with all its pods, each pod bringing some load along."""
     situation = case.situation()
     rows = {node.name: row for row, node in enumerate(situation.nodes)}
-    snapshot = cluster.of_facts(situation.nodes, [(rows[each.node], each.facts) for each in situation.residents])
+    snapshot = cluster.snapshot_of_nodes(
+        situation.nodes, [(rows[each.node], each.facts) for each in situation.residents]
+    )
     position: dict[int, int] = {}
-    classes: list[PendingClass] = []
+    classes: list[EquivalenceGroup] = []
     moving: dict[int, list[Batch]] = {}
     for each in situation.residents:
         if each.facts.of_node:
             continue
         if position.setdefault(id(each.facts), len(classes)) == len(classes):
-            classes.append(PendingClass(each.facts, ()))
+            classes.append(EquivalenceGroup(each.facts, ()))
         batch = Batch(position[id(each.facts)], (each.key,), Resources(150 * len(classes), 1 << 20))
         moving.setdefault(rows[each.node], []).append(batch)
     room = None if situation.peaks is None else [situation.peaks.get(node.name) for node in situation.nodes]
-    return Remaining(problem.problem(snapshot, classes), moving, room)
+    return Remaining(problem.packing_problem(snapshot, classes), moving, room)
 
 
 @examples(300)

@@ -6,7 +6,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import passes
 from manager.autoscaler.scale_down.drain import Controller, Tenancy
@@ -15,8 +15,8 @@ from manager.autoscaler.scale_down.passes import Situation
 from manager.autoscaler.scale_down.residents import Resident
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
 from manager.autoscaler.scale_down.verdict import Decision, Memory
-from manager.autoscaler.snapshot.cluster import PODS, NodeFacts
-from manager.autoscaler.snapshot.podfacts import PodFacts
+from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
+from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.quantity import Resources
 from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
@@ -25,16 +25,16 @@ CORES = 4
 ROUNDS = 5
 
 
-def node(name: str) -> NodeFacts:
+def node(name: str) -> NodeInfo:
     amounts = {"cpu": CORES * 1000, "memory": 8 * GIB, PODS: 110}
-    return NodeFacts(name, capacity=amounts, allocatable=amounts)
+    return NodeInfo(name, capacity=amounts, allocatable=amounts)
 
 
 @dataclass
 class Fleet:
     """One group, of which nodes go until none can; every pod uses the same share of what it requests."""
 
-    nodes: list[NodeFacts]
+    nodes: list[NodeInfo]
     rules: ScaleDownRules
     cpu: dict[str, int] = field(default_factory=dict)  # what pods request, in milli
     on: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Fleet:
         situation = Situation(
             NOW + 10 * number,
             self.nodes,
-            [Resident(pod, where, PodFacts("ns", {}, {"cpu": self.cpu[pod]}), who) for pod, where in self.on.items()],
+            [Resident(pod, where, PodInfo("ns", {}, {"cpu": self.cpu[pod]}), who) for pod, where in self.on.items()],
             groups={"g": ShrinkingGroup(Group("g", self.least, 100, len(names) - len(gone)), GroupRules(1.0))},
             group_of=dict.fromkeys(names, "g"),
             memory=Memory(dict.fromkeys(names, NOW - 86_400)),
@@ -113,7 +113,7 @@ def test_nodes_hold_their_peaks_however_long_they_do_not_tell_them(fleet: Fleet,
 @examples(100)
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 5))
 def test_minimums_hold_while_the_nodes_of_those_that_are_gone_are_still_there(size: int, low: int, least: int) -> None:
-    rules = ScaleDownRules(bounds={"cpu": Bounds(low)}, parallelism=Parallelism(3, 1))
+    rules = ScaleDownRules(bounds={"cpu": ResourceBounds(low)}, parallelism=Parallelism(3, 1))
     fleet = Fleet([node(f"n{index:02}") for index in range(size)], rules, least=least)
     gone: frozenset[str] = frozenset()
     for number in range(ROUNDS):

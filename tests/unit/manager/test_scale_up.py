@@ -14,20 +14,20 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander.patterns import Pattern
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
-from manager.autoscaler.limits import Bounds, Quota
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
-from manager.autoscaler.rounds import Round
-from manager.autoscaler.scale_up import groups, orchestrator, reclaim
-from manager.autoscaler.scale_up.decisions import Decision, Increase, Outcome
-from manager.autoscaler.scale_up.groups import GroupState, Usage
+from manager.autoscaler.scale_up import groups, orchestrator, reclaimed_capacity
+from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.groups import GroupState, QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import PODS, NodeFacts, NodeState, NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.podfacts import PodFacts, PodTerm
+from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.pod_info import PodInfo, PodTerm
 from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
 
@@ -36,51 +36,51 @@ PREFIX = "nodeautoprovisioning"
 ZONE = "topology.kubernetes.io/zone"
 
 
-def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> NodeFacts:
+def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> NodeInfo:
     amounts = {"cpu": round(cores * 1000), "memory": memory_gib * GIB, PODS: 110}
     amounts |= {NVIDIA_GPU: gpus} if gpus else {}
-    return NodeFacts("machine", labels or {}, capacity=amounts, allocatable=amounts)
+    return NodeInfo("machine", labels or {}, capacity=amounts, allocatable=amounts)
 
 
-def group(name: str, node: NodeFacts, target: int = 0, most: int = 100, **more: Any) -> GroupState:
+def group(name: str, node: NodeInfo, target: int = 0, most: int = 100, **more: Any) -> GroupState:
     least = more.pop("least", 0)
     return GroupState(Group(name, least, most, target), NodeTemplate(name, node), **more)
 
 
-def pending(cores: float, count: int = 1, name: str = "pod", memory_gib: float = 0, **more: int) -> PendingClass:
+def pending(cores: float, count: int = 1, name: str = "pod", memory_gib: float = 0, **more: int) -> EquivalenceGroup:
     requests = {"cpu": round(cores * 1000), **more}
     if memory_gib:
         requests["memory"] = round(memory_gib * GIB)
-    return PendingClass(PodFacts("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
+    return EquivalenceGroup(PodInfo("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
 
 
-def rules(states: Sequence[GroupState], **more: Any) -> Settings:
-    chosen = Settings(Ownership({state.id: None for state in states}), FilePricing())
+def rules(states: Sequence[GroupState], **more: Any) -> ScaleUpSettings:
+    chosen = ScaleUpSettings(Ownership({state.id: None for state in states}), FilePricing())
     return replace(chosen, **more)
 
 
 def decided(
     states: Sequence[GroupState],
-    classes: Sequence[PendingClass],
-    snapshot: Snapshot | None = None,
+    classes: Sequence[EquivalenceGroup],
+    snapshot: ClusterSnapshot | None = None,
     situation: Mapping[str, Any] | None = None,
     **more: Any,
-) -> Decision:
-    taken = cluster.of_facts([]) if snapshot is None else snapshot
-    seen = Situation(taken, classes, states, len(taken.nodes), **(situation or {}))
+) -> ScaleUpDecision:
+    taken = cluster.snapshot_of_nodes([]) if snapshot is None else snapshot
+    seen = ScaleUpInput(taken, classes, states, len(taken.nodes), **(situation or {}))
     return orchestrator.decide(seen, rules(states, **more), random.Random(7))
 
 
-def grown(decision: Decision) -> dict[str, int]:
+def grown(decision: ScaleUpDecision) -> dict[str, int]:
     return {each.group: each.to_size for each in decision.increases}
 
 
 def test_nothing_is_bought_for_pods_that_fit_on_nodes_there_are_or_on_upcoming_ones() -> None:
     states = [group("a", machine(4))]
     upcoming = replace(machine(4), name="upcoming-0", state=NodeState.UPCOMING)
-    decision = decided(states, [pending(2, 2)], cluster.of_facts([upcoming]))
-    assert (decision.outcome, decision.increases, decision.demands[0].schedulable) == (Outcome.NOT_NEEDED, (), 2)
-    decision = decided(states, [pending(2, 3)], cluster.of_facts([upcoming]))
+    decision = decided(states, [pending(2, 2)], cluster.snapshot_of_nodes([upcoming]))
+    assert (decision.outcome, decision.increases, decision.demands[0].schedulable) == (ScaleUpOutcome.NOT_NEEDED, (), 2)
+    decision = decided(states, [pending(2, 3)], cluster.snapshot_of_nodes([upcoming]))
     assert grown(decision) == {"a": 1}
     assert decision.triggered == ("ns/pod-0002",)
 
@@ -101,18 +101,20 @@ def test_a_group_that_cannot_grow_says_why(spoilt: dict[str, Any], reason: str) 
     state = replace(group("a", machine(4)), **spoilt)
     ours = Ownership({"a": None})
     decision = decided([state], [pending(1)], ownership=ours, max_nodes_total=5)
-    assert decision.outcome is Outcome.NO_OPTIONS
+    assert decision.outcome is ScaleUpOutcome.NO_OPTIONS
     assert [(each.group, each.reason) for each in decision.skipped] == [(state.id, reason)]
     assert decision.reasons(decision.left[0]) == {state.id: (reason,)}
 
 
 def test_a_group_whose_next_node_a_quota_forbids_is_not_looked_at() -> None:
-    decision = decided([group("a", machine(4))], [pending(1)], bounds={"cpu": Bounds(0, 3), "memory": Bounds(0, GIB)})
+    decision = decided(
+        [group("a", machine(4))], [pending(1)], bounds={"cpu": ResourceBounds(0, 3), "memory": ResourceBounds(0, GIB)}
+    )
     assert decision.skipped[0].reason == 'exceeded quota: "cluster-wide", resources: cpu, memory'
 
 
 def test_a_quota_takes_off_nodes_and_only_pods_on_those_bought_are_triggered() -> None:
-    decision = decided([group("a", machine(2))], [pending(2, 3)], bounds={"cpu": Bounds(0, 4)})
+    decision = decided([group("a", machine(2))], [pending(2, 3)], bounds={"cpu": ResourceBounds(0, 4)})
     assert grown(decision) == {"a": 2}
     assert len(decision.triggered) == 2
     (left,) = decision.left
@@ -132,20 +134,20 @@ BALANCED = EstimateRules(balance_similar=True, gpu_label=GPU_LABEL)
 @pytest.mark.parametrize(
     ("given", "bounds", "bought", "placed"),
     [
-        ({}, {"cpu": Bounds(0, 4)}, 1, 4),
-        ({}, {"cpu": Bounds(0, 7)}, 1, 4),
-        ({}, {"cpu": Bounds(0, 3)}, 0, 0),
-        ({}, {"memory": Bounds(0, 8 * GIB)}, 2, 8),
-        ({}, {"gpu": Bounds(0, 3)}, 3, 12),
-        ({}, {"cpu": Bounds(0, 8), "memory": Bounds(0, 4 * GIB)}, 1, 4),
-        ({}, {"cpu": Bounds(0, 40)}, 10, 40),
-        ({"similar": 2}, {"cpu": Bounds(0, 12)}, 3, 12),
-        ({"zero_or_max": True, "most": 2}, {"cpu": Bounds(0, 8)}, 2, 8),
-        ({"spec": GroupSpec("m", PREFIX)}, {"cpu": Bounds(0, 4)}, 1, 4),
+        ({}, {"cpu": ResourceBounds(0, 4)}, 1, 4),
+        ({}, {"cpu": ResourceBounds(0, 7)}, 1, 4),
+        ({}, {"cpu": ResourceBounds(0, 3)}, 0, 0),
+        ({}, {"memory": ResourceBounds(0, 8 * GIB)}, 2, 8),
+        ({}, {"gpu": ResourceBounds(0, 3)}, 3, 12),
+        ({}, {"cpu": ResourceBounds(0, 8), "memory": ResourceBounds(0, 4 * GIB)}, 1, 4),
+        ({}, {"cpu": ResourceBounds(0, 40)}, 10, 40),
+        ({"similar": 2}, {"cpu": ResourceBounds(0, 12)}, 3, 12),
+        ({"zero_or_max": True, "most": 2}, {"cpu": ResourceBounds(0, 8)}, 2, 8),
+        ({"spec": GroupSpec("m", PREFIX)}, {"cpu": ResourceBounds(0, 4)}, 1, 4),
     ],
 )
 def test_under_max_cpu_max_memory_and_gpu_total_a_plan_says_of_no_pod_that_it_gets_a_node_that_is_not_bought(
-    given: dict[str, Any], bounds: dict[str, Bounds], bought: int, placed: int
+    given: dict[str, Any], bounds: dict[str, ResourceBounds], bought: int, placed: int
 ) -> None:
     given = dict(given)
     kind = machine(4, labels={GPU_LABEL: "gpu"}, gpus=1)
@@ -154,7 +156,7 @@ def test_under_max_cpu_max_memory_and_gpu_total_a_plan_says_of_no_pod_that_it_ge
     for expanders in (("least-waste",), ("price",)):
         decision = decided(states, [pending(0.9, 40)], bounds=bounds, estimates=BALANCED, expanders=expanders)
         assert (decision.new_nodes, len(decision.triggered)) == (bought, placed)
-        (row,) = (plan := answers.plan(Round(1, 0.0, decision=decision))).pending
+        (row,) = (plan := answers.plan(Iteration(1, 0.0, decision=decision))).pending
         assert (row.triggered, row.unplaced) == (placed, 40 - placed)
         assert [(each.count, bool(each.reasons)) for each in plan.unplaced] == (
             [(40 - placed, True)] if placed < 40 else []
@@ -162,12 +164,12 @@ def test_under_max_cpu_max_memory_and_gpu_total_a_plan_says_of_no_pod_that_it_ge
 
 
 def test_there_are_never_more_nodes_than_the_cluster_may_have() -> None:
-    there = cluster.of_facts([machine(0.1), replace(machine(0.1), name="other", state=NodeState.UPCOMING)])
+    there = cluster.snapshot_of_nodes([machine(0.1), replace(machine(0.1), name="other", state=NodeState.UPCOMING)])
     states = [group("a", machine(2))]
     decision = decided(states, [pending(2, 5)], there, max_nodes_total=4)
     assert (grown(decision), decision.considered[0].node_count, decision.caps) == ({"a": 2}, 2, ())
     full = decided(states, [pending(2, 5)], there, max_nodes_total=2)
-    assert (full.outcome, full.increases) == (Outcome.ALL_NODES, ())
+    assert (full.outcome, full.increases) == (ScaleUpOutcome.ALL_NODES, ())
 
 
 def test_a_group_of_all_or_nothing_gets_all_its_nodes() -> None:
@@ -181,18 +183,18 @@ def test_gpus_count_against_their_quota_by_type_while_drivers_are_not_ready_too(
     starting = replace(machine(4, labels={label: "t4"}), name="starting")
     states = [group("a", ready)]
     estimates = EstimateRules(gpu_label=label)
-    classes = [PendingClass(PodFacts("ns", requests={NVIDIA_GPU: 2}), ("ns/a", "ns/b", "ns/c"))]
-    there = cluster.of_facts([starting])
+    classes = [EquivalenceGroup(PodInfo("ns", requests={NVIDIA_GPU: 2}), ("ns/a", "ns/b", "ns/c"))]
+    there = cluster.snapshot_of_nodes([starting])
     seen = {"templates_of_nodes": {"starting": ready}}
     for most, nodes_left in ((6, 2), (5, 1), (3, 0)):
-        found = decided(states, classes, there, seen, estimates=estimates, bounds={"t4": Bounds(0, most)})
+        found = decided(states, classes, there, seen, estimates=estimates, bounds={"t4": ResourceBounds(0, most)})
         assert sum(each.nodes for each in found.increases) == nodes_left
 
 
 @pytest.mark.parametrize("kind", ["cpu", "memory", "nodes"])
 def test_no_type_of_gpu_takes_the_place_of_another_resource(kind: str) -> None:
     node = machine(4, 4, gpus=2, labels={"gpu": kind})
-    taken = Usage("gpu").of(node)
+    taken = QuotaUsage("gpu").of(node)
     assert (taken["cpu"], taken["memory"], taken["nodes"], taken[NVIDIA_GPU]) == (4, 4 << 30, 1, 2)
 
 
@@ -200,10 +202,10 @@ def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
     classes = [pending(1), pending(8, name="large")]
     only = EstimateRules(all_or_nothing=True)
     decision = decided([group("a", machine(4))], classes, estimates=only)
-    assert (decision.outcome, decision.skipped[0].reason) == (Outcome.NO_OPTIONS, groups.NOT_ALL_FIT)
+    assert (decision.outcome, decision.skipped[0].reason) == (ScaleUpOutcome.NO_OPTIONS, groups.NOT_ALL_FIT)
     assert grown(decided([group("a", machine(8))], classes, estimates=only)) == {"a": 2}
-    capped = decided([group("a", machine(8))], classes, estimates=only, bounds={"cpu": Bounds(0, 8)})
-    assert (capped.outcome, capped.increases) == (Outcome.NO_OPTIONS, ())
+    capped = decided([group("a", machine(8))], classes, estimates=only, bounds={"cpu": ResourceBounds(0, 8)})
+    assert (capped.outcome, capped.increases) == (ScaleUpOutcome.NO_OPTIONS, ())
 
 
 def test_on_the_fast_path_the_pods_that_counting_helps_most_are_estimated_last() -> None:
@@ -237,7 +239,7 @@ def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
         group("large", machine(8, 30)),
         group("gpu", machine(2, 8, gpus=1)),
     ]
-    full = cluster.of_facts([replace(machine(0.01), name=f"n{each}") for each in range(50)])
+    full = cluster.snapshot_of_nodes([replace(machine(0.01), name=f"n{each}") for each in range(50)])
     decision = decided(states, [pending(1.5)], full)
     ranks = {each.group: each.ranked.rank for each in decision.considered}
     assert decision.chosen is not None
@@ -250,7 +252,7 @@ def test_every_term_of_every_rank_is_there_and_the_lowest_rank_wins() -> None:
 
 def test_what_has_no_price_is_not_bought_by_price() -> None:
     decision = decided([group("a", machine(4))], [pending(1)], pricing=None)
-    assert decision.outcome is Outcome.NO_OPTIONS
+    assert decision.outcome is ScaleUpOutcome.NO_OPTIONS
     assert decision.reasons(decision.left[0]) == {"a": (orchestrator.NO_PRICES,)}
     assert grown(decided([group("a", machine(4))], [pending(1)], pricing=None, expanders=("most-pods",))) == {"a": 1}
 
@@ -266,8 +268,8 @@ def test_a_group_that_does_not_exist_yet_costs_twice_under_the_preset() -> None:
 
 def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the_quota() -> None:
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
-    chosen = rules([], estimates=EstimateRules(balance_similar=True), bounds={"cpu": Bounds(0, 6)})
-    taken = Situation(cluster.of_facts([]), [pending(2, 4), pending(9, name="vast")], [state])
+    chosen = rules([], estimates=EstimateRules(balance_similar=True), bounds={"cpu": ResourceBounds(0, 6)})
+    taken = ScaleUpInput(cluster.snapshot_of_nodes([]), [pending(2, 4), pending(9, name="vast")], [state])
     decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-1", 0, 9, 0, True), (Group(f"{PREFIX}-2", 0, 9, 0, True),))
     shapes = {each.id: NodeTemplate(each.id, machine(2)) for each in (made.main, *made.extras)}
@@ -282,7 +284,7 @@ def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
     chosen = rules([], estimates=EstimateRules(balance_similar=True))
     zone = Quota("of zone b", {"nodes": 0}, LabelSelector({"zone": "b"}))
-    taken = Situation(cluster.of_facts([]), [pending(2, 4)], [state], quotas=(zone,))
+    taken = ScaleUpInput(cluster.snapshot_of_nodes([]), [pending(2, 4)], [state], quotas=(zone,))
     decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-a", 0, 9, 0, True), (Group(f"{PREFIX}-b", 0, 9, 0, True),))
     shapes = {f"{PREFIX}-{each}": NodeTemplate("", machine(2, labels={"zone": each})) for each in "ab"}
@@ -294,7 +296,7 @@ def test_groups_below_their_minimum_are_brought_up_to_it_as_far_as_quotas_allow(
     states = [group("a", machine(2), 1, least=3), group("b", machine(2), 2, least=2)]
     assert decided(states, []).increases == ()
     assert grown(decided(states, [], enforces_min_size=True)) == {"a": 3}
-    capped = decided(states, [], enforces_min_size=True, bounds={"cpu": Bounds(0, 2)})
+    capped = decided(states, [], enforces_min_size=True, bounds={"cpu": ResourceBounds(0, 2)})
     assert (grown(capped), len(capped.caps)) == ({"a": 2}, 1)
 
 
@@ -304,7 +306,7 @@ def test_estimates_end_with_their_time() -> None:
     states = [group("a", machine(2)), group("b", machine(2)), group("c", machine(2))]
     decision = decided(states, [pending(1)], estimates=late)
     assert {each.reason for each in decision.skipped} == {groups.OUT_OF_TIME}
-    assert decision.outcome is Outcome.GROW
+    assert decision.outcome is ScaleUpOutcome.GROW
 
 
 def test_several_groups_are_taken_where_they_cost_less_than_one() -> None:
@@ -379,7 +381,7 @@ def test_one_of_several_groups_shares_its_nodes_only_where_several_stay_cheaper(
         group("wide", machine(8, 8)),
         group("whole", machine(9, 12, labels={ZONE: "c"})),
     ]
-    full = cluster.of_facts([replace(machine(0.01), name=f"n{each}") for each in range(50)])
+    full = cluster.snapshot_of_nodes([replace(machine(0.01), name=f"n{each}") for each in range(50)])
     alike, prices = EstimateRules(balance_similar=True), ByZone({"b": factor, "c": 1.12})
     decision = decided(states, classes, full, estimates=alike, pricing=prices)
     comparison = decision.comparison
@@ -418,20 +420,22 @@ def test_a_group_of_all_or_nothing_is_no_part_of_several() -> None:
 
 def test_nothing_is_bought_for_what_reclaiming_gives_within_a_reporting_interval() -> None:
     there = replace(machine(4), name="n", allocatable={**machine(4).allocatable, MID_CPU: 1000})
-    classes = [PendingClass(PodFacts("ns", requests={MID_CPU: 1000}), tuple(f"ns/mid-{each}" for each in range(3)))]
+    classes = [EquivalenceGroup(PodInfo("ns", requests={MID_CPU: 1000}), tuple(f"ns/mid-{each}" for each in range(3)))]
     states = [group("a", machine(4))]
-    assert decided(states, classes, cluster.of_facts([there])).outcome is Outcome.NO_OPTIONS
+    assert decided(states, classes, cluster.snapshot_of_nodes([there])).outcome is ScaleUpOutcome.NO_OPTIONS
     soon = decided(
-        states, classes, cluster.of_facts([there]), {"expected": {"n": {MID_CPU: 1000}, "gone": {MID_CPU: 9}}}
+        states, classes, cluster.snapshot_of_nodes([there]), {"expected": {"n": {MID_CPU: 1000}, "gone": {MID_CPU: 9}}}
     )
     assert (soon.demands[0].schedulable, soon.demands[0].reclaimed) == (1, 1)
     assert soon.left[0].pods == ("ns/mid-2",)
-    enough = decided(states, classes, cluster.of_facts([there]), {"expected": {"n": {MID_CPU: 2000, "cpu": 9}}})
-    assert (enough.outcome, enough.demands[0].reclaimed) == (Outcome.NOT_NEEDED, 2)
+    enough = decided(
+        states, classes, cluster.snapshot_of_nodes([there]), {"expected": {"n": {MID_CPU: 2000, "cpu": 9}}}
+    )
+    assert (enough.outcome, enough.demands[0].reclaimed) == (ScaleUpOutcome.NOT_NEEDED, 2)
 
 
 def test_what_is_expected_of_other_resources_than_reclaimed_ones_is_not_believed() -> None:
-    there = cluster.of_facts([replace(machine(1), name="n")])
+    there = cluster.snapshot_of_nodes([replace(machine(1), name="n")])
     decision = decided([group("a", machine(4))], [pending(2)], there, {"expected": {"n": {"cpu": 9000}}})
     assert grown(decision) == {"a": 1}
 
@@ -439,11 +443,11 @@ def test_what_is_expected_of_other_resources_than_reclaimed_ones_is_not_believed
 def test_a_new_node_brings_the_mid_it_will_offer() -> None:
     state = group("a", machine(4))
     assert state.template is not None
-    state = replace(state, template=reclaim.offering(state.template, {MID_CPU: 1500, "cpu": 1}))
-    classes = [PendingClass(PodFacts("ns", requests={MID_CPU: 700}), ("ns/a", "ns/b", "ns/c"))]
+    state = replace(state, template=reclaimed_capacity.with_reclaimed(state.template, {MID_CPU: 1500, "cpu": 1}))
+    classes = [EquivalenceGroup(PodInfo("ns", requests={MID_CPU: 700}), ("ns/a", "ns/b", "ns/c"))]
     assert grown(decided([state], classes)) == {"a": 2}
     assert state.template is not None
-    assert reclaim.without_reclaimed(state.template).node.capacity == machine(4).capacity
+    assert reclaimed_capacity.without_reclaimed(state.template).node.capacity == machine(4).capacity
 
 
 def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does() -> None:
@@ -477,6 +481,6 @@ def test_a_group_that_takes_too_few_by_itself_still_shares_the_nodes_of_one_like
         group("b", machine(2, labels={ZONE: "z"}), most=3),
     ]
     apart = PodTerm(ZONE, frozenset({"ns"}), LabelSelector({"app": "x"}))
-    facts = PodFacts("ns", {"app": "x"}, {"cpu": 2000}, anti_affinity=(apart,))
-    decision = decided(states, [PendingClass(facts, ("ns/0", "ns/1"))], estimates=only)
+    facts = PodInfo("ns", {"app": "x"}, {"cpu": 2000}, anti_affinity=(apart,))
+    decision = decided(states, [EquivalenceGroup(facts, ("ns/0", "ns/1"))], estimates=only)
     assert grown(decision) == {"a": 1, "b": 1}

@@ -21,17 +21,17 @@ from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.estimator.packing import Placement
-from manager.autoscaler.limits import Bounds
+from manager.autoscaler.estimator.packing import PackedPods
+from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
 from manager.autoscaler.pricing.model import Machine as PricedMachine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import Considered, Decision, Outcome, Plan
+from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.orchestrator import Settings, Situation
-from manager.autoscaler.snapshot import cluster, podclasses
+from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node, Pod
 from shared.api.selectors import LabelRequirement, LabelSelector
@@ -92,16 +92,16 @@ class Case:
     cluster_nodes: int
     new_groups: int
     quotas: tuple[CapacityLimits, ...]
-    settings: Settings
+    settings: ScaleUpSettings
     by_group: dict[str, GroupCase] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_group = {each.state.id: each for each in self.groups}
 
-    def situation(self) -> Situation:
+    def situation(self) -> ScaleUpInput:
         pods = [msgspec.convert(each, Pod) for each in self.pending]
-        classes = podclasses.classify(pods, SURROUNDINGS)
-        snapshot = cluster.snapshot(
+        classes = equivalence_groups.build_equivalence_groups(pods, SURROUNDINGS)
+        snapshot = cluster.take_snapshot(
             [(msgspec.convert(node, Node), state) for node, state in self.nodes],
             [msgspec.convert(each, Pod) for each in self.placed],
             surroundings=SURROUNDINGS,
@@ -111,9 +111,11 @@ class Case:
         assert not snapshot.refused
         states = [each.state for each in self.groups]
         quotas = tuple(each.left(snapshot.nodes, {}, self.settings.usage) for each in self.quotas)
-        return Situation(snapshot, classes.classes, states, self.cluster_nodes, quotas, self.expected, self.new_groups)
+        return ScaleUpInput(
+            snapshot, classes.classes, states, self.cluster_nodes, quotas, self.expected, self.new_groups
+        )
 
-    def decided(self) -> Decision:
+    def decided(self) -> ScaleUpDecision:
         return orchestrator.decide(self.situation(), self.settings, random.Random(1))
 
     def machines(self) -> list[Machine]:
@@ -180,10 +182,12 @@ def group_cases(draw: st.DrawFn, index: int, is_plain: bool, others: Sequence[Gr
     low, size, high = sorted(draw(st.tuples(*[st.integers(0, 12)] * 3)))
     template = NodeTemplate(
         name,
-        cluster.node_facts(msgspec.convert(shape, Node), NodeState.READY),
+        cluster.node_info(msgspec.convert(shape, Node), NodeState.READY),
         tuple(
             each.facts
-            for each in podclasses.classify([msgspec.convert(each, Pod) for each in daemons], SURROUNDINGS).classes
+            for each in equivalence_groups.build_equivalence_groups(
+                [msgspec.convert(each, Pod) for each in daemons], SURROUNDINGS
+            ).classes
         ),
     )
     state = GroupState(
@@ -241,14 +245,14 @@ def cases(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> Case:
             CapacityLimits(name, {"nodes": draw(st.integers(0, 9)), "cpu": draw(st.integers(0, 40))}, SELECTORS[name])
             for name in draw(st.lists(st.sampled_from(list(SELECTORS)), unique=True, max_size=2))
         ),
-        settings=Settings(
+        settings=ScaleUpSettings(
             Ownership(),
             bounds=draw(
                 st.sampled_from([{}, {}])
                 | st.fixed_dictionaries(
                     {
-                        "cpu": st.integers(1, 40).map(lambda high: Bounds(0, high)),
-                        "memory": st.integers(1, 300).map(lambda high: Bounds(0, high << 20)),
+                        "cpu": st.integers(1, 40).map(lambda high: ResourceBounds(0, high)),
+                        "memory": st.integers(1, 300).map(lambda high: ResourceBounds(0, high << 20)),
                     }
                 )
             ),
@@ -294,7 +298,7 @@ def mixable_rounds(draw: st.DrawFn) -> Case:
     return owning(replace(case, settings=chosen), list(case.by_group))
 
 
-def bought(decision: Decision) -> dict[str, int]:
+def bought(decision: ScaleUpDecision) -> dict[str, int]:
     """All that grows, and by how many nodes."""
     named = [each.group for each in decision.increases] + [each.group for each in decision.creations]
     assert sorted(set(named)) == sorted(named)
@@ -320,7 +324,7 @@ def test_a_plan_never_exceeds_any_limit(case: Case) -> None:
     decision = case.decided()
     check_limits(bought(decision), case)
     atomic = {each.state.id for each in case.groups if each.state.zero_or_max}
-    if decision.outcome is Outcome.GROW and not atomic & bought(decision).keys():
+    if decision.outcome is ScaleUpOutcome.GROW and not atomic & bought(decision).keys():
         assert sum(bought(decision).values()) <= case.settings.estimates.most_nodes
     several = decision.comparison.several if decision.comparison else None
     if several is not None:  # also where it is not what is done
@@ -376,7 +380,7 @@ def test_every_pod_reported_as_placed_fits(case: Case) -> None:
     decision = case.decided()
     waiting, machines = settled(case, decision)
     comparison = decision.comparison
-    if decision.outcome is not Outcome.GROW or comparison is None:
+    if decision.outcome is not ScaleUpOutcome.GROW or comparison is None:
         return
     for plan in (comparison.single, comparison.several):
         if plan is not None:
@@ -389,7 +393,7 @@ def key_of(pod: Raw) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def settled(case: Case, decision: Decision) -> tuple[dict[int, list[CheckedPod]], list[Machine]]:
+def settled(case: Case, decision: ScaleUpDecision) -> tuple[dict[int, list[CheckedPod]], list[Machine]]:
     """What is left of each class once all have gone where there is room, and the machines then.
 
     Checks each place; that the decision counts the same; and that nothing which fits is left over.
@@ -399,7 +403,7 @@ def settled(case: Case, decision: Decision) -> tuple[dict[int, list[CheckedPod]]
     waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
     ordered = sorted(situation.classes, key=lambda each: each.pods)
     machines = case.machines()
-    _, packing, before = orchestrator.settled(situation, ordered)
+    _, packing, before = orchestrator.filter_out_schedulable(situation, ordered)
     for machine in machines:
         if any(before) and machine.name in case.expected:
             machine.allocatable = {
@@ -417,7 +421,7 @@ def settled(case: Case, decision: Decision) -> tuple[dict[int, list[CheckedPod]]
     return waiting, machines
 
 
-def check_places(plan: Plan, waiting: Mapping[int, list[CheckedPod]], machines: list[Machine], case: Case) -> None:
+def check_places(plan: NodeMix, waiting: Mapping[int, list[CheckedPod]], machines: list[Machine], case: Case) -> None:
     left = {position: list(pods) for position, pods in waiting.items()}
     there = [copy_of(machine) for machine in machines]
     known = len(there)
@@ -444,7 +448,7 @@ def copy_of(machine: Machine) -> Machine:
     return replace(machine, pods=list(machine.pods))
 
 
-def put(placement: Placement, waiting: list[CheckedPod], checker: World, at: Callable[[int], Machine]) -> None:
+def put(placement: PackedPods, waiting: list[CheckedPod], checker: World, at: Callable[[int], Machine]) -> None:
     """Puts pods of one class where a placement has them. They need not fit in the order of nodes, but do in some."""
     where = [int(n) for n, count in zip(placement.nodes, placement.counts, strict=True) for _ in range(count)]
     machines = {index: at(index) for index in where}
@@ -468,7 +472,7 @@ def test_the_chosen_option_is_the_best_of_all_that_were_valid(case: Case) -> Non
         assert each.ranked.rank.rank == pytest.approx(plain_rank(each, case, decision))
     waiting, machines = settled(case, decision)
     accounted = {*(each.group for each in decision.considered), *(each.group for each in decision.skipped)}
-    if decision.outcome in (Outcome.GROW, Outcome.NO_OPTIONS):
+    if decision.outcome in (ScaleUpOutcome.GROW, ScaleUpOutcome.NO_OPTIONS):
         for group in case.by_group.keys() - accounted:  # nothing that could have helped was passed by
             fresh = case.fresh(group, "new")
             checker = world([*machines, fresh])
@@ -482,7 +486,7 @@ def test_the_chosen_option_is_the_best_of_all_that_were_valid(case: Case) -> Non
     assert decision.chosen in best
 
 
-def plain_rank(each: Considered, case: Case, decision: Decision) -> float:
+def plain_rank(each: RankedOption, case: Case, decision: ScaleUpDecision) -> float:
     """The formula once more, out of the wire form."""
     pods_price = sum(unit_price(pod_of(case, decision, position)) * count for position, count in each.pods.items())
     machine = case.fresh(each.group, "new")
@@ -494,7 +498,7 @@ def plain_rank(each: Considered, case: Case, decision: Decision) -> float:
     return suppressed * (nodes_price + half_core) / (pods_price + half_core)
 
 
-def idle(each: Considered, case: Case, decision: Decision) -> float:
+def idle(each: RankedOption, case: Case, decision: ScaleUpDecision) -> float:
     machine = case.fresh(each.group, "new")
     found = 0.0
     for resource in ("cpu", "memory"):
@@ -506,7 +510,7 @@ def idle(each: Considered, case: Case, decision: Decision) -> float:
     return found
 
 
-VALUES: dict[str, Callable[[Considered, Case, Decision], float]] = {
+VALUES: dict[str, Callable[[RankedOption, Case, ScaleUpDecision], float]] = {
     "price": lambda each, *_: each.ranked.rank.rank if each.ranked.rank else math.inf,
     "most-pods": lambda each, *_: -sum(each.pods.values()),
     "least-nodes": lambda each, *_: each.node_count,
@@ -514,7 +518,7 @@ VALUES: dict[str, Callable[[Considered, Case, Decision], float]] = {
 }
 
 
-def pod_of(case: Case, decision: Decision, position: int) -> dict[str, Fraction]:
+def pod_of(case: Case, decision: ScaleUpDecision, position: int) -> dict[str, Fraction]:
     """What each pod of a class requests."""
     name = decision.demands[position].pods[0].partition("/")[2]
     return CheckedPod(next(each for each in case.pending if each["metadata"]["name"] == name)).requests
@@ -541,7 +545,7 @@ def test_several_groups_never_cost_more_than_the_single_one_and_place_the_same_p
     assert comparison.single.cost is not None
     assert comparison.minimum is not None
     assert comparison.single.cost == pytest.approx(cost(case, comparison.single.nodes))
-    done = cost(case, bought(decision)) if decision.outcome is Outcome.GROW else 0.0
+    done = cost(case, bought(decision)) if decision.outcome is ScaleUpOutcome.GROW else 0.0
     assert done <= comparison.single.cost + 1e-9
     if not case.prices:  # a machine is at least as dear as its parts
         assert comparison.minimum <= comparison.single.cost + 1e-9
@@ -574,7 +578,7 @@ def test_every_pod_is_accounted_for_once(case: Case) -> None:
         reasons = decision.reasons(waiting)
         named = {group for group, why in reasons.items() if why}
         assert not waiting.awaiting or decision.considered
-        assert waiting.awaiting or decision.outcome is Outcome.ALL_NODES or named == case.by_group.keys()
+        assert waiting.awaiting or decision.outcome is ScaleUpOutcome.ALL_NODES or named == case.by_group.keys()
 
 
 @examples(200)
@@ -606,11 +610,11 @@ def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Ca
     for _ in range(len(case.pending) + 1):
         pods = {pod for each in situation.classes for pod in each.pods}
         decision = orchestrator.decide(situation, chosen, random.Random(1))
-        if decision.outcome is not Outcome.GROW:
+        if decision.outcome is not ScaleUpOutcome.GROW:
             break
         nodes.update(bought(decision))
         triggered.update(decision.triggered)
-        found = salvo.after(situation, decision)
+        found = salvo.apply_decision(situation, decision)
         there = sum(each.schedulable + each.reclaimed for each in decision.demands)
         assert len(found.snapshot.nodes) == len(situation.snapshot.nodes) + sum(bought(decision).values())
         assert {pod for each in found.classes for pod in each.pods} == pods - placed_by(decision)
@@ -635,19 +639,19 @@ def test_nothing_more_is_bought_while_the_nodes_for_the_same_pods_are_on_their_w
     case = owning(replace(case, groups=settled_groups, settings=chosen), list(case.by_group))
     situation = case.situation()
     decision = orchestrator.decide(situation, case.settings, random.Random(1))
-    if decision.outcome is not Outcome.GROW or decision.caps:
+    if decision.outcome is not ScaleUpOutcome.GROW or decision.caps:
         return
     coming = [(case.by_group[name].state.template, count) for name, count in bought(decision).items()]
-    snapshot = cluster.snapshot([], [], upcoming=[(template, count) for template, count in coming if template])
+    snapshot = cluster.take_snapshot([], [], upcoming=[(template, count) for template, count in coming if template])
     same = [
         each._replace(pods=tuple(pod for pod in each.pods if pod in decision.triggered)) for each in situation.classes
     ]
     again = replace(situation, snapshot=snapshot, classes=[each for each in same if each.pods])
     event("several kinds of pods" if len(again.classes) > 1 else "pods of one kind")
-    assert orchestrator.decide(again, case.settings, random.Random(1)).outcome is Outcome.NOT_NEEDED
+    assert orchestrator.decide(again, case.settings, random.Random(1)).outcome is ScaleUpOutcome.NOT_NEEDED
 
 
-def placed_by(decision: Decision) -> set[str]:
+def placed_by(decision: ScaleUpDecision) -> set[str]:
     found = set(decision.triggered)
     for each in decision.demands:
         found |= {*each.pods[: each.schedulable + each.reclaimed]}
@@ -711,13 +715,15 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
     offered: dict[str, Raw], pods: list[Raw], mode: TolerationMode
 ) -> None:
     machines = {
-        name: NodeTemplate(name, cluster.node_facts(msgspec.convert(raw, Node), NodeState.READY))
+        name: NodeTemplate(name, cluster.node_info(msgspec.convert(raw, Node), NodeState.READY))
         for name, raw in offered.items()
     }
     rules = AutoprovisioningRules(enabled=True, tolerations=mode)
-    classes = podclasses.classify([msgspec.convert(each, Pod) for each in pods], SURROUNDINGS).classes
-    situation = Situation(cluster.of_facts([]), classes, new_groups=100)
-    chosen = Settings(Ownership(), FilePricing())
+    classes = equivalence_groups.build_equivalence_groups(
+        [msgspec.convert(each, Pod) for each in pods], SURROUNDINGS
+    ).classes
+    situation = ScaleUpInput(cluster.snapshot_of_nodes([]), classes, new_groups=100)
+    chosen = ScaleUpSettings(Ownership(), FilePricing())
     for number in range(2 * len(pods) + 1):
         states = []
         for index, spec in enumerate(first_specs(situation.classes, machines, rules)):
@@ -727,9 +733,9 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
             states.append(GroupState(Group(name, 0, 50, 0), NodeTemplate(name, node), spec=spec))
         situation = replace(situation, groups=states)
         decision = orchestrator.decide(situation, chosen, random.Random(1))
-        if decision.outcome is not Outcome.GROW:
+        if decision.outcome is not ScaleUpOutcome.GROW:
             break
-        situation = salvo.after(situation, decision)
+        situation = salvo.apply_decision(situation, decision)
     left = {pod for each in decision.left for pod in each.pods}
     event("some are left" if left else "all run")
     for pod in pods:

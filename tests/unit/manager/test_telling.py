@@ -3,47 +3,55 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manager.autoscaler.assessment import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, GroupSpec, InstanceError
 from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind
 from manager.autoscaler.expander import priority
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import telling
-from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scale_up.decisions import Creation, Decision, Increase, Left, Outcome, Reasons, Step
+from manager.autoscaler.reconciliation import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
+from manager.autoscaler.reporting import events
+from manager.autoscaler.scale_up.decisions import (
+    ExpanderStep,
+    GroupCreation,
+    Increase,
+    Reasons,
+    ScaleUpDecision,
+    ScaleUpOutcome,
+    UnscheduledPods,
+)
 from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
 from tests.unit.manager.objects import NOW
 
 STATUS = ObjectRef("v1", "ConfigMap", "cluster-autoscaler-status", "kube-system")
-GROWN = Act(What.INCREASE, "pool", from_size=1, to_size=3, max_size=5, done=True)
+GROWN = Action(ActionKind.INCREASE, "pool", from_size=1, to_size=3, max_size=5, done=True)
 ADVISED = replace(GROWN, mode=Mode.RECOMMEND, done=False)
-GROW = Decision(Outcome.GROW, increases=(Increase("pool", 1, 3, 5),), triggered=("team/a", "team/b"))
+GROW = ScaleUpDecision(ScaleUpOutcome.GROW, increases=(Increase("pool", 1, 3, 5),), triggered=("team/a", "team/b"))
 
 
 def status_of(group: str) -> GroupStatus:
     return GroupStatus(Group(group, 0, 5, 1), Mode.ENFORCE, Readiness(ready=1), AcceptableRange(1, 1, 1), healthy=True)
 
 
-def a_round(*acts: Act, decision: Decision | None = None, incidents: Sequence[Incident] = ()) -> Round:
+def a_round(*acts: Action, decision: ScaleUpDecision | None = None, incidents: Sequence[Incident] = ()) -> Iteration:
     state = ClusterState({group: status_of(group) for group in ("pool", "spare")})
-    return Round(1, NOW, state, decision=decision, acts=acts, incidents=tuple(incidents))
+    return Iteration(1, NOW, state, decision=decision, acts=acts, incidents=tuple(incidents))
 
 
-def said(made: Round) -> list[tuple[str, str, str, str]]:
+def said(made: Iteration) -> list[tuple[str, str, str, str]]:
     """Name of the object, type, reason and message."""
-    return [(each.regarding.name, *each[1:]) for each in telling.events(made, STATUS, max_nodes_total=7)]
+    return [(each.regarding.name, *each[1:]) for each in events.events(made, STATUS, max_nodes_total=7)]
 
 
-def about_cluster(*acts: Act, incidents: Sequence[Incident] = ()) -> list[tuple[str, str, str]]:
+def about_cluster(*acts: Action, incidents: Sequence[Incident] = ()) -> list[tuple[str, str, str]]:
     told = said(a_round(*acts, incidents=incidents))
     assert all(name == STATUS.name for name, *_ in told)
     return [(kind, reason, message) for _, kind, reason, message in told]
 
 
 def test_pods_are_told_what_they_triggered() -> None:
-    told = telling.events(a_round(GROWN, decision=GROW), STATUS, uids={"team/a": "uid-a"})
+    told = events.events(a_round(GROWN, decision=GROW), STATUS, uids={"team/a": "uid-a"})
     message = "pod triggered scale-up: [{pool 1->3 (max: 5)}]"
     assert told[2:] == [
         (ObjectRef("v1", "Pod", "a", "team", "uid-a"), "Normal", "TriggeredScaleUp", message),
@@ -58,11 +66,13 @@ def test_what_is_wrong_with_priorities_is_told() -> None:
         (STATUS.name, "Warning", "PriorityConfigMapInvalid")
     ]
     assert "there is none" in told[0][3]
-    some = Decision(Outcome.NOT_NEEDED, steps=(Step("priority", ("pool",)),), unmatched=("spare",))
+    some = ScaleUpDecision(
+        ScaleUpOutcome.NOT_NEEDED, steps=(ExpanderStep("priority", ("pool",)),), unmatched=("spare",)
+    )
     assert [(reason, "spare" in message) for _, _, reason, message in said(a_round(decision=some))] == [
         ("PriorityConfigMapNotMatchedGroup", True)
     ]
-    none = replace(some, steps=(Step("priority", ("pool", "spare")),), unmatched=("pool", "spare"))
+    none = replace(some, steps=(ExpanderStep("priority", ("pool", "spare")),), unmatched=("pool", "spare"))
     assert [reason for _, _, reason, _ in said(a_round(decision=none))] == [
         *["PriorityConfigMapNotMatchedGroup"] * 2,
         "PriorityConfigMapNoGroupMatched",
@@ -101,7 +111,7 @@ def test_what_is_only_recommended_is_told_as_that_and_nothing_else() -> None:
 
 def test_each_of_several_decisions_speaks_of_its_own_groups() -> None:
     spare = replace(GROWN, group="spare", from_size=0, to_size=1)
-    second = Decision(Outcome.GROW, increases=(Increase("spare", 0, 1, 5),), triggered=("team/c",))
+    second = ScaleUpDecision(ScaleUpOutcome.GROW, increases=(Increase("spare", 0, 1, 5),), triggered=("team/c",))
     made = replace(a_round(GROWN, spare, decision=GROW), further=(second,))
     told = {name: message for name, _, reason, message in said(made) if reason == "TriggeredScaleUp"}
     assert told["a"] == "pod triggered scale-up: [{pool 1->3 (max: 5)}]"
@@ -109,9 +119,9 @@ def test_each_of_several_decisions_speaks_of_its_own_groups() -> None:
 
 
 def test_a_group_that_would_be_created_is_recommended_by_its_future_name() -> None:
-    creation = Creation("nap-e2", GroupSpec("e2", "nap"), 2)
-    decision = Decision(Outcome.GROW, creations=(creation,), triggered=("team/a",))
-    act = Act(What.CREATE_GROUP, "nap-e2", Mode.RECOMMEND, to_size=2, max_size=9)
+    creation = GroupCreation("nap-e2", GroupSpec("e2", "nap"), 2)
+    decision = ScaleUpDecision(ScaleUpOutcome.GROW, creations=(creation,), triggered=("team/a",))
+    act = Action(ActionKind.CREATE_GROUP, "nap-e2", Mode.RECOMMEND, to_size=2, max_size=9)
     assert said(a_round(act, decision=decision)) == [
         (
             "cluster-autoscaler-status",
@@ -123,7 +133,7 @@ def test_a_group_that_would_be_created_is_recommended_by_its_future_name() -> No
     ]
 
 
-def no_options(*positions: int) -> Decision:
+def no_options(*positions: int) -> ScaleUpDecision:
     def why_not(position: int) -> Reasons:
         if position == 0:
             return {
@@ -133,8 +143,8 @@ def no_options(*positions: int) -> Decision:
             }
         return {"theoretical": ("Insufficient memory",)}
 
-    left = tuple(Left(each, (f"team/p{each}", f"team/q{each}"), awaiting=False) for each in positions)
-    return Decision(Outcome.NO_OPTIONS, left=left, why_not=why_not)
+    left = tuple(UnscheduledPods(each, (f"team/p{each}", f"team/q{each}"), awaiting=False) for each in positions)
+    return ScaleUpDecision(ScaleUpOutcome.NO_OPTIONS, left=left, why_not=why_not)
 
 
 def test_pods_that_no_group_can_take_are_told_why_counted_over_the_groups_there_are() -> None:
@@ -162,14 +172,14 @@ def test_one_pod_of_every_kind_is_told_before_the_second_of_any() -> None:
 
 def test_no_round_tells_more_pods_than_are_let_through() -> None:
     many = tuple(f"team/{index}" for index in range(5000))
-    unhelped = replace(no_options(0), left=(Left(0, many, awaiting=False),))
-    assert len(said(a_round(decision=unhelped))) == telling.MOST_TOLD
+    unhelped = replace(no_options(0), left=(UnscheduledPods(0, many, awaiting=False),))
+    assert len(said(a_round(decision=unhelped))) == events.MOST_TOLD
     triggered = said(a_round(GROWN, decision=replace(GROW, triggered=many)))
-    assert len(triggered) == telling.MOST_TOLD + 2
+    assert len(triggered) == events.MOST_TOLD + 2
 
 
 def test_the_most_nodes_there_may_be_are_told_to_cluster_and_pods() -> None:
-    decision = Decision(Outcome.ALL_NODES, left=(Left(0, ("team/a",), awaiting=True),))
+    decision = ScaleUpDecision(ScaleUpOutcome.ALL_NODES, left=(UnscheduledPods(0, ("team/a",), awaiting=True),))
     assert said(a_round(decision=decision)) == [
         ("cluster-autoscaler-status", "Warning", "MaxNodesTotalReached", "Max total nodes in cluster reached: 7"),
         ("a", "Normal", "NotTriggerScaleUp", "pod didn't trigger scale-up: max total nodes in cluster reached"),
@@ -177,17 +187,17 @@ def test_the_most_nodes_there_may_be_are_told_to_cluster_and_pods() -> None:
 
 
 def test_pods_that_are_not_helped_beside_others_that_are_wait_for_their_own_round() -> None:
-    decision = replace(GROW, left=(Left(0, ("team/c",), awaiting=True),))
+    decision = replace(GROW, left=(UnscheduledPods(0, ("team/c",), awaiting=True),))
     assert "c" not in {name for name, *_ in said(a_round(GROWN, decision=decision))}
 
 
 def test_groups_that_come_and_go_are_told() -> None:
     assert about_cluster(
-        Act(What.CREATE_GROUP, "nap-1", done=True),
-        Act(What.CREATE_GROUP, "nap-2", error="no"),
-        Act(What.DELETE_GROUP, "nap-3", done=True),
-        Act(What.DELETE_GROUP, "nap-4", error="no"),
-        Act(What.DELETE_GROUP, "nap-5", Mode.RECOMMEND),
+        Action(ActionKind.CREATE_GROUP, "nap-1", done=True),
+        Action(ActionKind.CREATE_GROUP, "nap-2", error="no"),
+        Action(ActionKind.DELETE_GROUP, "nap-3", done=True),
+        Action(ActionKind.DELETE_GROUP, "nap-4", error="no"),
+        Action(ActionKind.DELETE_GROUP, "nap-5", Mode.RECOMMEND),
     ) == [
         ("Normal", "CreatedNodeGroup", "NodeAutoprovisioning: created new node group nap-1"),
         (
@@ -206,10 +216,10 @@ def test_groups_that_come_and_go_are_told() -> None:
 
 
 def test_what_was_put_right_is_told_where_somebody_may_miss_it() -> None:
-    def deletion(reason: str, *, done: bool = False, error: str = "", mode: Mode = Mode.ENFORCE) -> Act:
-        return Act(What.DELETE_NODES, "pool", mode, 3, 2, 5, ("id-x",), reason, done, error)
+    def deletion(reason: str, *, done: bool = False, error: str = "", mode: Mode = Mode.ENFORCE) -> Action:
+        return Action(ActionKind.DELETE_NODES, "pool", mode, 3, 2, 5, ("id-x",), reason, done, error)
 
-    down = Act(What.DECREASE_TARGET, "pool", from_size=3, to_size=2, max_size=5, error="no")
+    down = Action(ActionKind.DECREASE_TARGET, "pool", from_size=3, to_size=2, max_size=5, error="no")
     assert about_cluster(
         deletion(UNREGISTERED, done=True),
         deletion(UNREGISTERED, error="no"),
@@ -234,9 +244,9 @@ def test_increases_that_failed_later_are_told() -> None:
     error = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT", "none left")
     assert about_cluster(
         incidents=[
-            Incident(Happening.TIMED_OUT, "pool", 2, 900.2),
-            Incident(Happening.CREATION_FAILED, "pool", 3, error=error),
-            Incident(Happening.REGISTERED, "pool", 3, 40.0),
+            Incident(IncidentKind.TIMED_OUT, "pool", 2, 900.2),
+            Incident(IncidentKind.CREATION_FAILED, "pool", 3, error=error),
+            Incident(IncidentKind.REGISTERED, "pool", 3, 40.0),
         ]
     ) == [
         ("Warning", "ScaleUpTimedOut", "Nodes added to group pool failed to register within 15m0s"),
@@ -249,7 +259,7 @@ def test_increases_that_failed_later_are_told() -> None:
 
 
 def test_an_unhealthy_cluster_is_told() -> None:
-    made = Round(1, NOW, ClusterState(healthy=False), held="too many are unready")
+    made = Iteration(1, NOW, ClusterState(healthy=False), held="too many are unready")
     assert said(made) == [
         ("cluster-autoscaler-status", "Warning", "ClusterUnhealthy", "Cluster is unhealthy: too many are unready")
     ]

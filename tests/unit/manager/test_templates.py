@@ -5,19 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.scale_up import similar
-from manager.autoscaler.scale_up.similar import Likeness
+from manager.autoscaler.scale_up import similar_groups
+from manager.autoscaler.scale_up.similar_groups import SimilarityRules
 from manager.autoscaler.snapshot import templates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
     PODS,
     TAINT_TO_BE_DELETED,
-    NodeFacts,
+    NodeInfo,
     NodeState,
     NodeTemplate,
 )
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
-from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.templates import Daemon, LiveNode, TemplateCache
 from manager.autoscaler.utilization import taints
 from shared import names
 from shared.api.core import DaemonSet, Node, Pod
@@ -41,7 +41,7 @@ def daemon_set(name: str, cpu: str = "100m", **spec: Any) -> DaemonSet:
 
 
 def daemons(*daemon_sets: DaemonSet) -> tuple[Daemon, ...]:
-    found, refused = templates.read_daemons(daemon_sets, Surroundings())
+    found, refused = templates.read_daemons(daemon_sets, ReferencedObjects())
     assert not refused
     return found
 
@@ -60,9 +60,12 @@ def pod(name: str, owner: str = "", kind: str = "DaemonSet", cpu: str = "100m", 
 
 
 def of_group(
-    live: list[LiveNode], provided: Node | None = None, known: tuple[Daemon, ...] = (), keeper: Templates | None = None
+    live: list[LiveNode],
+    provided: Node | None = None,
+    known: tuple[Daemon, ...] = (),
+    keeper: TemplateCache | None = None,
 ) -> NodeTemplate:
-    found = (keeper or Templates()).of_group("g", live, lambda: provided, known, NOW)
+    found = (keeper or TemplateCache()).of_group("g", live, lambda: provided, known, NOW)
     assert found is not None
     return found
 
@@ -80,7 +83,7 @@ def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
         "ours",
     )
     rules = templates.TaintRules(startup=frozenset({"ours"}))
-    found = of_group([LiveNode(node("n", taints=(*own, "team")), NodeState.READY)], keeper=Templates(rules)).node
+    found = of_group([LiveNode(node("n", taints=(*own, "team")), NodeState.READY)], keeper=TemplateCache(rules)).node
     assert [taint.key for taint in found.taints] == ["team"]
     assert found.name == found.labels[LABEL_HOSTNAME] == "template-node-for-g"
     assert found.labels[templates.LABEL_TEMPLATE] == "true"
@@ -103,11 +106,11 @@ def test_a_daemon_that_does_not_run_counts_only_when_it_is_node_critical_or_forc
     )
     live = [LiveNode(node(), NodeState.READY, (pod("ds", "agent"),))]
     assert of_group(live, known=known).overhead == {"cpu": 200, PODS: 2}
-    assert of_group(live, known=known, keeper=Templates(force_daemons=True)).overhead == {"cpu": 300, PODS: 3}
+    assert of_group(live, known=known, keeper=TemplateCache(force_daemons=True)).overhead == {"cpu": 300, PODS: 3}
 
 
 def test_what_a_provider_has_said_holds_while_it_says_nothing_and_there_is_no_good_node() -> None:
-    keeper = Templates(ttl_seconds=60)
+    keeper = TemplateCache(ttl_seconds=60)
     starting = LiveNode(node("n", "8"), NodeState.NOT_STARTED)
     known = daemons(daemon_set("everywhere"))
 
@@ -128,7 +131,7 @@ def test_what_a_provider_has_said_holds_while_it_says_nothing_and_there_is_no_go
 
 
 def test_a_group_without_nodes_is_as_remembered_and_else_as_its_provider_says() -> None:
-    keeper = Templates()
+    keeper = TemplateCache()
     known = daemons(daemon_set("everywhere"), daemon_set("elsewhere", nodeSelector={"zone": "b"}))
     assert of_group([], node("given", "2"), known, keeper).node.allocatable["cpu"] == 2000
     assert of_group([], node("given", "2"), known, keeper).overhead == {"cpu": 100, PODS: 1}
@@ -136,12 +139,12 @@ def test_a_group_without_nodes_is_as_remembered_and_else_as_its_provider_says() 
     assert of_group([], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 8000
     keeper.forget(["g"])
     assert of_group([], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 2000
-    assert Templates().of_group("g", [], lambda: None, (), NOW) is None
+    assert TemplateCache().of_group("g", [], lambda: None, (), NOW) is None
 
 
 @pytest.mark.parametrize("mark", [taints.TO_BE_REMOVED, taints.FORCE])
 def test_a_group_that_went_to_zero_is_remembered_without_the_marks_its_nodes_left_with(mark: str) -> None:
-    keeper = Templates()
+    keeper = TemplateCache()
     of_group([LiveNode(node("n", "8", taints=(mark,)), NodeState.READY)], keeper=keeper)
     found = of_group([], keeper=keeper).node
     assert (found.allocatable["cpu"], found.taints) == (8000, ())
@@ -155,7 +158,7 @@ def test_a_node_that_is_not_good_is_the_last_resort() -> None:
 
 
 def test_a_daemon_set_tolerates_what_its_controller_adds_and_a_bad_one_is_refused_alone() -> None:
-    found, refused = templates.read_daemons([daemon_set("a"), daemon_set("bad", cpu="lots")], Surroundings())
+    found, refused = templates.read_daemons([daemon_set("a"), daemon_set("bad", cpu="lots")], ReferencedObjects())
     assert [each.uid for each in found] == ["a"]
     assert list(refused) == ["bad"]
     keys = {toleration.key for toleration in found[0].facts.demands.tolerations}
@@ -163,30 +166,30 @@ def test_a_daemon_set_tolerates_what_its_controller_adds_and_a_bad_one_is_refuse
 
 
 def template(
-    daemon: PodFacts | None = None,
+    daemon: PodInfo | None = None,
     labels: dict[str, str] | None = None,
     cpu: int = 4000,
     memory: int = 1000,
     gpus: int = 0,
 ) -> NodeTemplate:
     capacity = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": gpus} if gpus else {})
-    found = NodeFacts("n", labels or {}, capacity=capacity, allocatable=capacity)
+    found = NodeInfo("n", labels or {}, capacity=capacity, allocatable=capacity)
     return NodeTemplate("g", found, (daemon,) if daemon else ())
 
 
 def test_groups_differ_by_any_resource_or_label_that_is_not_ignored() -> None:
-    likeness = Likeness()
+    likeness = SimilarityRules()
     assert likeness.are_similar(template(), template(memory=985))
     assert not likeness.are_similar(template(), template(memory=984))
     assert not likeness.are_similar(template(), template(cpu=4001))
     assert not likeness.are_similar(template(), template(gpus=1))
-    assert not likeness.are_similar(template(), template(PodFacts(requests={"cpu": 500})))
+    assert not likeness.are_similar(template(), template(PodInfo(requests={"cpu": 500})))
     assert likeness.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template())
     assert not likeness.are_similar(template(labels={"pool": "a"}), template())
 
 
 def test_with_labels_to_compare_nothing_else_counts() -> None:
-    likeness = Likeness(compared_labels=frozenset({"pool"}))
+    likeness = SimilarityRules(compared_labels=frozenset({"pool"}))
     assert likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1))
     assert not likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}))
     assert not likeness.are_similar(template(), template())
@@ -194,7 +197,7 @@ def test_with_labels_to_compare_nothing_else_counts() -> None:
 
 def test_a_similar_group_shares_an_option_only_when_it_takes_all_its_classes() -> None:
     takers = {"all": {1, 2, 3}, "some": {1}, "none": set[int]()}
-    assert similar.for_option({1, 2}, takers) == ["all"]
-    assert similar.for_option(set[int](), takers) == []
-    assert similar.for_option({1}, takers, balance_similar=False) == []
-    assert similar.for_option({1}, takers, is_zero_or_max=True) == []
+    assert similar_groups.similar_for_option({1, 2}, takers) == ["all"]
+    assert similar_groups.similar_for_option(set[int](), takers) == []
+    assert similar_groups.similar_for_option({1}, takers, balance_similar=False) == []
+    assert similar_groups.similar_for_option({1}, takers, is_zero_or_max=True) == []

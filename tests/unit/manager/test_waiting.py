@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import waiting
-from manager.autoscaler.waiting import PendingRules
+from manager.autoscaler import pending_pods
+from manager.autoscaler.pending_pods import PendingRules
 from shared import durations
 from shared.api.core import PersistentVolumeClaim, Pod
 
@@ -28,19 +28,19 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
     ("given", "rules", "reason"),
     [
         (pod(), PendingRules(), None),
-        (pod(reason="SchedulerError"), PendingRules(), waiting.NOT_JUDGED),
+        (pod(reason="SchedulerError"), PendingRules(), pending_pods.NOT_JUDGED),
         (pod(reason="", schedulerName="mine"), PendingRules(bypassed=frozenset({"mine"})), None),
         (
             pod(schedulerName="other"),
             PendingRules(schedulers=frozenset({"default-scheduler"})),
-            waiting.OTHER_SCHEDULER,
+            pending_pods.OTHER_SCHEDULER,
         ),
         (pod(priority=-10), PendingRules(), None),
-        (pod(priority=-11), PendingRules(), waiting.EXPENDABLE),
+        (pod(priority=-11), PendingRules(), pending_pods.EXPENDABLE),
         (
             pod(metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}),
             PendingRules(),
-            waiting.DAEMON,
+            pending_pods.DAEMON,
         ),
         (
             pod(schedulingGates=[{"name": "quota"}], reason="SchedulingGated"),
@@ -51,21 +51,21 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
         (
             pod(message="0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
             PendingRules(),
-            waiting.UNBOUND,
+            pending_pods.UNBOUND,
         ),
-        (pod(age=30), PendingRules(delay_seconds=30), waiting.TOO_YOUNG),
+        (pod(age=30), PendingRules(delay_seconds=30), pending_pods.TOO_YOUNG),
         (pod(age=31), PendingRules(delay_seconds=30), None),
-        (pod(metadata={"annotations": {waiting.ANNOTATION_DELAY: "2m"}}), PendingRules(), waiting.TOO_YOUNG),
+        (pod(metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "2m"}}), PendingRules(), pending_pods.TOO_YOUNG),
         (
-            pod(age=20, metadata={"annotations": {waiting.ANNOTATION_DELAY: "1s"}}),
+            pod(age=20, metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "1s"}}),
             PendingRules(delay_seconds=30),
-            waiting.TOO_YOUNG,
+            pending_pods.TOO_YOUNG,
         ),
-        (pod(metadata={"annotations": {waiting.ANNOTATION_DELAY: "soon"}}), PendingRules(), None),
+        (pod(metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "soon"}}), PendingRules(), None),
     ],
 )
 def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingRules, reason: str | None) -> None:
-    found = waiting.sort_out([given], rules, NOW, NODES)
+    found = pending_pods.list_pending_pods([given], rules, NOW, NODES)
     assert found.aside == ({} if reason is None else {"ns/p": reason})
     assert found.pods == ((given,) if reason is None else ())
 
@@ -80,12 +80,12 @@ def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingR
     ],
 )
 def test_a_pod_that_needs_no_node_is_not_spoken_of(given: Pod) -> None:
-    assert waiting.sort_out([given], PendingRules(), NOW, NODES) == waiting.Waiting(())
+    assert pending_pods.list_pending_pods([given], PendingRules(), NOW, NODES) == pending_pods.PendingPods(())
 
 
 def test_a_pod_that_was_nominated_for_a_node_that_is_gone_waits_for_another() -> None:
     given = pod(status={"nominatedNodeName": "gone"})
-    assert waiting.sort_out([given], PendingRules(), NOW, NODES).pods == (given,)
+    assert pending_pods.list_pending_pods([given], PendingRules(), NOW, NODES).pods == (given,)
 
 
 def claim(mode: str) -> PersistentVolumeClaim:
@@ -113,10 +113,10 @@ def mounting(name: str, **more: Any) -> Pod:
 def test_no_node_helps_a_pod_whose_claim_another_has_for_itself(user: Pod, waits: bool) -> None:
     given = mounting("p")
     for order in ([user, given], [given, user]):
-        found = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
+        found = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
         assert found.pods == ((given,) if waits else ())
-        assert found.aside.get("ns/p") == (None if waits else waiting.CLAIM_IN_USE)
-        shared = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOnce")})
+        assert found.aside.get("ns/p") == (None if waits else pending_pods.CLAIM_IN_USE)
+        shared = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOnce")})
         assert shared.pods == (given,)
 
 
@@ -132,9 +132,9 @@ def test_of_pods_that_want_one_claim_for_themselves_the_one_the_scheduler_takes_
     first: Pod, second: Pod
 ) -> None:
     for order in ([first, second], [second, first]):
-        found = waiting.sort_out(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
+        found = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
         assert found.pods == (first,)
-        assert found.aside == {second.metadata.key: waiting.CLAIM_IN_USE}
+        assert found.aside == {second.metadata.key: pending_pods.CLAIM_IN_USE}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_of_pods_that_want_one_claim_for_themselves_the_one_the_scheduler_takes_
     ],
 )
 def test_a_round_waits_while_all_pods_are_new(given: list[Pod], in_seconds: float | None) -> None:
-    settled_at = waiting.sort_out(given, PendingRules(), NOW, NODES).settled_at
+    settled_at = pending_pods.list_pending_pods(given, PendingRules(), NOW, NODES).settled_at
     assert settled_at == (None if in_seconds is None else NOW + in_seconds)
 
 
@@ -175,4 +175,4 @@ def on_node(owner: str = "ReplicaSet", node: str = "leaving", phase: str = "Runn
     ],
 )
 def test_pods_that_controllers_make_anew_wait_while_their_node_is_drained(given: Pod, waits: bool) -> None:
-    assert waiting.uprooted([given], {"leaving"}, PendingRules()) == ((given,) if waits else ())
+    assert pending_pods.recreatable_pods([given], {"leaving"}, PendingRules()) == ((given,) if waits else ())

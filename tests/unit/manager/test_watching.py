@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import watching
+from manager.autoscaler import listers
 from shared.api import pods
 from shared.api.core import Pod
 
@@ -29,7 +29,7 @@ def test_of_a_pods_status_is_kept_what_says_what_it_holds(in_force: str, kept: l
     reported = {"name": spec[field][0]["name"], "resources": {"requests": {"cpu": in_force}}}
     status = {**STATUS, f"{field.removesuffix('s')}Statuses": [reported]}
     given = msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, Pod)
-    slim = watching.slim(given)
+    slim = listers.slim_pod(given)
     assert pods.requests(slim) == pods.requests(given) == {"cpu": 1000 + int(in_force) * 1000}
     assert [each.type for each in slim.status.conditions or ()] == kept
     assert (slim.status.phase, slim.status.nominated_node_name) == ("Running", "n")

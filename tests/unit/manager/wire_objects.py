@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.names import MID_CPU
 from tests.support.independent_checker import CheckedPod, Machine, World
@@ -28,7 +28,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     for namespace in NAMESPACES
     for name, volume in (("data", "local"), ("share", "zonal"), ("unbound", ""))
 }
-SURROUNDINGS = Surroundings(
+SURROUNDINGS = ReferencedObjects(
     NAMESPACES,
     {key: msgspec.convert(claim, PersistentVolumeClaim) for key, claim in CLAIMS.items()},
     {name: msgspec.convert(volume, PersistentVolume) for name, volume in VOLUMES.items()},

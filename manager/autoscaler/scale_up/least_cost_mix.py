@@ -16,11 +16,11 @@ import numpy as np
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import Problem
+from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.scale_up import groups
-from manager.autoscaler.scale_up.decisions import Plan
-from manager.autoscaler.scale_up.groups import Headroom, Usage
-from manager.autoscaler.scale_up.options import Estimated
+from manager.autoscaler.scale_up.decisions import NodeMix
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
+from manager.autoscaler.scale_up.options import GroupEstimate
 from manager.autoscaler.snapshot.cluster import Integers
 
 MOST_CANDIDATES = 12
@@ -29,7 +29,7 @@ _ANY = 1 << 31
 
 
 @dataclass(frozen=True)
-class Prices:
+class MixPrices:
     """Per hour: of a node of each group that has a price, and what one pod of each class is worth."""
 
     nodes: Mapping[str, float]
@@ -58,18 +58,18 @@ class _Partial:
     estimates: tuple[Estimate, ...] = ()
 
 
-def cheapest(
-    asked: Problem,
+def cheapest_mix(
+    asked: PackingProblem,
     left: Packing,
     wanted: Mapping[int, int],
-    estimated: Sequence[Estimated],
-    chosen: Estimated,
+    estimated: Sequence[GroupEstimate],
+    chosen: GroupEstimate,
     headroom: Headroom,
-    usage: Usage,
-    prices: Prices,
+    usage: QuotaUsage,
+    prices: MixPrices,
     new_groups: int,
     is_late: Callable[[], bool],
-) -> Plan | None:
+) -> NodeMix | None:
     """The cheapest plan found that uses at least two groups and places all of `wanted`, counted by class.
 
     The search ends when it `is_late`. Classes bound to where other pods are (affinity, spread, host ports) go to the
@@ -98,13 +98,13 @@ def cheapest(
     found.sort(key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())))
     needed = (search.needed(start, each) for each in found if len(each.nodes) > 1)
     best = next((each for each in needed if len(each.nodes) > 1), None)
-    return None if best is None else Plan(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
+    return None if best is None else NodeMix(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
 
 
-def _candidates(estimated: Sequence[Estimated], chosen: Estimated, prices: Prices) -> list[Estimated]:
+def _candidates(estimated: Sequence[GroupEstimate], chosen: GroupEstimate, prices: MixPrices) -> list[GroupEstimate]:
     """The groups that pay best for what they take when they take all they can, and the one that was chosen."""
 
-    def ratio(each: Estimated) -> float:
+    def ratio(each: GroupEstimate) -> float:
         worth = prices.worth(each.estimate.placed)
         return prices.nodes[each.state.id] * each.estimate.node_count / worth if worth else math.inf
 
@@ -120,7 +120,7 @@ def _candidates(estimated: Sequence[Estimated], chosen: Estimated, prices: Price
     return best if chosen in best or chosen not in able else [*best, chosen]
 
 
-def _replaces(there: Estimated, other: Estimated, prices: Prices) -> bool:
+def _replaces(there: GroupEstimate, other: GroupEstimate, prices: MixPrices) -> bool:
     """Whether a group there is has all that another would be created for: the same pods on the same machines at the
     same price.
     """
@@ -137,11 +137,11 @@ def _replaces(there: Estimated, other: Estimated, prices: Prices) -> bool:
 
 @dataclass(frozen=True)
 class _Search:
-    asked: Problem
+    asked: PackingProblem
     left: Packing
-    candidates: Sequence[Estimated]
-    usage: Usage
-    prices: Prices
+    candidates: Sequence[GroupEstimate]
+    usage: QuotaUsage
+    prices: MixPrices
     new_groups: int
     is_late: Callable[[], bool]
 
@@ -182,14 +182,16 @@ class _Search:
                 return self.needed(start, without)
         return plan
 
-    def placing(self, partial: _Partial, each: Estimated, positions: Integers) -> _Partial | None:
+    def placing(self, partial: _Partial, each: GroupEstimate, positions: Integers) -> _Partial | None:
         """With all pods of these classes on nodes of a group; None where they do not all find a place."""
         estimate = self._estimate(partial, each, _ANY, positions)
         if estimate is None or any(estimate.placed.get(int(at), 0) < partial.remaining[at] for at in positions):
             return None
         return self._with(partial, each, estimate)
 
-    def all_but_last(self, partial: _Partial, each: Estimated, positions: Integers | None = None) -> _Partial | None:
+    def all_but_last(
+        self, partial: _Partial, each: GroupEstimate, positions: Integers | None = None
+    ) -> _Partial | None:
         """With all nodes of a group that it needs for what remains, but the last; None where that is none."""
         full = self._estimate(partial, each, _ANY, positions)
         if full is None or full.node_count < 2:
@@ -214,7 +216,7 @@ class _Search:
                 partial = self._with(partial, each, estimate)
         return partial
 
-    def _share_costs(self, each: Estimated) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+    def _share_costs(self, each: GroupEstimate) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """By class: the price of the largest share that one of its pods takes of a node; infinite where none fits."""
         assert each.state.template is not None
         free = self.asked.row(each.state.template.free)
@@ -223,7 +225,7 @@ class _Search:
         return np.where(each.fit.flags, shares * self.prices.nodes[each.state.id], np.inf)
 
     def _estimate(
-        self, partial: _Partial, each: Estimated, most: int, positions: Integers | None = None
+        self, partial: _Partial, each: GroupEstimate, most: int, positions: Integers | None = None
     ) -> Estimate | None:
         state = each.state
         assert state.template is not None
@@ -241,20 +243,20 @@ class _Search:
         after.pending[:] = partial.remaining
         return binpacking.estimate(self.asked, state.template, positions, Permissions(allowed), after=after)
 
-    def _with(self, partial: _Partial, each: Estimated, estimate: Estimate) -> _Partial:
+    def _with(self, partial: _Partial, each: GroupEstimate, estimate: Estimate) -> _Partial:
         state, count = each.state, estimate.node_count
         remaining = partial.remaining.copy()
         for position, pods in estimate.placed.items():
             remaining[position] -= pods
         return _Partial(
             remaining,
-            groups.taken(state, partial.headroom, self.usage, count),
+            groups.headroom_after(state, partial.headroom, self.usage, count),
             {**partial.nodes, state.id: partial.nodes.get(state.id, 0) + count} if count else partial.nodes,
             partial.created if state.exists or not count else partial.created | {state.id},
             partial.cost + self.prices.nodes[state.id] * count,
             (*partial.estimates, estimate),
         )
 
-    def _ratio(self, each: Estimated, one: Estimate) -> float:
+    def _ratio(self, each: GroupEstimate, one: Estimate) -> float:
         worth = self.prices.worth(one.placed)
         return self.prices.nodes[each.state.id] / worth if worth else math.inf

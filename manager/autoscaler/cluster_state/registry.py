@@ -1,7 +1,7 @@
 """What has to be remembered from one round to the next, over restarts, and how it changes.
 
-Written before the cloud is asked (`requested`), so that whoever comes after a crash knows what may be on its way; put
-right when the cloud refuses (`failed`). All steps are pure; times are Unix seconds.
+Written before the cloud is asked (`add_request`), so that whoever comes after a crash knows what may be on its way; put
+right when the cloud refuses (`fail_request`). All steps are pure; times are Unix seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from manager.autoscaler.cluster_state import backoff
-from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
-from manager.autoscaler.cluster_state.state import Request
+from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
+from manager.autoscaler.cluster_state.state import ScaleUpRequest
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
 
@@ -36,31 +36,31 @@ class Shortage:
     corrected_at: float | None = None
 
 
-class Books(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By group. `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the
     provider ids of instances that could not be made, and were told of. `made_as`: the id a created group had as a
     candidate, which others of its kind have again.
     """
 
     version: int = VERSION
-    requests: Mapping[str, Request] = {}
-    backoffs: Mapping[str, Backoff] = {}
+    requests: Mapping[str, ScaleUpRequest] = {}
+    backoffs: Mapping[str, GroupBackoff] = {}
     unregistered: Mapping[str, Mapping[str, float]] = {}
     failed: Mapping[str, tuple[str, ...]] = {}
     short: Mapping[str, Shortage] = {}
     made_as: Mapping[str, str] = {}
 
 
-_DECODER = msgspec.json.Decoder(Books)
+_DECODER = msgspec.json.Decoder(Registry)
 
 
-def encode(books: Books) -> str:
+def encode(books: Registry) -> str:
     """As JSON; equal books have the same text."""
     return msgspec.json.encode(books, order="deterministic").decode()
 
 
-def decode(text: str, source: str, now: float) -> Books:
-    """What `encode` wrote. Raises InvalidInput, also for what cannot be: whoever asks goes on with `Books()`."""
+def decode(text: str, source: str, now: float) -> Registry:
+    """What `encode` wrote. Raises InvalidInput, also for what cannot be: whoever asks goes on with `Registry()`."""
     try:
         found = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -72,21 +72,21 @@ def decode(text: str, source: str, now: float) -> Books:
     return found
 
 
-def requested(books: Books, increase: Increase, now: float, deadline_seconds: float) -> Books:
+def add_request(books: Registry, increase: Increase, now: float, deadline_seconds: float) -> Registry:
     """The increase is about to be asked for; it joins what is under way, which gets the same new deadline."""
     before = books.requests.get(increase.group)
     nodes = increase.nodes + (before.nodes if before is not None else 0)
-    request = Request(increase.group, nodes, now, now + deadline_seconds, increase.to_size)
+    request = ScaleUpRequest(increase.group, nodes, now, now + deadline_seconds, increase.to_size)
     return msgspec.structs.replace(books, requests={**books.requests, increase.group: request})
 
 
-def created(books: Books, groups: Iterable[str], candidate: str) -> Books:
+def add_created_groups(books: Registry, groups: Iterable[str], candidate: str) -> Registry:
     """These groups were made of a candidate."""
     return msgspec.structs.replace(books, made_as={**books.made_as, **dict.fromkeys(groups, candidate)})
 
 
-def failed(
-    books: Books,
+def fail_request(
+    books: Registry,
     increase: Increase,
     reason: str,
     now: float,
@@ -94,21 +94,21 @@ def failed(
     *,
     code: str = CLOUD_PROVIDER_ERROR,
     in_doubt: bool = False,
-) -> Books:
+) -> Registry:
     """The cloud did not do it: the group is backed off. `in_doubt`: it may have done it all the same (no answer, or one
     that cannot be true), so the request stays until it is seen what became of it.
     """
     if not in_doubt:
-        books = withdrawn(books, increase)
-    return backed_off(books, increase.group, reason, now, times, code=code)
+        books = withdraw_request(books, increase)
+    return back_off(books, increase.group, reason, now, times, code=code)
 
 
-def withdrawn(books: Books, increase: Increase) -> Books:
+def withdraw_request(books: Registry, increase: Increase) -> Registry:
     """The increase was noted and never asked for."""
-    return without_nodes(books, increase.group, increase.nodes)
+    return remove_nodes(books, increase.group, increase.nodes)
 
 
-def without_nodes(books: Books, group: str, nodes: int) -> Books:
+def remove_nodes(books: Registry, group: str, nodes: int) -> Registry:
     """So many nodes of what is under way will not come."""
     before = books.requests.get(group)
     if before is None or nodes <= 0:
@@ -119,7 +119,7 @@ def without_nodes(books: Books, group: str, nodes: int) -> Books:
     return msgspec.structs.replace(books, requests=requests)
 
 
-def shrunk(books: Books, group: str, nodes: int) -> Books:
+def lower_request(books: Registry, group: str, nodes: int) -> Registry:
     """So many other nodes of a group have gone: what is under way leads to a lower target."""
     request = books.requests.get(group)
     if request is None:
@@ -128,7 +128,7 @@ def shrunk(books: Books, group: str, nodes: int) -> Books:
     return msgspec.structs.replace(books, requests={**books.requests, group: lower})
 
 
-def shifted(books: Books, seconds: float) -> Books:
+def shift_times(books: Registry, seconds: float) -> Registry:
     """After the clock has jumped by so much: what was asked for ten seconds ago still was."""
 
     def moved(moment: float) -> float:
@@ -159,38 +159,38 @@ def shifted(books: Books, seconds: float) -> Books:
     )
 
 
-def backed_off(books: Books, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Books:
+def back_off(books: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
     """The group has failed, or could not be created (then its id as yet).
 
     A created one fails together with its candidate: else the next of its kind would be made at once, and fail alike.
     """
     reason, code = reason[:MOST_REASON], code[:MOST_REASON]
     found = {
-        each: backoff.failed(books.backoffs.get(each), times, now, reason, code)
+        each: backoff.next_backoff(books.backoffs.get(each), times, now, reason, code)
         for each in (group, books.made_as.get(group, group))
     }
     return msgspec.structs.replace(books, backoffs={**books.backoffs, **found})
 
 
-def recovered(books: Books, group: str) -> Books:
+def remove_backoff(books: Registry, group: str) -> Registry:
     """The group has grown, and is left alone no more."""
     others = {name: each for name, each in books.backoffs.items() if name != group}
     return msgspec.structs.replace(books, backoffs=others)
 
 
-def without_old_backoffs(books: Books, times: BackoffTimes, now: float) -> Books:
+def drop_old_backoffs(books: Registry, times: BackoffTimes, now: float) -> Registry:
     """A group that could not be created has nothing but its backoff, and is forgotten with it."""
-    kept = {name: each for name, each in books.backoffs.items() if not backoff.forgotten(each, times, now)}
+    kept = {name: each for name, each in books.backoffs.items() if not backoff.is_forgotten(each, times, now)}
     return msgspec.structs.replace(books, backoffs=kept)
 
 
-def backoff_of(books: Books, group: str, now: float) -> Backoff | None:
+def active_backoff(books: Registry, group: str, now: float) -> GroupBackoff | None:
     """The backoff in effect."""
     found = books.backoffs.get(group)
     return found if found is not None and found.holds(now) else None
 
 
-def _mistakes(books: Books, now: float) -> Iterator[tuple[str, object, str]]:
+def _mistakes(books: Registry, now: float) -> Iterator[tuple[str, object, str]]:
     latest = now + MOST_AHEAD_SECONDS
 
     def wrong_start(value: float) -> str:

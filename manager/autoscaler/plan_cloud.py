@@ -11,7 +11,7 @@ from manager.autoscaler.cloudprovider.guard import Guard, Observed
 from manager.autoscaler.cloudprovider.reader import CloudReader
 
 
-class QuestionCloud(CloudReader):
+class PlanCloud(CloudReader):
     """See `outlook.Cloud`. For one question at a time, each of which begins with `begin`."""
 
     def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:

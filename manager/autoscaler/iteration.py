@@ -12,13 +12,13 @@ from manager.autoscaler.cost import Cost
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_down import verdict
 from manager.autoscaler.scale_down.leaving import Leaving
-from manager.autoscaler.scale_up.decisions import Decision
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
 
 
-class What(enum.StrEnum):
+class ActionKind(enum.StrEnum):
     """What is done to a group."""
 
     INCREASE = "increase"
@@ -32,14 +32,14 @@ class What(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Act:
+class Action:
     """One thing to do, and what became of it. Sizes are targets. `nodes` are those it is about: machines to delete by
-    provider id, registered Nodes by name. A removal is done when it has begun; how it goes on is in `Round.leaving`.
+    provider id, registered Nodes by name. A removal is done when it has begun; its progress is in `Iteration.leaving`.
 
     It was not tried where `done` is False and `error` is empty: its group's mode, a dry run, or an error before it.
     """
 
-    what: What
+    what: ActionKind
     group: str
     mode: Mode = Mode.ENFORCE
     from_size: int = 0
@@ -60,7 +60,7 @@ class GroupScan:
     """
 
     decision: utilization.Decision
-    acts: tuple[Act, ...] = ()
+    acts: tuple[Action, ...] = ()
     seen: Observation = field(default_factory=Observation)
     instances: int = 0
     held_seconds: float | None = None
@@ -68,7 +68,7 @@ class GroupScan:
 
 
 @dataclass(frozen=True)
-class Scanned:
+class ScanResult:
     """All groups, in the order of the file."""
 
     groups: tuple[GroupScan, ...] = ()
@@ -78,12 +78,12 @@ class Scanned:
         return tuple(each.decision for each in self.groups)
 
     @property
-    def acts(self) -> tuple[Act, ...]:
+    def acts(self) -> tuple[Action, ...]:
         return tuple(act for each in self.groups for act in each.acts)
 
 
 @dataclass(frozen=True)
-class Round:
+class Iteration:
     """`number` counts up over the life of one process; `time` in Unix seconds. `cluster` is the name of the cluster,
     empty where nobody gave it one.
 
@@ -99,11 +99,11 @@ class Round:
     held: str = ""
     aside: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, InvalidInput] = field(default_factory=dict)
-    decision: Decision | None = None
-    acts: tuple[Act, ...] = ()
+    decision: ScaleUpDecision | None = None
+    acts: tuple[Action, ...] = ()
     cost: Cost = field(default_factory=Cost)
     dry_run: bool = False
-    further: tuple[Decision, ...] = ()
+    further: tuple[ScaleUpDecision, ...] = ()
     incidents: tuple[Incident, ...] = ()
     scale_down: verdict.Decision | None = None
     leaving: tuple[Leaving, ...] = ()

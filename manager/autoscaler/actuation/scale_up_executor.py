@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from manager.autoscaler.actuation import execution
-from manager.autoscaler.bookkeeper import NOT_LEADING, Bookkeeper
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.books import Books
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.config import Config
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.clock import Clock
@@ -18,7 +18,7 @@ from shared.errors import HeadroomError
 logger = logging.getLogger(__name__)
 
 
-class Growth:
+class ScaleUpExecutor:
     """`lock` is held when the cloud is asked; whether this process still leads is asked right before."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Growth:
         config: Config,
         guard: Guard,
         lock: threading.Lock,
-        books: Bookkeeper,
+        books: RegistryStore,
         may_write: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -38,12 +38,12 @@ class Growth:
         self._clock = clock
 
     def ask(
-        self, wanted: Sequence[Increase], kept: Books, now: float
-    ) -> tuple[Mapping[str, HeadroomError | None], Books]:
+        self, wanted: Sequence[Increase], kept: Registry, now: float
+    ) -> tuple[Mapping[str, HeadroomError | None], Registry]:
         """What went wrong with each that was tried, by group, and the books after it."""
         noted = kept
         for each in wanted:
-            noted = bookkeeping.requested(noted, each, now, self._provision_seconds(each.group))
+            noted = bookkeeping.add_request(noted, each, now, self._provision_seconds(each.group))
         try:
             self._books.write(noted)
         except HeadroomError as error:
@@ -55,10 +55,10 @@ class Growth:
         for each in wanted:
             failure = errors.get(each.group)
             if each.group not in errors or isinstance(failure, NotAsked):
-                kept = bookkeeping.withdrawn(kept, each)
+                kept = bookkeeping.withdraw_request(kept, each)
             elif failure is not None:
                 times = self._config.backoff
-                kept = bookkeeping.failed(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
+                kept = bookkeeping.fail_request(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
                 logger.error("scale-up failed: %s", failure, extra={"group": each.group})
             else:
                 logger.info("scale-up: %s", each, extra={"group": each.group})
@@ -76,7 +76,7 @@ class Growth:
                 return error
             return None
         now = self._clock.now()
-        backoff = bookkeeping.backoff_of(self._books.known, increase.group, now)
+        backoff = bookkeeping.active_backoff(self._books.known, increase.group, now)
         if backoff is not None:
             return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
         errors, kept = self.ask([increase], self._books.known, now)

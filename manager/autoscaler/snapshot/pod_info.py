@@ -76,7 +76,7 @@ class PodTerm:
     namespaces: frozenset[str] | None
     selector: LabelSelector | None
 
-    def matches(self, other: "PodFacts") -> bool:
+    def matches(self, other: "PodInfo") -> bool:
         return (
             self.selector is not None
             and (self.namespaces is None or other.namespace in self.namespaces)
@@ -100,7 +100,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PodFacts:
+class PodInfo:
     """One kind of pod. Identity is its equality: it is made once for each kind.
 
     `of_node`: it is there because its node is, as pods of DaemonSets are.
@@ -125,7 +125,7 @@ class PodFacts:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ReferencedObjects:
     """What pods refer to: labels of namespaces by name, claims by "namespace/name", volumes by name.
 
     Without `claims` the volumes of pods are not judged, and without `volumes` not where they are.
@@ -136,12 +136,12 @@ class Surroundings:
     volumes: Mapping[str, PersistentVolume] | None = None
 
 
-def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
+def read_pending(pod: Pod, surroundings: ReferencedObjects) -> PodInfo:
     """The facts of one pod. Raises InvalidInput."""
     reader = _Reader(pod, surroundings)
     affinity = pod.spec.affinity
     volumes = reader.volumes()
-    return PodFacts(
+    return PodInfo(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels or {},
         requests=reader.requests(),
@@ -169,11 +169,11 @@ def read(pod: Pod, surroundings: Surroundings) -> PodFacts:
     )
 
 
-def read_placed(pod: Pod, surroundings: Surroundings, *, of_node: bool = False) -> PodFacts:
+def read_placed(pod: Pod, surroundings: ReferencedObjects, *, of_node: bool = False) -> PodInfo:
     """What still matters of a pod that has its node. Raises InvalidInput."""
     reader = _Reader(pod, surroundings)
     affinity = pod.spec.affinity
-    return PodFacts(
+    return PodInfo(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels or {},
         requests=reader.requests(),
@@ -185,13 +185,13 @@ def read_placed(pod: Pod, surroundings: Surroundings, *, of_node: bool = False) 
     )
 
 
-def requests_of(pod: Pod, *, of_node: bool = False) -> PodFacts | None:
+def requests_of(pod: Pod, *, of_node: bool = False) -> PodInfo | None:
     """What a pod on its node holds there, of which nothing else can be read; None where not even that can."""
     try:
-        requests = _Reader(pod, Surroundings()).requests()
+        requests = _Reader(pod, ReferencedObjects()).requests()
     except InvalidInput:
         return None
-    return PodFacts(
+    return PodInfo(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels or {},
         requests=requests,
@@ -201,7 +201,7 @@ def requests_of(pod: Pod, *, of_node: bool = False) -> PodFacts | None:
     )
 
 
-def claimed(pod: Pod) -> Iterator[tuple[str, Volume]]:
+def volume_claims(pod: Pod) -> Iterator[tuple[str, Volume]]:
     """The names of the claims that volumes of the pod are behind, each with its volume."""
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
@@ -219,7 +219,7 @@ def _zones(volume: PersistentVolume) -> Iterable[tuple[str, tuple[str, ...]]]:
 @dataclass(frozen=True)
 class _Reader:
     pod: Pod
-    surroundings: Surroundings
+    surroundings: ReferencedObjects
 
     def refused(self, path: str, value: object, problem: str) -> InvalidInput:
         return InvalidInput(source=f"Pod {self.pod.metadata.key}", field=path, value=value, problem=problem)
@@ -250,7 +250,7 @@ class _Reader:
         if claims is None:
             return ()
         found = []
-        for name, volume in claimed(self.pod):
+        for name, volume in volume_claims(self.pod):
             claim = claims.get(f"{self.pod.metadata.namespace}/{name}")
             if claim is None:
                 if volume.ephemeral is None:

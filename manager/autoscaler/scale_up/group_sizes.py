@@ -14,7 +14,7 @@ class GroupSize:
     most: int
 
 
-def balanced(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]:
+def balance_sizes(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]:
     """The new target of each group that grows: one node after the other goes to the smallest that has room.
 
     Groups of the same size come in the order of their names. What no group has room for is not placed.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down.residents import Controllers
-from manager.autoscaler.snapshot.podfacts import Surroundings
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.node_peaks import NodePeaks
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import DaemonSet, Node, Pod
@@ -13,7 +13,7 @@ from shared.quantity import Amounts
 
 
 @dataclass(frozen=True)
-class World:
+class ClusterObjects:
     """`now` in Unix seconds. `pods` are all there are; those without a node wait for one.
 
     `stable_since` says, by node, when its readiness last changed, where that is not what the node itself says;
@@ -29,7 +29,7 @@ class World:
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    surroundings: ReferencedObjects = field(default_factory=ReferencedObjects)
     stable_since: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, Amounts] = field(default_factory=dict)
     priorities: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.snapshot import podclasses, podfacts
+from manager.autoscaler.snapshot import equivalence_groups, pod_info
 from shared import durations
 from shared.api import pods
 from shared.api.core import Condition, PersistentVolumeClaim, Pod
@@ -31,7 +31,7 @@ class PendingRules:
     A round in which even the oldest pod is younger than `settling_seconds` waits: its owner may be making more.
     """
 
-    expendable_below: int = podclasses.EXPENDABLE_BELOW
+    expendable_below: int = equivalence_groups.EXPENDABLE_BELOW
     delay_seconds: float = 0.0
     settling_seconds: float = 2.0
     gpu_settling_seconds: float = 30.0
@@ -40,7 +40,7 @@ class PendingRules:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingPods:
     """`settled_at`: all of the pods are new, so that this round is to wait until then. None where it need not."""
 
     pods: tuple[Pod, ...]
@@ -48,13 +48,13 @@ class Waiting:
     settled_at: float | None = None
 
 
-def sort_out(
+def list_pending_pods(
     pending: Iterable[Pod],
     rules: PendingRules,
     now: float,
     nodes: Container[str],
     claims: Mapping[str, PersistentVolumeClaim] | None = None,
-) -> Waiting:
+) -> PendingPods:
     """Of pods without a node. Those that are finished, being deleted, or nominated for one of `nodes`, which are all
     there are, are not looked at, except for which of `claims`, by "namespace/name", they have for themselves.
     """
@@ -78,10 +78,10 @@ def sort_out(
         late = _late(counted, exclusive, in_use)
         aside |= dict.fromkeys(late, CLAIM_IN_USE)
         counted = [pod for pod in counted if pod.metadata.key not in late]
-    return Waiting(tuple(counted), dict(sorted(aside.items())), _settled_at(counted, rules, now))
+    return PendingPods(tuple(counted), dict(sorted(aside.items())), _settled_at(counted, rules, now))
 
 
-def uprooted(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
+def recreatable_pods(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
     """Of pods with a node, those on nodes that are being drained which a controller is about to make anew. One that is
     being deleted has been made anew already.
     """
@@ -89,17 +89,17 @@ def uprooted(placed: Iterable[Pod], draining: Container[str], rules: PendingRule
         pod
         for pod in placed
         if pod.spec.node_name in draining
-        and podclasses.controller_of(pod)
+        and equivalence_groups.controller_of(pod)
         and pods.is_active(pod)
         and not pods.is_terminating(pod)
-        and not podclasses.is_daemon(pod)
-        and not podclasses.is_mirror(pod)
-        and not podclasses.is_expendable(pod, rules.expendable_below)
+        and not equivalence_groups.is_daemon(pod)
+        and not equivalence_groups.is_mirror(pod)
+        and not equivalence_groups.is_expendable(pod, rules.expendable_below)
     )
 
 
 def _claimed(pod: Pod, exclusive: Set[str]) -> set[str]:
-    return {key for name, _ in podfacts.claimed(pod) if (key := f"{pod.metadata.namespace}/{name}") in exclusive}
+    return {key for name, _ in pod_info.volume_claims(pod) if (key := f"{pod.metadata.namespace}/{name}") in exclusive}
 
 
 def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[str]:
@@ -117,7 +117,7 @@ def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[
 
 
 def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
-    gates = podclasses.waits_for(pod)
+    gates = equivalence_groups.scheduling_gate_reason(pod)
     if gates:
         return gates
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
@@ -127,9 +127,9 @@ def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
         return NOT_JUDGED
     if any(UNBOUND in each.message for each in _unschedulable(pod)):
         return UNBOUND
-    if podclasses.is_expendable(pod, rules.expendable_below):
+    if equivalence_groups.is_expendable(pod, rules.expendable_below):
         return EXPENDABLE
-    if podclasses.is_daemon(pod):
+    if equivalence_groups.is_daemon(pod):
         return DAEMON
     # An age exactly at the delay does not exceed it; without a delay every pod counts.
     delay = _delay(pod, rules)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.reporting.schemas import Plan
 from shared.errors import HeadroomError
 
@@ -27,10 +27,10 @@ class KeptRound(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(list[KeptRound])
 
 
-class History:
+class DecisionHistory:
     """The rounds of all processes, the newest first. For the thread of rounds alone but for `earlier`."""
 
-    def __init__(self, kept: KeptText) -> None:
+    def __init__(self, kept: ConfigMapStore) -> None:
         self.earlier: tuple[Plan, ...] = ()
         """Rounds of other processes, as far as they were read."""
         self._kept = kept

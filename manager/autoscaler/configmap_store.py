@@ -8,7 +8,7 @@ from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS
 
 
-class KeptText:
+class ConfigMapStore:
     """Writing raises Conflict or AlreadyExists where there is another text than was read: somebody else is at work."""
 
     def __init__(self, client: Client, namespace: str, name: str, key: str) -> None:

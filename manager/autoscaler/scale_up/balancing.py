@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.scale_up import balance, groups
-from manager.autoscaler.scale_up.balance import GroupSize
+from manager.autoscaler.scale_up import group_sizes, groups
 from manager.autoscaler.scale_up.decisions import Cap, Increase
-from manager.autoscaler.scale_up.groups import GroupState, Headroom, Usage
+from manager.autoscaler.scale_up.group_sizes import GroupSize
+from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
 
 
 @dataclass(frozen=True)
-class Shares:
+class BalancedIncreases:
     """What each group gets of what was decided on, and what that leaves."""
 
     increases: list[Increase]
@@ -27,8 +27,8 @@ class Shares:
         return sum(each.nodes for each in self.increases)
 
 
-def to_min_sizes(
-    states: Sequence[GroupState], ownership: Ownership, usage: Usage, room: Headroom
+def increases_to_min_sizes(
+    states: Sequence[GroupState], ownership: Ownership, usage: QuotaUsage, room: Headroom
 ) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
     """What brings groups that are below their minimum up to it, as far as the cluster's limits allow."""
     increases: list[Increase] = []
@@ -39,22 +39,22 @@ def to_min_sizes(
             continue
         if groups.skip_reason(state, room, usage, ownership):
             continue
-        found = granted(state, min(missing, state.room), room, usage, caps)
+        found = allow_nodes(state, min(missing, state.room), room, usage, caps)
         if found and (not state.zero_or_max or found == state.room):
             increases.append(_increase(state, found))
-            room = groups.taken(state, room, usage, found)
+            room = groups.headroom_after(state, room, usage, found)
     return tuple(increases), tuple(caps), room
 
 
-def granted(state: GroupState, wanted: int, room: Headroom, usage: Usage, caps: list[Cap]) -> int:
+def allow_nodes(state: GroupState, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
     """How many of so many nodes of a group the cluster's limits allow; notes what they take off."""
     found = groups.allowance(state, room, usage, wanted)
     caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
     return found.nodes
 
 
-def distributed(
-    states: Sequence[GroupState], count: int, room: Headroom, usage: Usage, caps: list[Cap]
+def balance_nodes(
+    states: Sequence[GroupState], count: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]
 ) -> tuple[list[Increase], Headroom]:
     """So many nodes over the first group and those like it, levelled; then each is cut to what quotas leave, smallest
     first, and what is cut goes to no other.
@@ -65,13 +65,13 @@ def distributed(
         if state.template is not None and (number == 0 or groups.allowance(state, room, usage, 1).nodes == 1)
     }
     sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
-    grown = balance.balanced(sizes, count)
+    grown = group_sizes.balance_sizes(sizes, count)
     increases: list[Increase] = []
     for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
         state = open_states[group]
-        allowed = granted(state, grown[group] - state.group.target_size, room, usage, caps)
+        allowed = allow_nodes(state, grown[group] - state.group.target_size, room, usage, caps)
         if allowed:
-            room = groups.taken(state, room, usage, allowed)
+            room = groups.headroom_after(state, room, usage, allowed)
             increases.append(_increase(state, allowed))
     return sorted(increases, key=lambda each: each.group), room
 

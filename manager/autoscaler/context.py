@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from manager.autoscaler import waiting
-from manager.autoscaler.assessment import Assessment
+from manager.autoscaler import pending_pods
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Observed
-from manager.autoscaler.cluster_state import books
+from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.cluster_state import registry
 from manager.autoscaler.config import Config
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import PricingModel
-from manager.autoscaler.scale_up import groups, reclaim
+from manager.autoscaler.reconciliation import Reconciliation
+from manager.autoscaler.scale_up import groups, reclaimed_capacity
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.snapshot import cluster, podclasses, templates
-from manager.autoscaler.snapshot.cluster import NodeFacts, NodeState, NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podclasses import PendingClass
-from manager.autoscaler.snapshot.templates import Daemon, LiveNode, Templates
-from manager.autoscaler.world import World
+from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.templates import Daemon, LiveNode, TemplateCache
 from shared import durations, quantity
 from shared.api import pods
 from shared.api.core import Node, NodeSpec, NodeStatus, Pod
@@ -49,7 +49,7 @@ OfferedBy = Callable[[Node], Amounts]
 T = TypeVar("T")
 
 
-class Cloud(Protocol):
+class ObservedCloud(Protocol):
     """What of a cloud is read, after it was observed. `Guard` is one. Every call raises ProviderError."""
 
     @property
@@ -61,21 +61,21 @@ class Cloud(Protocol):
     def theoretical(self, spec: GroupSpec) -> Theoretical: ...
 
 
-class Memory:
+class AutoscalerCache:
     """What is better remembered from round to round, and lost without harm: templates of groups, and the last
     priorities and CapacityQuotas (by name) that could be read.
     """
 
     def __init__(self, config: Config) -> None:
-        self.templates = Templates(
+        self.templates = TemplateCache(
             config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
         )
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
-    def for_question(self, config: Config) -> "Memory":
+    def for_question(self, config: Config) -> "AutoscalerCache":
         """What a question under this configuration may go by, and change without harm; for any thread."""
-        memory = Memory(config)
+        memory = AutoscalerCache(config)
         memory.priorities, memory.capacity_limits = self.priorities, self.capacity_limits
         return memory
 
@@ -88,14 +88,14 @@ def stable_since(node: Node) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class AutoscalingContext:
     """The cluster as it is and as it will be: nodes there and on their way, and what new ones will be like."""
 
-    world: World
-    cloud: Cloud
+    world: ClusterObjects
+    cloud: ObservedCloud
     config: Config
-    memory: Memory
-    assessed: Assessment
+    memory: AutoscalerCache
+    assessed: Reconciliation
     offered_by: OfferedBy
     draining: frozenset[str] = frozenset()
     unread: dict[str, InvalidInput] = field(default_factory=dict)
@@ -110,7 +110,9 @@ class Outlook:
     @cached_property
     def uprooted(self) -> dict[str, Pod]:
         """Pods that are about to be moved off nodes that are `draining`, by "namespace/name": they wait for a place."""
-        found = waiting.uprooted(self.world.pods, self.draining, self.config.pending) if self.draining else ()
+        found = (
+            pending_pods.recreatable_pods(self.world.pods, self.draining, self.config.pending) if self.draining else ()
+        )
         return {pod.metadata.key: pod for pod in found}
 
     @cached_property
@@ -124,7 +126,7 @@ class Outlook:
             for pod in self.world.pods
             if (pod.spec.node_name or pod.status.nominated_node_name)
             and pods.is_active(pod)
-            and not podclasses.is_expendable(pod, cutoff)
+            and not equivalence_groups.is_expendable(pod, cutoff)
             and pod.metadata.key not in self.uprooted
         )
 
@@ -161,7 +163,7 @@ class Outlook:
             if template is not None:
                 self.problems.pop(group, None)  # what its provider does not say, its nodes do, or it has said before
                 lends = self._lends(live[group])
-                found[group] = self.offering(template) if lends else reclaim.without_reclaimed(template)
+                found[group] = self.offering(template) if lends else reclaimed_capacity.without_reclaimed(template)
         return found
 
     def _lends(self, live: Sequence[LiveNode]) -> bool:
@@ -171,11 +173,11 @@ class Outlook:
         offers = [
             {**(each.status.allocatable or {}), **self.world.expected.get(each.metadata.name, {})} for each in old
         ]
-        return not old or any(reclaim.RECLAIMED & each.keys() for each in offers)
+        return not old or any(reclaimed_capacity.RECLAIMED & each.keys() for each in offers)
 
     def new_template(self, group: str) -> NodeTemplate:
         """Of a group that was created just now. Raises ProviderError and InvalidInput."""
-        node = cluster.node_facts(self.cloud.template(group), NodeState.READY)
+        node = cluster.node_info(self.cloud.template(group), NodeState.READY)
         return self.offering(templates.from_provider(group, node, self.daemons, self.config.taints))
 
     def offering(self, template: NodeTemplate) -> NodeTemplate:
@@ -183,13 +185,13 @@ class Outlook:
 
         Pods that come with the node take of Batch what they request, so that nothing is bought for what will not be.
         """
-        template = reclaim.without_reclaimed(template)
+        template = reclaimed_capacity.without_reclaimed(template)
         taken = template.overhead
         offered = {
             name: max(0, amount - taken.get(_NATIVE_OF.get(name, ""), 0))
             for name, amount in self.offered_by(_as_node(template.node)).items()
         }
-        return reclaim.offering(template, offered) if offered else template
+        return reclaimed_capacity.with_reclaimed(template, offered) if offered else template
 
     @cached_property
     def upcoming(self) -> dict[str, int]:
@@ -211,10 +213,10 @@ class Outlook:
         return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.uprooted.values())}
 
     @cached_property
-    def current(self) -> Snapshot:
+    def current(self) -> ClusterSnapshot:
         """Nodes there and on their way."""
         upcoming = {group: count for group, count in self.upcoming.items() if group in self.templates}
-        found = cluster.snapshot(
+        found = cluster.take_snapshot(
             self._nodes(upcoming),
             self.placed,
             surroundings=self.world.surroundings,
@@ -237,7 +239,7 @@ class Outlook:
         return found
 
     @property
-    def priced(self) -> Snapshot:
+    def priced(self) -> ClusterSnapshot:
         """The same, with nodes that cost what their group's template does: a cloud is not asked about each of them."""
         found = self.current
         group_of_node = self.cloud.observed.group_of_node
@@ -269,7 +271,7 @@ class Outlook:
             )
         return found + [GroupState(Group(group, 0, 0, 0), None, barred=why) for group, why in state.refused.items()]
 
-    def candidates(self, classes: Sequence[PendingClass]) -> list[GroupState]:
+    def candidates(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
         """The groups that could be created for these pods, and why those cannot that no cloud would make.
 
         Where none is of use the machine types without any labels say why.
@@ -277,7 +279,7 @@ class Outlook:
         rules = self.config.autoprovisioning
         if not classes or self.config.mode is Mode.OBSERVE:
             return []
-        types = or_none(self.cloud.machine_types) or ()
+        types = none_if_unsupported(self.cloud.machine_types) or ()
         for name in sorted(rules.machine_types.difference(types)):
             self.unread[f"machine type {name}"] = InvalidInput(
                 source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
@@ -296,7 +298,7 @@ class Outlook:
         made = made or [each for each in plain if each.template is not None]
         return [*made, *_refused(each for each in (*plain, *tried) if each.template is None)]
 
-    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[PendingClass]) -> list[GroupState]:
+    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
         """Of every candidate the best, and, while that is refused, backed off, or takes none of the pods, the next."""
         found: list[GroupState] = []
         for number in range(MOST_TRIED):
@@ -304,10 +306,10 @@ class Outlook:
             if not tried:
                 break
             made = [state.template for _, state in tried if state.template is not None]
-            asked = problem.problem(self.current, classes, made)
+            asked = problem.packing_problem(self.current, classes, made)
             wanted = []
             for each, state in tried:
-                fits = state.template is not None and binpacking.fitting(asked, state.template).flags.any()
+                fits = state.template is not None and binpacking.fit_on_new_node(asked, state.template).flags.any()
                 if not fits or state.backed_off:
                     wanted.append(each)
                 if fits or number == 0:
@@ -326,11 +328,11 @@ class Outlook:
     def _theoretical(self, spec: GroupSpec) -> GroupState:
         """Without a template, and with the reason, where it cannot be made."""
         try:
-            made = candidates.state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
+            made = candidates.candidate_state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
             return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, barred=error.problem)
-        backed_off = books.backoff_of(self.assessed.books, made.id, self.world.now) is not None
+        backed_off = registry.active_backoff(self.assessed.books, made.id, self.world.now) is not None
         template = None if made.template is None else self.offering(made.template)
         barred = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
         return replace(made, template=template, backed_off=backed_off, barred=barred)
@@ -343,7 +345,7 @@ class Outlook:
             return None
 
 
-def or_none(ask: Callable[[], T]) -> T | None:
+def none_if_unsupported(ask: Callable[[], T]) -> T | None:
     """None where the cloud does not offer it."""
     try:
         return ask()
@@ -361,18 +363,18 @@ def _refused(states: Iterable[GroupState]) -> list[GroupState]:
     return list(found.values())
 
 
-def nothing(_: Node) -> Amounts:
+def no_reclaimed_capacity(_: Node) -> Amounts:
     return {}
 
 
-def _costing_as(node: NodeFacts, template: NodeTemplate | None) -> NodeFacts:
+def _costing_as(node: NodeInfo, template: NodeTemplate | None) -> NodeInfo:
     if template is None:
         return node
     like = template.node
     return replace(node, capacity=like.capacity, labels=like.labels, annotations=like.annotations)
 
 
-def _as_node(facts: NodeFacts) -> Node:
+def _as_node(facts: NodeInfo) -> Node:
     """In wire form, for who decides what a Node offers."""
 
     def quantities(amounts: Amounts) -> dict[str, str | int | float]:

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from manager.autoscaler.snapshot.cluster import NodeTemplate, Snapshot
-from manager.autoscaler.snapshot.podfacts import MOST_AMOUNT
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeTemplate
+from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT
 from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts
 
 RECLAIMED = frozenset({MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY})
 
 
-def with_expected(snapshot: Snapshot, expected: Mapping[str, Amounts]) -> Snapshot:
+def with_expected(snapshot: ClusterSnapshot, expected: Mapping[str, Amounts]) -> ClusterSnapshot:
     """The snapshot with what comes on top: `expected` gives it by node.
 
     What is published stands until less is, so that one that expects less keeps what it has. Nothing but reclaimed
@@ -34,7 +34,7 @@ def with_expected(snapshot: Snapshot, expected: Mapping[str, Amounts]) -> Snapsh
     return replace(snapshot, resources=resources, free=np.ascontiguousarray(free.T))
 
 
-def offering(template: NodeTemplate, amounts: Amounts) -> NodeTemplate:
+def with_reclaimed(template: NodeTemplate, amounts: Amounts) -> NodeTemplate:
     """The template with the Mid and Batch that a new node of it will offer under its strategy."""
     offered = {name: amount for name, amount in amounts.items() if name in RECLAIMED}
     node = template.node

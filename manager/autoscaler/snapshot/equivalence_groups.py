@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from manager.autoscaler.snapshot import podfacts
-from manager.autoscaler.snapshot.podfacts import PodFacts, Surroundings
+from manager.autoscaler.snapshot import pod_info
+from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared import names
 from shared.api import pods as podrules
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import OwnerReference
 from shared.errors import InvalidInput
 
-MOST_CLASSES_PER_CONTROLLER = 10
+MAX_GROUPS_PER_CONTROLLER = 10
 EXPENDABLE_BELOW = -10
 ANNOTATION_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 DAEMON_SET = "DaemonSet"
@@ -28,38 +28,38 @@ _compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not 
 _by_key = attrgetter("metadata.namespace", "metadata.name")
 
 
-class PendingClass(NamedTuple):
+class EquivalenceGroup(NamedTuple):
     """Pending pods of one class: what they are, their keys in order, and the uid of who made them."""
 
-    facts: PodFacts
+    facts: PodInfo
     pods: tuple[str, ...]
     controller: str = ""
 
 
 @dataclass(frozen=True)
-class Classified:
+class EquivalenceGroups:
     """The classes in the order of their first pods, and the pods that could not be read, each with its problem."""
 
-    classes: tuple[PendingClass, ...]
+    classes: tuple[EquivalenceGroup, ...]
     refused: Mapping[str, InvalidInput]
 
 
-def classify(pods: Iterable[Pod], surroundings: Surroundings) -> Classified:
+def build_equivalence_groups(pods: Iterable[Pod], surroundings: ReferencedObjects) -> EquivalenceGroups:
     """All classes of these pods. The order of the pods does not matter."""
-    classes: list[PendingClass] = []
+    classes: list[EquivalenceGroup] = []
     refused: dict[str, InvalidInput] = {}
-    for members in equivalent(pods):
+    for members in group_equivalent(pods):
         keys = tuple(sorted([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in members]))
         controller = controller_of(members[0])
         try:
-            classes.append(PendingClass(podfacts.read(members[0], surroundings), keys, controller))
+            classes.append(EquivalenceGroup(pod_info.read_pending(members[0], surroundings), keys, controller))
         except InvalidInput as problem:
             refused |= dict.fromkeys(keys, problem)
     classes.sort(key=lambda each: each.pods[0])
-    return Classified(tuple(classes), refused)
+    return EquivalenceGroups(tuple(classes), refused)
 
 
-def equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
+def group_equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
     """The pods of each class."""
     alone: list[list[Pod]] = []
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -71,7 +71,7 @@ def equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
             by_controller[owner.uid or _name_of(pod, owner)].append(pod)
     for made in by_controller.values():
         groups = _alike(made, _of_pending)
-        if len(groups) > MOST_CLASSES_PER_CONTROLLER:  # which ones stand alone must not depend on the order
+        if len(groups) > MAX_GROUPS_PER_CONTROLLER:  # which ones stand alone must not depend on the order
             groups = _alike(sorted(made, key=_by_key), _of_pending)
         alone += groups
     return alone
@@ -98,13 +98,13 @@ def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:
     return pod.spec.priority is not None and pod.spec.priority < cutoff
 
 
-def waits_for(pod: Pod) -> str:
+def scheduling_gate_reason(pod: Pod) -> str:
     """Why the scheduler does not look at the pod yet, in its words; empty when it does."""
     gates = pod.spec.scheduling_gates
     return f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]" if gates else ""
 
 
-def placed_kinds(pods: Iterable[Pod]) -> list[list[Pod]]:
+def group_placed(pods: Iterable[Pod]) -> list[list[Pod]]:
     """Placed pods that are alike in what still matters of them: labels, requests, ports and whom they keep away."""
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
     kinds: list[list[Pod]] = []
@@ -167,7 +167,7 @@ def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:
                 group.append(pod)
                 break
         else:
-            if len(known) < MOST_CLASSES_PER_CONTROLLER:
+            if len(known) < MAX_GROUPS_PER_CONTROLLER:
                 known.append(found)
             groups.append([pod])
     return groups

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from manager.autoscaler.iteration import Action, Iteration
 from manager.autoscaler.reporting import answers, staying
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.rounds import Act, Round
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class _Noted(NamedTuple):
     brief: Plan
 
 
-class Journal:
+class DecisionLog:
     """Safe for several threads. A round matters when it does something, or ends otherwise than the one before it."""
 
     def __init__(self, path: str = "", *, capacity: int = CAPACITY, most_bytes: int = MOST_BYTES) -> None:
@@ -40,8 +40,8 @@ class Journal:
         self._path = path
         self._most_bytes = most_bytes
         self._noted: deque[_Noted] = deque(maxlen=capacity)
-        self._latest: Round | None = None
-        self._answer: tuple[Round, Plan] | None = None
+        self._latest: Iteration | None = None
+        self._answer: tuple[Iteration, Plan] | None = None
         self._ended: object = None
         self._lock = threading.Lock()
         if path and path != STDOUT:
@@ -54,7 +54,7 @@ class Journal:
                 ) from error
 
     @property
-    def latest(self) -> Round | None:
+    def latest(self) -> Iteration | None:
         """The last round of all."""
         with self._lock:
             return self._latest
@@ -74,7 +74,7 @@ class Journal:
             noted = list(self._noted)[-most:] if most > 0 else []
         return [each.brief if brief else msgspec.json.decode(each.line, type=Plan) for each in reversed(noted)]
 
-    def note(self, of: Round) -> None:
+    def note(self, of: Iteration) -> None:
         """A round is over. What the last scan of a group said stands with it, too."""
         with self._lock:
             if self._latest is not None:
@@ -109,7 +109,7 @@ class Journal:
             logger.error("a decision was not written: %s", error, extra={"path": self._path})
 
 
-def _end(of: Round) -> object:
+def _end(of: Iteration) -> object:
     """How a round ended, as far as a next one that ends alike is no news."""
     decision = of.decision
     if decision is None:
@@ -119,6 +119,6 @@ def _end(of: Round) -> object:
     return _acts(of), decision.outcome, decision.skipped, left, going
 
 
-def _acts(of: Round) -> tuple[Act, ...]:
+def _acts(of: Iteration) -> tuple[Action, ...]:
     """Without marks that nothing comes of yet."""
     return tuple(act for act in of.acts if not staying.is_soft(act))

@@ -21,7 +21,7 @@ IGNORED_LABELS = frozenset(
 
 
 @dataclass(frozen=True)
-class Likeness:
+class SimilarityRules:
     """How far two nodes may differ, each as a share of the larger amount. All other resources must be equal.
 
     With `compared_labels` these labels alone decide, resources aside (`--balancing-label`).
@@ -59,7 +59,7 @@ class Likeness:
         }
 
 
-def for_option(
+def similar_for_option(
     classes: Collection[object],
     similar: Mapping[str, Collection[object]],
     *,

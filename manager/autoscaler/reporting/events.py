@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from manager.autoscaler import assessment
-from manager.autoscaler.cluster_state.state import Happening, Incident
+from manager.autoscaler import reconciliation
+from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.expander import chain, priority
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import telling_nodes
 from manager.autoscaler.reporting.telling_nodes import Said
-from manager.autoscaler.rounds import Act, Round, What
-from manager.autoscaler.scale_up.decisions import Decision, Outcome
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 
@@ -39,12 +39,12 @@ class Told(NamedTuple):
 
 
 def events(
-    made: Round,
+    made: Iteration,
     status: ObjectRef,
     *,
     uids: Mapping[str, str] | None = None,
     max_nodes_total: int = 0,
-    before: Round | None = None,
+    before: Iteration | None = None,
 ) -> list[Told]:
     """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name";
     `before` is the round that was told last.
@@ -68,7 +68,7 @@ def events(
     return told
 
 
-def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[Said]:
+def _of_cluster(made: Iteration, max_nodes_total: int) -> Iterator[Said]:
     if not made.state.healthy:
         yield WARNING, "ClusterUnhealthy", f"Cluster is unhealthy: {made.held}" if made.held else "Cluster is unhealthy"
     for incident in made.incidents:
@@ -83,18 +83,18 @@ def _of_cluster(made: Round, max_nodes_total: int) -> Iterator[Said]:
             for text in (*_advice(act), *telling_nodes.advice(act, made)):
                 yield NORMAL, reason, text
     yield from _of_priorities(made)
-    if made.decision is not None and made.decision.outcome is Outcome.ALL_NODES:
+    if made.decision is not None and made.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
 
-_GROWING = frozenset({What.INCREASE, What.CREATE_GROUP})
+_GROWING = frozenset({ActionKind.INCREASE, ActionKind.CREATE_GROUP})
 _RECOMMENDED = {
-    **dict.fromkeys((*_GROWING, What.UNTAINT), RECOMMENDED),
-    **dict.fromkeys((What.REMOVE_NODES, What.TAINT), RECOMMENDED_DOWN),
+    **dict.fromkeys((*_GROWING, ActionKind.UNTAINT), RECOMMENDED),
+    **dict.fromkeys((ActionKind.REMOVE_NODES, ActionKind.TAINT), RECOMMENDED_DOWN),
 }
 
 
-def _of_priorities(made: Round) -> Iterator[Said]:
+def _of_priorities(made: Iteration) -> Iterator[Said]:
     wrong = made.unread.get(priority.SOURCE)
     if wrong is not None:
         yield WARNING, "PriorityConfigMapInvalid", f"Wrong configuration for priority expander: {wrong}. Ignoring it."
@@ -115,82 +115,82 @@ def _of_priorities(made: Round) -> Iterator[Said]:
 def _of_incident(incident: Incident) -> Iterator[Said]:
     group = incident.group
     match incident.what:
-        case Happening.TIMED_OUT:
+        case IncidentKind.TIMED_OUT:
             waited = durations.render(round(incident.seconds))
             yield WARNING, "ScaleUpTimedOut", f"Nodes added to group {group} failed to register within {waited}"
-        case Happening.CREATION_FAILED:
+        case IncidentKind.CREATION_FAILED:
             error = incident.error
             why = f"{error.kind}.{error.code}; source errors: {error.message}" if error is not None else "unknown"
             yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
 
 
-def _of_act(act: Act) -> Iterator[Said]:
+def _of_act(act: Action) -> Iterator[Said]:
     group, error = act.group, act.error
     sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
     match act.what:
-        case What.INCREASE:
+        case ActionKind.INCREASE:
             yield NORMAL, "ScaledUpGroup", f"Scale-up: setting group {group} size to {sizes}"
             if error:
                 yield WARNING, "FailedToScaleUpGroup", f"Scale-up failed for group {group}: {error}"
             else:
                 yield NORMAL, "ScaledUpGroup", f"Scale-up: group {group} size set to {sizes}"
-        case What.CREATE_GROUP:
+        case ActionKind.CREATE_GROUP:
             if error:
                 failed = f"NodeAutoprovisioning: attempt to create node group {group} failed: {error}"
                 yield WARNING, "FailedToCreateNodeGroup", failed
             else:
                 yield NORMAL, "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {group}"
-        case What.DELETE_GROUP:
+        case ActionKind.DELETE_GROUP:
             if error:
                 failed = f"NodeAutoprovisioning: attempt to delete node group {group} failed: {error}"
                 yield WARNING, "FailedToDeleteNodeGroup", failed
             else:
                 yield NORMAL, "DeletedNodeGroup", f"NodeAutoprovisioning: removed node group {group}"
-        case What.DELETE_NODES if act.reason == assessment.UNREGISTERED:
+        case ActionKind.DELETE_NODES if act.reason == reconciliation.UNREGISTERED:
             for node in act.nodes:
                 if error:
                     yield WARNING, "DeleteUnregisteredFailed", f"Failed to remove node {node}: {error}"
                 else:
                     yield NORMAL, "DeleteUnregistered", f"Removed unregistered node {node}"
-        case What.DELETE_NODES:
+        case ActionKind.DELETE_NODES:
             if error:
                 failed = f"Failed to remove {len(act.nodes)} nodes of group {group} ({act.reason}): {error}"
                 yield WARNING, "DeleteNodesFailed", failed
-        case What.DECREASE_TARGET if error:
+        case ActionKind.DECREASE_TARGET if error:
             failed = f"Failed to set group {group} size to {sizes}: {error}"
-            reverting = act.reason == assessment.NEVER_CAME
+            reverting = act.reason == reconciliation.NEVER_CAME
             yield WARNING, "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize", failed
 
 
-def _advice(act: Act) -> Iterator[str]:
+def _advice(act: Action) -> Iterator[str]:
     match act.what:
-        case What.INCREASE:
+        case ActionKind.INCREASE:
             sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
             yield f"Scale-up: group {act.group} size would be set to {sizes}"
-        case What.CREATE_GROUP:
+        case ActionKind.CREATE_GROUP:
             yield f"NodeAutoprovisioning: node group {act.group} would be created"
-        case What.DELETE_GROUP:
+        case ActionKind.DELETE_GROUP:
             yield f"NodeAutoprovisioning: node group {act.group} would be removed"
-        case What.DECREASE_TARGET:
+        case ActionKind.DECREASE_TARGET:
             yield f"group {act.group} size would be set to {act.to_size} instead of {act.from_size}: {act.reason}"
-        case What.DELETE_NODES:
+        case ActionKind.DELETE_NODES:
             yield f"nodes {', '.join(act.nodes)} of group {act.group} would be removed: {act.reason}"
 
 
-def _of_pods(made: Round, decision: Decision) -> Iterator[tuple[str, str, str]]:
-    if decision.outcome is Outcome.GROW:
+def _of_pods(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
+    if decision.outcome is ScaleUpOutcome.GROW:
         for each in (decision, *made.further):
             yield from _of_triggered(made, each)
-    elif decision.outcome in (Outcome.NO_OPTIONS, Outcome.ALL_NODES):
+    elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
         for key, why in itertools.islice(_unhelped(made, decision), MOST_TOLD):
             yield key, NOT_TRIGGERED, f"pod didn't trigger scale-up: {why}"
 
 
-def _of_triggered(made: Round, decision: Decision) -> Iterator[tuple[str, str, str]]:
+def _of_triggered(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     own = {each.group for each in decision.increases} | {each.group for each in decision.creations}
     acts = [act for act in made.acts if act.what in _GROWING and act.group in own]
     acts = [act for act in acts if not decision.advice or act.mode is Mode.RECOMMEND]
-    grown = [act for act in acts if act.what is What.INCREASE and act.done]
+    grown = [act for act in acts if act.what is ActionKind.INCREASE and act.done]
     advised = [act for act in acts if act.mode is Mode.RECOMMEND and not (act.done or act.error)]
     for those, reason, verb in ((grown, TRIGGERED, "triggered"), (advised, RECOMMENDED, "would trigger")):
         if those:
@@ -199,7 +199,7 @@ def _of_triggered(made: Round, decision: Decision) -> Iterator[tuple[str, str, s
                 yield key, reason, f"pod {verb} scale-up: [{sizes}]"
 
 
-def _unhelped(made: Round, decision: Decision) -> Iterator[tuple[str, str]]:
+def _unhelped(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
     """Pods that stay as they are, with the reason. One of every kind comes before the second of any."""
     texts: dict[int, str] = {}
     for alike in itertools.zip_longest(*(left.pods for left in decision.left)):
@@ -207,9 +207,9 @@ def _unhelped(made: Round, decision: Decision) -> Iterator[tuple[str, str]]:
             if key is None:
                 continue
             if left.position not in texts:
-                all_nodes = decision.outcome is Outcome.ALL_NODES
+                all_nodes = decision.outcome is ScaleUpOutcome.ALL_NODES
                 texts[left.position] = (
-                    Outcome.ALL_NODES.value if all_nodes else counted(decision.reasons(left), made.state.groups)
+                    ScaleUpOutcome.ALL_NODES.value if all_nodes else counted(decision.reasons(left), made.state.groups)
                 )
             yield key, texts[left.position]
 

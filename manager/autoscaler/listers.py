@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from manager.autoscaler import waiting
+from manager.autoscaler import pending_pods
+from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.expander import priority
 from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.drain import Controller
 from manager.autoscaler.scale_down.residents import Controllers
-from manager.autoscaler.snapshot.podfacts import Surroundings
-from manager.autoscaler.world import World
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.node_peaks import NodePeaks
 from shared.api import pods
 from shared.api.capacityquota import CapacityQuota
@@ -52,7 +52,7 @@ Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
 
-class Watching:
+class Listers:
     """Safe to read from any thread, once everything is synced.
 
     `expected` says what these nodes will put on offer beside what they do, `peaks` what they are predicted to need;
@@ -77,7 +77,7 @@ class Watching:
         self._peaks = peaks
         self._pending = pending
         self._nodes = Informer(client, NODES, Node)
-        self._pods = Informer(client, PODS, Kept(Pod, slim), on_change=self._pod)
+        self._pods = Informer(client, PODS, Kept(Pod, slim_pod), on_change=self._pod)
         self._daemon_sets = Informer(client, DAEMONSETS, DaemonSet)
         self._namespaces = Informer(client, NAMESPACES, Namespace)
         self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
@@ -139,17 +139,17 @@ class Watching:
         """Of the Nodes there are now."""
         return frozenset(node.spec.provider_id for node in self._nodes.values())
 
-    def world(self, now: float) -> World:
+    def world(self, now: float) -> ClusterObjects:
         """Everything, as it was last seen."""
         missing = self.unsynced()
         assert not missing, f"not seen in full: {', '.join(missing)}"
         nodes = tuple(self._nodes.values())
-        return World(
+        return ClusterObjects(
             now,
             nodes=nodes,
             pods=tuple(self._pods.values()),
             daemon_sets=tuple(self._daemon_sets.values()),
-            surroundings=Surroundings(
+            surroundings=ReferencedObjects(
                 namespaces={each.metadata.name: each.metadata.labels or {} for each in self._namespaces.values()},
                 claims={each.metadata.key: each for each in self._claims.values()},
                 volumes={each.metadata.name: each for each in self._volumes.values()},
@@ -195,14 +195,14 @@ class Watching:
 
 
 def _waits(pod: Pod) -> bool:
-    return not pod.spec.node_name and waiting.found_unschedulable(pod)
+    return not pod.spec.node_name and pending_pods.found_unschedulable(pod)
 
 
-def slim(pod: Pod) -> Pod:
+def slim_pod(pod: Pod) -> Pod:
     """The pod without what of its status nobody reads here."""
     status = pod.status
     resizing = pods.resizing(pod)
-    read = {waiting.SCHEDULED, pods.RESIZE_PENDING} if resizing else {waiting.SCHEDULED}
+    read = {pending_pods.SCHEDULED, pods.RESIZE_PENDING} if resizing else {pending_pods.SCHEDULED}
     kept = PodStatus(
         phase=status.phase,
         nominated_node_name=status.nominated_node_name,

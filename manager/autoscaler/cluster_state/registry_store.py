@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler.cluster_state import books as bookkeeping
-from manager.autoscaler.cluster_state.books import Books
-from manager.autoscaler.keeping import KeptText
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.configmap_store import ConfigMapStore
 from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -14,24 +14,24 @@ KEY = "books"
 NOT_LEADING = "another replica leads"
 
 
-class Deposed(HeadroomError):
+class LeadershipLost(HeadroomError):
     """Somebody else leads now."""
 
 
-class Bookkeeper:
+class RegistryStore:
     """The books in the cluster. What could not be written is kept in mind, as long as nobody else writes."""
 
-    def __init__(self, kept: KeptText, may_write: Callable[[], bool]) -> None:
+    def __init__(self, kept: ConfigMapStore, may_write: Callable[[], bool]) -> None:
         self._kept = kept
         self._may_write = may_write
-        self._books: Books | None = None
+        self._books: Registry | None = None
         self._version: str | None = None
-        self._written: Books | None = None
+        self._written: Registry | None = None
 
     @property
-    def known(self) -> Books:
+    def known(self) -> Registry:
         """What was read or written last."""
-        return self._books or Books()
+        return self._books or Registry()
 
     def forget(self) -> None:
         """Somebody else leads, and writes."""
@@ -40,9 +40,9 @@ class Bookkeeper:
     def shift(self, seconds: float) -> None:
         """The clock has jumped by so much."""
         if seconds and self._books is not None:
-            self._books = bookkeeping.shifted(self._books, seconds)
+            self._books = bookkeeping.shift_times(self._books, seconds)
 
-    def read(self, now: float) -> Books | None:
+    def read(self, now: float) -> Registry | None:
         """What is known; None where nothing ever was, or nothing that can be read."""
         text, version = self._kept.read()
         if version == self._version and self._books is not None:
@@ -55,12 +55,12 @@ class Bookkeeper:
                 logger.error("the books are passed by: %s", error)
         return self._books
 
-    def write(self, books: Books) -> None:
+    def write(self, books: Registry) -> None:
         """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
         self._books = books
         if books == self._written:
             return
         if not self._may_write():
-            raise Deposed(NOT_LEADING)
+            raise LeadershipLost(NOT_LEADING)
         self._version = self._kept.write(bookkeeping.encode(books))
         self._written = books

@@ -12,14 +12,14 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster_state import books as bookkeeping
 from manager.autoscaler.cluster_state import health
-from manager.autoscaler.cluster_state.backoff import Backoff, BackoffTimes
-from manager.autoscaler.cluster_state.books import Books, Shortage
+from manager.autoscaler.cluster_state import registry as bookkeeping
+from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
 from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Happening, Incident, Request
+from manager.autoscaler.cluster_state.registry import Registry, Shortage
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind, ScaleUpRequest
+from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.rounds import Act, What
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
@@ -45,7 +45,7 @@ def _enforced(_: str) -> Mode:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ReconcileRules:
     """`modes` by group. `node_states` has a `now` that does not matter. A group's own options go before the seconds
     here. `force_delete_unregistered`: below the group's minimum, too.
     """
@@ -59,7 +59,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Assessment:
+class Reconciliation:
     """`books` are to be kept before anything is done. `corrections` are to be done whatever else is decided, those of
     groups in enforce mode; their deletions never take a group below its minimum but for what never worked, so that they
     go to the cloud with `below_min`. `node_states` and `node_readiness` have every node by name. `held` says why
@@ -67,22 +67,24 @@ class Assessment:
     """
 
     state: ClusterState
-    books: Books
-    corrections: tuple[Act, ...] = ()
+    books: Registry
+    corrections: tuple[Action, ...] = ()
     incidents: tuple[Incident, ...] = ()
     node_states: Mapping[str, NodeState] = field(default_factory=dict)
     node_readiness: Mapping[str, NodeState] = field(default_factory=dict)
     held: str = ""
 
 
-def assess(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules, now: float) -> Assessment:
+def reconcile(
+    observed: Observed, nodes: Sequence[Node], books: Registry, rules: ReconcileRules, now: float
+) -> Reconciliation:
     """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
-    looks = _look(observed, nodes, books, rules, now)
+    looks = _view_groups(observed, nodes, books, rules, now)
     total = _sum([*(look.readiness for look in looks.groups.values()), looks.ungrouped_readiness])
     healthy = rules.health.bear(unready=total.unready, total=total.registered)
     books = _continued(books, observed, looks.groups, rules, now)
     incidents: list[Incident] = []
-    corrections: list[Act] = []
+    corrections: list[Action] = []
     for look in looks.groups.values():
         books = _failures_noted(books, look, rules, now, incidents)
         books, timed_out = _request_followed(books, look, rules, now, incidents)
@@ -102,21 +104,21 @@ def assess(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules
     settling = [each.group for each in corrections if each.reason == NOT_THERE and each.mode is Mode.ENFORCE]
     if settling and not held:
         held = f"target sizes are being put right: {', '.join(settling)}"
-    return Assessment(state, books, tuple(corrections), tuple(incidents), looks.states, looks.readiness, held)
+    return Reconciliation(state, books, tuple(corrections), tuple(incidents), looks.states, looks.readiness, held)
 
 
-def taken_over(observed: Observed, nodes: Sequence[Node], rules: Rules, now: float) -> Books:
+def initial_registry(observed: Observed, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
-    books = Books()
-    for look in _look(observed, nodes, books, rules, now).groups.values():
+    books = Registry()
+    for look in _view_groups(observed, nodes, books, rules, now).groups.values():
         if look.up < look.target:
             missing = Increase(look.id, look.up, look.target, look.seen.group.max_size)
-            books = bookkeeping.requested(books, missing, now, look.provision_seconds)
+            books = bookkeeping.add_request(books, missing, now, look.provision_seconds)
     return books
 
 
 @dataclass(frozen=True)
-class _Look:
+class _GroupView:
     """One group as it is seen. `unregistered` instances have no Node since then; `overdue` are those of them for too
     long. `broken` ones could not be made. `staying` counts what is there, or on its way, of the target.
     """
@@ -166,46 +168,48 @@ class _Look:
 
 
 @dataclass(frozen=True)
-class _Looks:
-    groups: Mapping[str, _Look]
+class _GroupViews:
+    groups: Mapping[str, _GroupView]
     states: Mapping[str, NodeState]
     readiness: Mapping[str, NodeState]
     ungrouped: tuple[str, ...]
     ungrouped_readiness: Readiness
 
 
-def _look(observed: Observed, nodes: Sequence[Node], books: Books, rules: Rules, now: float) -> _Looks:
+def _view_groups(
+    observed: Observed, nodes: Sequence[Node], books: Registry, rules: ReconcileRules, now: float
+) -> _GroupViews:
     members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
     others: list[Node] = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
     states: dict[str, NodeState] = {}
     readiness: dict[str, NodeState] = {}
-    looks: dict[str, _Look] = {}
+    looks: dict[str, _GroupView] = {}
     registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
     for name, own in members.items():
         seen = observed.groups[name]
         known = books.unregistered.get(name, {})
-        looks[name] = _look_at(seen, own, registered, known, rules, now, states, readiness)
+        looks[name] = _view_group(seen, own, registered, known, rules, now, states, readiness)
     state_rules = replace(rules.node_states, now=now)
     counts: Counter[str] = Counter()
     for node in others:
-        states[node.metadata.name] = cluster.state_of(node, state_rules)
-        readiness[node.metadata.name] = found = cluster.readiness_of(node, state_rules)
+        states[node.metadata.name] = cluster.node_state(node, state_rules)
+        readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
         counts[_COUNTED_AS[found]] += 1
-    return _Looks(looks, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
+    return _GroupViews(looks, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
 
 
-def _look_at(
+def _view_group(
     seen: ObservedGroup,
     nodes: Sequence[Node],
     registered: set[str],
     known: Mapping[str, float],
-    rules: Rules,
+    rules: ReconcileRules,
     now: float,
     states: dict[str, NodeState],
     readiness: dict[str, NodeState],
-) -> _Look:
+) -> _GroupView:
     state_rules = replace(rules.node_states, now=now)
     if seen.options.max_node_startup_seconds is not None:
         state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
@@ -218,7 +222,7 @@ def _look_at(
     unlisted = 0
     for node in nodes:
         instance = instances.get(node.spec.provider_id)
-        state, found = cluster.state_of(node, state_rules), cluster.readiness_of(node, state_rules)
+        state, found = cluster.node_state(node, state_rules), cluster.node_readiness(node, state_rules)
         counted_as = _COUNTED_AS[found]
         if instance is None and found is NodeState.UNREADY:
             counted_as = "being_deleted"  # its machine is gone
@@ -234,7 +238,7 @@ def _look_at(
     unregistered = {each.provider_id: known.get(each.provider_id, now) for each in without_node if each.error is None}
     overdue = tuple(sorted(name for name, since in unregistered.items() if since + provision_seconds < now))
     counts["unregistered"], counts["long_unregistered"] = len(unregistered) - len(overdue), len(overdue)
-    return _Look(
+    return _GroupView(
         seen=seen,
         mode=rules.modes(seen.group.id),
         provision_seconds=provision_seconds,
@@ -255,7 +259,9 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
     return Readiness(**total)
 
 
-def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rules: Rules, now: float) -> Books:
+def _continued(
+    books: Registry, observed: Observed, looks: Mapping[str, _GroupView], rules: ReconcileRules, now: float
+) -> Registry:
     """Without groups that are gone, and with the instances that wait for a Node now."""
 
     def kept(each: str) -> bool:
@@ -272,7 +278,7 @@ def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rul
         if still:
             failed[name] = still
     return msgspec.structs.replace(
-        bookkeeping.without_old_backoffs(books, rules.backoff, now),
+        bookkeeping.drop_old_backoffs(books, rules.backoff, now),
         requests={name: each for name, each in books.requests.items() if kept(name)},
         unregistered=unregistered,
         failed=failed,
@@ -281,7 +287,9 @@ def _continued(books: Books, observed: Observed, looks: Mapping[str, _Look], rul
     )
 
 
-def _failures_noted(books: Books, look: _Look, rules: Rules, now: float, incidents: list[Incident]) -> Books:
+def _failures_noted(
+    books: Registry, look: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+) -> Registry:
     """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
     told = books.failed.get(look.id, ())
     new = [each for each in look.broken if each.provider_id not in told]
@@ -292,17 +300,17 @@ def _failures_noted(books: Books, look: _Look, rules: Rules, now: float, inciden
         if each.error is not None:
             count[each.error] += 1
     ranked = sorted(count.items(), key=lambda item: (-item[1], item[0].kind, item[0].code, item[0].message))
-    incidents += [Incident(Happening.CREATION_FAILED, look.id, many, error=error) for error, many in ranked]
+    incidents += [Incident(IncidentKind.CREATION_FAILED, look.id, many, error=error) for error, many in ranked]
     worst = ranked[0][0]
-    books = bookkeeping.without_nodes(books, look.id, len(new))
-    books = bookkeeping.backed_off(books, look.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
+    books = bookkeeping.remove_nodes(books, look.id, len(new))
+    books = bookkeeping.back_off(books, look.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
     ids = tuple(sorted({*told, *(each.provider_id for each in new)}))
     return msgspec.structs.replace(books, failed={**books.failed, look.id: ids})
 
 
 def _request_followed(
-    books: Books, look: _Look, rules: Rules, now: float, incidents: list[Incident]
-) -> tuple[Books, int]:
+    books: Registry, look: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+) -> tuple[Registry, int]:
     """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
     request = books.requests.get(look.id)
     if request is None:
@@ -312,26 +320,26 @@ def _request_followed(
         lower = look.target < request.to_size
         if lower and seconds <= SETTLING_SECONDS:
             return books, 0
-        books = bookkeeping.without_nodes(books, look.id, request.nodes)
+        books = bookkeeping.remove_nodes(books, look.id, request.nodes)
         if lower:
-            incidents.append(Incident(Happening.TAKEN_BACK, look.id, request.nodes, seconds))
+            incidents.append(Incident(IncidentKind.TAKEN_BACK, look.id, request.nodes, seconds))
             return books, 0
-        incidents.append(Incident(Happening.REGISTERED, look.id, request.nodes, seconds))
+        incidents.append(Incident(IncidentKind.REGISTERED, look.id, request.nodes, seconds))
         before = books.backoffs.get(look.id)
         # What failed of this very increase stays failed: asking for it again at once would fail again.
         if before is not None and before.failed_at < request.started_at:
-            books = bookkeeping.recovered(books, look.id)
+            books = bookkeeping.remove_backoff(books, look.id)
         return books, 0
     if request.deadline >= now:
         return books, 0
     late = min(request.nodes, look.outstanding)
-    incidents.append(Incident(Happening.TIMED_OUT, look.id, late, seconds))
-    books = bookkeeping.without_nodes(books, look.id, request.nodes)
+    incidents.append(Incident(IncidentKind.TIMED_OUT, look.id, late, seconds))
+    books = bookkeeping.remove_nodes(books, look.id, request.nodes)
     reason = f"scale-up timed out for node group {look.id} after {durations.render(seconds)}"
-    return bookkeeping.backed_off(books, look.id, reason, now, rules.backoff, code=TIMEOUT), late
+    return bookkeeping.back_off(books, look.id, reason, now, rules.backoff, code=TIMEOUT), late
 
 
-def _shortage_followed(books: Books, look: _Look, now: float, *, correcting: bool) -> tuple[Books, int]:
+def _shortage_followed(books: Registry, look: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
     """What is missing without an increase under way; and how many of it are to be taken back now."""
     others = {name: each for name, each in books.short.items() if name != look.id}
     if not look.missing or look.id in books.requests:
@@ -346,24 +354,24 @@ def _shortage_followed(books: Books, look: _Look, now: float, *, correcting: boo
     return msgspec.structs.replace(books, short={**others, look.id: found}), due
 
 
-def _ended_backoffs_noted(books: Books, now: float, incidents: list[Incident]) -> Books:
-    found: dict[str, Backoff] = {}
+def _ended_backoffs_noted(books: Registry, now: float, incidents: list[Incident]) -> Registry:
+    found: dict[str, GroupBackoff] = {}
     for group, each in sorted(books.backoffs.items()):
         found[group] = each
         if not each.ended and not each.holds(now):
-            incidents.append(Incident(Happening.BACKOFF_ENDED, group, seconds=each.seconds))
+            incidents.append(Incident(IncidentKind.BACKOFF_ENDED, group, seconds=each.seconds))
             found[group] = replace(each, ended=True)
     return msgspec.structs.replace(books, backoffs=found)
 
 
-def _corrections(look: _Look, rules: Rules, *, healthy: bool, timed_out: int, short: int) -> list[Act]:
+def _corrections(look: _GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
     group = look.seen.group
-    acts: list[Act] = []
+    acts: list[Action] = []
     target = group.target_size
 
-    def act(what: What, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
+    def act(what: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
         nonlocal target
-        acts.append(Act(what, group.id, look.mode, target, target - many, group.max_size, nodes, reason))
+        acts.append(Action(what, group.id, look.mode, target, target - many, group.max_size, nodes, reason))
         target -= many
 
     broken = [each.provider_id for each in look.broken] if healthy else []
@@ -372,19 +380,19 @@ def _corrections(look: _Look, rules: Rules, *, healthy: bool, timed_out: int, sh
     least = 0 if rules.force_delete_unregistered else group.min_size
     overdue = look.overdue[: max(0, target - least)]
     if overdue:
-        act(What.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
+        act(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
     broken = broken[: max(0, target)]  # the cloud itself is at what it has lowered its target for
     if broken:
-        act(What.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
+        act(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
     returned = min(short or timed_out, look.returnable, max(0, target - group.min_size))
     if returned:
-        act(What.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
+        act(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
     return acts
 
 
-def _status(look: _Look, books: Books, rules: Rules, now: float) -> GroupStatus:
+def _status(look: _GroupView, books: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
     group = look.seen.group
-    request, backoff = books.requests.get(group.id), bookkeeping.backoff_of(books, group.id, now)
+    request, backoff = books.requests.get(group.id), bookkeeping.active_backoff(books, group.id, now)
     elsewhere, untold = _asked_by_others(look, books, now), _untold(look, request, backoff, now)
     acceptable = health.acceptable_range(
         target=group.target_size,
@@ -411,7 +419,7 @@ def _status(look: _Look, books: Books, rules: Rules, now: float) -> GroupStatus:
     )
 
 
-def _asked_by_others(look: _Look, books: Books, now: float) -> int:
+def _asked_by_others(look: _GroupView, books: Registry, now: float) -> int:
     """What somebody else is adding to a group that we only advise on: else we would advise it once more."""
     if look.mode is Mode.ENFORCE or look.id in books.requests:
         return 0
@@ -420,16 +428,18 @@ def _asked_by_others(look: _Look, books: Books, now: float) -> int:
     return look.booting + (look.missing if fresh else 0)
 
 
-def _untold(look: _Look, request: Request | None, backoff: Backoff | None, now: float) -> int:
+def _untold(look: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
     """What the cloud has accepted and does not tell yet: else it would be bought once more in every round."""
     if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
         return 0
     return max(0, request.to_size - look.target)
 
 
-def _upcoming(look: _Look, request: Request | None, backoff: Backoff | None, elsewhere: int, untold: int) -> int:
+def _upcoming(
+    look: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, untold: int
+) -> int:
     # What has failed never comes, and counts towards the target until it is deleted.
-    hoped = health.upcoming(
+    hoped = health.upcoming_nodes(
         look.readiness,
         target=max(0, look.target + untold - len(look.broken)),
         pending_increase=request.nodes if request is not None else elsewhere,
