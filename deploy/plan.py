@@ -136,18 +136,18 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
         provider = _provider(settings, seen, chosen)
         guard = Guard(provider, chosen.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         try:
-            guard.observe([NodeRef.of(node) for node in seen.world.nodes])
-            made = _round(seen, seen.world, guard, chosen, notes)
+            guard.observe([NodeRef.of(node) for node in seen.objects.nodes])
+            made = _round(seen, seen.objects, guard, chosen, notes)
         finally:
             guard.close()
     else:
-        world = replace(seen.world, nodes=tuple(map(_with_id, seen.world.nodes)))
+        objects = replace(seen.objects, nodes=tuple(map(_with_id, seen.objects.nodes)))
         notes += _groupless(settings, seen)
-        settings = _listing_all(settings, dumped_cloud.groups_of(world.nodes, settings.group_label).values())
-        notes += _guessed(settings, world.nodes)
+        settings = _listing_all(settings, dumped_cloud.groups_of(objects.nodes, settings.group_label).values())
+        notes += _guessed(settings, objects.nodes)
         chosen = _config(settings)
-        cloud = dumped_cloud.observe(world.nodes, chosen.ownership, settings.group_label)
-        made = _round(seen, world, cloud, chosen, notes)
+        cloud = dumped_cloud.observe(objects.nodes, chosen.ownership, settings.group_label)
+        made = _round(seen, objects, cloud, chosen, notes)
     answer = answers.plan(made)
     if not seen.tells_of_pods:
         answer = replace(answer, cost_per_hour=replace(answer.cost_per_hour, idle=None))
@@ -156,7 +156,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
 
 def _groupless(settings: PlanSettings, seen: Seen) -> Iterator[str]:
     """A note where no node says its group. Raises InvalidInput where that leaves nothing to plan with."""
-    nodes = seen.world.nodes
+    nodes = seen.objects.nodes
     if dumped_cloud.tell_groups(nodes, settings.group_label):
         return
     mend = "name the label with --group-label, or describe groups in a file with --cloud-config"
@@ -182,11 +182,11 @@ def _seen(settings: PlanSettings) -> Seen:
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
     seen = plan_sources.from_files([Path(each) for each in settings.file], settings.namespace, key)
-    quotas = seen.world.capacity_quotas
+    quotas = seen.objects.capacity_quotas
     if not quotas or settings.capacity_quotas_enabled:
         return seen
     note = f"{rendering.count(len(quotas), 'CapacityQuota')} passed by: --capacity-quotas-enabled has them count"
-    return replace(seen, world=replace(seen.world, capacity_quotas=()), notes=[*seen.notes, note])
+    return replace(seen, objects=replace(seen.objects, capacity_quotas=()), notes=[*seen.notes, note])
 
 
 def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
@@ -202,11 +202,11 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
         )
     offer = Offer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}
-    for node in seen.world.nodes:
+    for node in seen.objects.nodes:
         group = fake_nodes.belongs_to(node)
         if group in members:
             members[group].add(node.metadata.name)
-    known = CloudBooks({name: cloud_books.found(nodes, seen.world.now) for name, nodes in members.items()})
+    known = CloudBooks({name: cloud_books.found(nodes, seen.objects.now) for name, nodes in members.items()})
     return SimulatedProvider(offer, Unwritten(lambda: known), list, SystemClock())
 
 
@@ -242,11 +242,11 @@ def _config(settings: PlanSettings) -> Config:
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 
 
-def _round(seen: Seen, world: ClusterObjects, cloud: ObservedCloud, chosen: Config, notes: list[str]) -> Iteration:
+def _round(seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: Config, notes: list[str]) -> Iteration:
     offered_by = None
     if seen.node_side is not None:
-        lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(world.now))
-        world = replace(world, expected=lending.expected(world.nodes), peaks=lending.peaks(world.nodes))
+        lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(objects.now))
+        objects = replace(objects, expected=lending.expected(objects.nodes), peaks=lending.peaks(objects.nodes))
         offered_by = lending.offered_by
     if not seen.tells_of_pods:
         notes.append(
@@ -254,11 +254,11 @@ def _round(seen: Seen, world: ClusterObjects, cloud: ObservedCloud, chosen: Conf
             f"could go: {plan_sources.WHAT_TO_DUMP} tells of both"
         )
         chosen = replace(chosen, scales_down=False, groups=())
-    marked = _unneeded_since(world.nodes)
+    marked = _unneeded_since(objects.nodes)
     made = planning.plan(
-        world,
+        objects,
         cloud,
-        seen.books,
+        seen.registry,
         chosen,
         chance=random.Random(CHANCE),
         offered_by=offered_by,
@@ -273,7 +273,7 @@ def _round(seen: Seen, world: ClusterObjects, cloud: ObservedCloud, chosen: Conf
                 f"--scale-down-unneeded-time, {durations.render(round(chosen.scale_down.group.unneeded_seconds))}"
             )
         made = replace(made, scale_down=decided)
-    return replace(made, scans=scanning.preview_scans(chosen, world, cloud.observed))
+    return replace(made, scans=scanning.preview_scans(chosen, objects, cloud.observed))
 
 
 def _without_past(decided: Decision, marked: Collection[str]) -> Decision:

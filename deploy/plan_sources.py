@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from deploy import dumps
 from deploy.nodeside import ConfigKey, NodeSide
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.cluster_state import registry, registry_store
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.registry import Registry, decode_registry
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
 from manager.autoscaler.scale_down import residents
@@ -88,8 +88,8 @@ class Seen:
     """
 
     source: str
-    world: ClusterObjects
-    books: Registry | None = None
+    objects: ClusterObjects
+    registry: Registry | None = None
     node_side: NodeSide | None = None
     client: Client | None = None
     notes: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
             budgets=tuple(dump.of(PodDisruptionBudget)),
             capacity_quotas=tuple(dump.of(CapacityQuota)),
         ),
-        books=_books(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
+        registry=_registry(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         notes=notes,
         tells_of_pods=bool(pods),
@@ -177,7 +177,7 @@ def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, mind
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
             capacity_quotas=_capacity_quotas(client, notes) if minds_quotas else (),
         ),
-        books=_books(text, kept.source, now, notes),
+        registry=_registry(text, kept.source, now, notes),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
         client=client,
         notes=notes,
@@ -193,10 +193,10 @@ def _capacity_quotas(client: Client, notes: list[str]) -> tuple[CapacityQuota, .
         return ()
 
 
-def _books(text: str | None, source: str, now: float, notes: list[str]) -> Registry | None:
+def _registry(text: str | None, source: str, now: float, notes: list[str]) -> Registry | None:
     """As the manager reads them: it passes by what cannot be read."""
     try:
-        return None if text is None else registry.decode(text, source, now)
+        return None if text is None else decode_registry(text, source, now)
     except InvalidInput as error:
         notes.append(f"the books are passed by: {error}")
         return None

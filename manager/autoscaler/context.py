@@ -13,7 +13,7 @@ from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Th
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import Observed
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.cluster_state import registry
+from manager.autoscaler.cluster_state.registry import active_backoff
 from manager.autoscaler.config import Config
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
@@ -91,11 +91,11 @@ def stable_since(node: Node) -> float:
 class AutoscalingContext:
     """The cluster as it is and as it will be: nodes there and on their way, and what new ones will be like."""
 
-    world: ClusterObjects
+    objects: ClusterObjects
     cloud: ObservedCloud
     config: Config
     memory: AutoscalerCache
-    assessed: Reconciliation
+    reconciled: Reconciliation
     offered_by: OfferedBy
     draining: frozenset[str] = frozenset()
     unread: dict[str, InvalidInput] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class AutoscalingContext:
 
     @cached_property
     def daemons(self) -> tuple[Daemon, ...]:
-        found, refused = templates.read_daemons(self.world.daemon_sets, self.world.surroundings)
+        found, refused = templates.read_daemons(self.objects.daemon_sets, self.objects.surroundings)
         self.unread.update(refused)
         return found
 
@@ -111,7 +111,9 @@ class AutoscalingContext:
     def uprooted(self) -> dict[str, Pod]:
         """Pods that are about to be moved off nodes that are `draining`, by "namespace/name": they wait for a place."""
         found = (
-            pending_pods.recreatable_pods(self.world.pods, self.draining, self.config.pending) if self.draining else ()
+            pending_pods.recreatable_pods(self.objects.pods, self.draining, self.config.pending)
+            if self.draining
+            else ()
         )
         return {pod.metadata.key: pod for pod in found}
 
@@ -123,7 +125,7 @@ class AutoscalingContext:
         cutoff = self.config.pending.expendable_below
         return tuple(
             pod
-            for pod in self.world.pods
+            for pod in self.objects.pods
             if (pod.spec.node_name or pod.status.nominated_node_name)
             and pods.is_active(pod)
             and not equivalence_groups.is_expendable(pod, cutoff)
@@ -135,27 +137,27 @@ class AutoscalingContext:
         """Of every group that has one, by id."""
         observed = self.cloud.observed
         on_node: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in self.world.pods:
+        for pod in self.objects.pods:
             if pod.spec.node_name in observed.group_of_node:
                 on_node[pod.spec.node_name].append(pod)
         live: defaultdict[str, list[LiveNode]] = defaultdict(list)
-        for node in self.world.nodes:
+        for node in self.objects.nodes:
             name = node.metadata.name
             if name in observed.group_of_node:
-                since = self.world.stable_since.get(name)
+                since = self.objects.stable_since.get(name)
                 live[observed.group_of_node[name]].append(
                     LiveNode(
                         node,
-                        self.assessed.node_states[name],
+                        self.reconciled.node_states[name],
                         tuple(on_node[name]),
                         stable_since(node) if since is None else since,
                     )
                 )
         found = {}
-        for group in sorted(self.assessed.state.groups):
+        for group in sorted(self.reconciled.state.groups):
             provided = functools.partial(self._provided, group)
             try:
-                template = self.memory.templates.of_group(group, live[group], provided, self.daemons, self.world.now)
+                template = self.memory.templates.of_group(group, live[group], provided, self.daemons, self.objects.now)
             except InvalidInput as refused:
                 self.unread[f"template of {group}"] = refused
                 self.problems[group] = str(refused)
@@ -169,9 +171,9 @@ class AutoscalingContext:
     def _lends(self, live: Sequence[LiveNode]) -> bool:
         """Whether a new node will offer Mid and Batch: not where nodes of the group have had time to, and do not."""
         ready = [each.node for each in live if each.state is NodeState.READY]
-        old = [each for each in ready if self.world.now - each.metadata.created_at > LENDING_SECONDS]
+        old = [each for each in ready if self.objects.now - each.metadata.created_at > LENDING_SECONDS]
         offers = [
-            {**(each.status.allocatable or {}), **self.world.expected.get(each.metadata.name, {})} for each in old
+            {**(each.status.allocatable or {}), **self.objects.expected.get(each.metadata.name, {})} for each in old
         ]
         return not old or any(reclaimed_capacity.RECLAIMED & each.keys() for each in offers)
 
@@ -196,20 +198,20 @@ class AutoscalingContext:
     @cached_property
     def upcoming(self) -> dict[str, int]:
         """How many nodes of each group are on their way."""
-        return {group: each.upcoming for group, each in self.assessed.state.groups.items() if each.upcoming}
+        return {group: each.upcoming for group, each in self.reconciled.state.groups.items() if each.upcoming}
 
     @property
     def obscure(self) -> dict[str, str]:
         """Groups with nodes on their way of which nobody can say now what they are, each with the reason."""
-        state, requests = self.assessed.state, self.assessed.books.requests
-        awaited = {group for group, each in requests.items() if each.deadline >= self.world.now}
+        state, requests = self.reconciled.state, self.reconciled.registry.requests
+        awaited = {group for group, each in requests.items() if each.deadline >= self.objects.now}
         unjudged = {group: why for group, why in state.refused.items() if group in awaited}
         return unjudged | {group: self.problems[group] for group in self.upcoming if group not in self.templates}
 
     @property
     def pending_uids(self) -> dict[str, str]:
         """Of pods that wait for a place, by "namespace/name"."""
-        without_node = (pod for pod in self.world.pods if not pod.spec.node_name)
+        without_node = (pod for pod in self.objects.pods if not pod.spec.node_name)
         return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.uprooted.values())}
 
     @cached_property
@@ -219,7 +221,7 @@ class AutoscalingContext:
         found = cluster.take_snapshot(
             self._nodes(upcoming),
             self.placed,
-            surroundings=self.world.surroundings,
+            surroundings=self.objects.surroundings,
             upcoming=[(self.templates[group], count) for group, count in upcoming.items()],
         )
         self.unread.update(found.refused)
@@ -229,9 +231,9 @@ class AutoscalingContext:
         """Those there are; one that has not started and that nothing upcoming stands for counts towards limits, too."""
         stood_for = Counter(upcoming)
         found = []
-        for node in self.world.nodes:
+        for node in self.objects.nodes:
             name = node.metadata.name
-            state, group = self.assessed.node_states[name], self.cloud.observed.group_of_node.get(name, "")
+            state, group = self.reconciled.node_states[name], self.cloud.observed.group_of_node.get(name, "")
             if state is NodeState.NOT_STARTED:
                 stood_for[group] -= 1
                 state = state if stood_for[group] >= 0 else NodeState.UNREADY
@@ -248,8 +250,8 @@ class AutoscalingContext:
 
     def states(self) -> list[GroupState]:
         """Every group there is, the reasons of those that are not to grow with them."""
-        state = self.assessed.state
-        corrected = {act.group for act in self.assessed.corrections if act.mode is Mode.ENFORCE}
+        state = self.reconciled.state
+        corrected = {act.group for act in self.reconciled.corrections if act.mode is Mode.ENFORCE}
         found = []
         for group, status in state.groups.items():
             barred = self.problems.get(group, "")
@@ -264,7 +266,7 @@ class AutoscalingContext:
                     status.group,
                     self.templates.get(group),
                     healthy=status.healthy,
-                    backed_off=status.backoff is not None and status.backoff.holds(self.world.now),
+                    backed_off=status.backoff is not None and status.backoff.holds(self.objects.now),
                     zero_or_max=bool(status.options.zero_or_max_node_scaling),
                     barred=barred,
                 )
@@ -332,7 +334,7 @@ class AutoscalingContext:
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
             return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, barred=error.problem)
-        backed_off = registry.active_backoff(self.assessed.books, made.id, self.world.now) is not None
+        backed_off = active_backoff(self.reconciled.registry, made.id, self.objects.now) is not None
         template = None if made.template is None else self.offering(made.template)
         barred = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
         return replace(made, template=template, backed_off=backed_off, barred=barred)

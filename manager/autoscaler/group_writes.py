@@ -10,8 +10,7 @@ from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import registry as bookkeeping
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import CLOUD_PROVIDER_ERROR, Registry, add_created_groups, back_off
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.listers import Listers
@@ -72,14 +71,12 @@ class GroupWrites:
         if not made:
             return act, decision, kept
         created = made[0]
-        kept = bookkeeping.add_created_groups(
-            kept, (each.id for each in (created.main, *created.extras)), creation.group
-        )
+        kept = add_created_groups(kept, (each.id for each in (created.main, *created.extras)), creation.group)
         templates = {}
         for group in (created.main, *created.extras):
             try:
                 with self._cloud_lock:
-                    templates[group.id] = planned.outlook.new_template(group.id)
+                    templates[group.id] = planned.context.new_template(group.id)
             except (ProviderError, InvalidInput) as error:
                 logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
         after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
@@ -119,5 +116,5 @@ class GroupWrites:
         return replace(act, done=True)
 
     def _backed_off(self, kept: Registry, act: Action, now: float) -> Registry:
-        code = bookkeeping.CLOUD_PROVIDER_ERROR
-        return bookkeeping.back_off(kept, act.group, act.error, now, self._config.backoff, code=code)
+        code = CLOUD_PROVIDER_ERROR
+        return back_off(kept, act.group, act.error, now, self._config.backoff, code=code)

@@ -139,7 +139,7 @@ class Listers:
         """Of the Nodes there are now."""
         return frozenset(node.spec.provider_id for node in self._nodes.values())
 
-    def world(self, now: float) -> ClusterObjects:
+    def objects(self, now: float) -> ClusterObjects:
         """Everything, as it was last seen."""
         missing = self.unsynced()
         assert not missing, f"not seen in full: {', '.join(missing)}"

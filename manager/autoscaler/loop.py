@@ -139,10 +139,10 @@ class Autoscaler:
             may_write=self._may_write,
         )
         self._memory = AutoscalerCache(config)
-        self._books = RegistryStore(
+        self._registry = RegistryStore(
             ConfigMapStore(client, place.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        self._growth = ScaleUpExecutor(config, self._guard, self._cloud_lock, self._books, self._may_write, clock)
+        self._growth = ScaleUpExecutor(config, self._guard, self._cloud_lock, self._registry, self._may_write, clock)
         self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
         self._group_writes = GroupWrites(
             config, self._watching, self._guard, self._cloud_lock, self._growth, self._may_write
@@ -202,12 +202,12 @@ class Autoscaler:
         with self._asking:
             cloud = self._question_cloud
             cloud.begin()
-            world = self._watching.world(self._clock.now())
-            world = replace(world, pods=(*world.pods, *more))
+            objects = self._watching.objects(self._clock.now())
+            objects = replace(objects, pods=(*objects.pods, *more))
             made = planning.plan(
-                world,
+                objects,
                 cloud,
-                self._books.known,
+                self._registry.known,
                 config,
                 chance=self._chance,
                 memory=self._memory.for_question(config),
@@ -215,7 +215,7 @@ class Autoscaler:
                 underway=self._removals.underway,
                 dry_run=True,
             ).round
-            return replace(made, scans=scanning.preview_scans(config, world, cloud.observed))
+            return replace(made, scans=scanning.preview_scans(config, objects, cloud.observed))
 
     def start(self) -> None:
         """Works from now on, in threads of its own."""
@@ -272,11 +272,11 @@ class Autoscaler:
         failure: Exception | None = None
         led, self._leads = self._leads, self._is_leader()
         leaving = self._removals.begin(now)
-        self._books.shift(self._removals.jumped_seconds)
+        self._registry.shift(self._removals.jumped_seconds)
         self._scans.shift(self._removals.jumped_seconds)
         try:
             if not self._leads:
-                self._books.forget()
+                self._registry.forget()
                 self._scans.forget()
                 self._removals.forget()
                 self._seen = Iteration(0, 0.0)
@@ -299,9 +299,9 @@ class Autoscaler:
             made = replace(made, leaving=leaving)
         self._removals.remember(made)
         if self._leads or led:
-            self._metrics.note(made, () if planned is None else planned.outlook.current.nodes, failure)
+            self._metrics.note(made, () if planned is None else planned.context.current.nodes, failure)
             self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
-        self._announcer.announce(made, {} if planned is None else planned.outlook.pending_uids)
+        self._announcer.announce(made, {} if planned is None else planned.context.pending_uids)
         return made
 
     def _held(self, now: float, why: str) -> Iteration:
@@ -311,19 +311,19 @@ class Autoscaler:
         return Iteration(self._number, now, state=state, held=why, cost=cost, dry_run=dry_run, cluster=cluster)
 
     def _planned(self, now: float) -> PlannedIteration:
-        known = self._books.read(now)
+        known = self._registry.read(now)
         if known is not None:
             known = self._removals.put_right(known)
-        world = self._watching.world(now)
+        objects = self._watching.objects(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
-            observed = self._guard.observe([NodeRef.of(node) for node in world.nodes])
+            observed = self._guard.observe([NodeRef.of(node) for node in objects.nodes])
             self._removals.observed(observed)
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
         with self._cloud_lock:
             planned = planning.plan(
-                world,
+                objects,
                 self._guard,
                 known,
                 self._config,
@@ -336,12 +336,12 @@ class Autoscaler:
                 dry_run=self._place.dry_run,
             )
         self._metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
-        outlook = planned.outlook
+        context = planned.context
         self._quota_status.tell(
-            world.capacity_quotas,
-            outlook.memory.capacity_limits,
+            objects.capacity_quotas,
+            context.memory.capacity_limits,
             planned.round.unread,
-            outlook.current.nodes,
+            context.current.nodes,
             planned.settings.usage,
         )
         self._again_seconds = planned.again_seconds
@@ -350,8 +350,8 @@ class Autoscaler:
     def _carried_out(self, planned: PlannedIteration) -> Iteration:
         """The round with what became of every act."""
         made = planned.round
-        kept = planned.books
-        self._books.write(kept)
+        kept = planned.registry
+        self._registry.write(kept)
         done = [
             self._group_writes.corrected(act)
             for act in made.acts
@@ -374,7 +374,7 @@ class Autoscaler:
         self._removals.note(done)
         done += self._removals.done(planned)
         try:
-            self._books.write(kept)
+            self._registry.write(kept)
         except HeadroomError as error:
             logger.error("the books are kept in mind: %s", error)
         return replace(
@@ -387,9 +387,9 @@ class Autoscaler:
     def _scanned(self, made: Iteration, planned: PlannedIteration) -> Iteration:
         """The round with what became of groups that scale by how full they are, where that is due."""
         if not self._scans.due_in(made.time):
-            requests = self._books.known.requests
+            requests = self._registry.known.requests
             found = self._scans.scan(
-                planned.outlook.world,
+                planned.context.objects,
                 self._hands,
                 made.time,
                 upcoming={name: requests[name].nodes for name in requests},

@@ -12,7 +12,7 @@ from manager.autoscaler.cloudprovider.reader import CloudReader
 
 
 class PlanCloud(CloudReader):
-    """See `outlook.Cloud`. For one question at a time, each of which begins with `begin`."""
+    """See `context.Cloud`. For one question at a time, each of which begins with `begin`."""
 
     def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:
         """All that one question asks the provider is over within `deadline_seconds`."""

@@ -48,16 +48,16 @@ EMPTY = "created here, and empty"
 
 @dataclass(frozen=True)
 class PlannedIteration:
-    """A round of which nothing is done yet, with what doing it takes. `books` are to be kept before anything is done.
+    """An iteration that nothing has acted on yet, with what acting needs. The `registry` is stored before any action.
 
-    `again_seconds` is when the next round is due, where that is known better than by the scan interval. `abandoned`
-    are nodes whose marks are to be taken off, as nobody deletes them.
+    `again_seconds` says when the next iteration is due, where that differs from the scan interval. `abandoned` nodes
+    carry marks of a removal that no longer runs; the loop takes the marks off.
     """
 
     round: Iteration
-    books: Registry
+    registry: Registry
     settings: ScaleUpSettings
-    outlook: AutoscalingContext
+    context: AutoscalingContext
     again_seconds: float | None = None
     abandoned: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ class PlannedIteration:
 
 
 def plan(
-    world: ClusterObjects,
+    objects: ClusterObjects,
     cloud: ObservedCloud,
     known: Registry | None,
     config: Config,
@@ -88,7 +88,7 @@ def plan(
     memory, underway = memory or AutoscalerCache(config), underway or Underway()
     gpus = none_if_unsupported(cloud.gpus) or Gpus()
     node_rules = StateRules(
-        world.now,
+        objects.now,
         config.start.startup_seconds,
         config.taints.startup,
         templates.STARTUP_TAINT_PREFIXES,
@@ -104,10 +104,10 @@ def plan(
         force_delete_unregistered=config.deletes_below_min,
     )
     if known is None:
-        known = reconciliation.initial_registry(cloud.observed, world.nodes, rules, world.now)
-    assessed = reconciliation.reconcile(cloud.observed, world.nodes, known, rules, world.now)
-    priorities, unread = _priorities(world, config, memory)
-    memory.capacity_limits, refused = capacity_quotas.read_quotas(world.capacity_quotas, memory.capacity_limits)
+        known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
+    reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
+    priorities, unread = _priorities(objects, config, memory)
+    memory.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, memory.capacity_limits)
     pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
     settings = replace(
         config.scale_up,
@@ -115,41 +115,43 @@ def plan(
         priorities=priorities,
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
-    outlook = AutoscalingContext(
-        world, cloud, config, memory, assessed, offered_by or no_reclaimed_capacity, underway.draining
+    context = AutoscalingContext(
+        objects, cloud, config, memory, reconciled, offered_by or no_reclaimed_capacity, underway.draining
     )
-    held = _held(outlook)
-    there = {node.metadata.name for node in world.nodes}
-    waits = pending_pods.list_pending_pods(world.pods, config.pending, world.now, there, world.surroundings.claims)
+    held = _held(context)
+    there = {node.metadata.name for node in objects.nodes}
+    waits = pending_pods.list_pending_pods(
+        objects.pods, config.pending, objects.now, there, objects.surroundings.claims
+    )
     again = None
     if not held and waits.settled_at is not None:
-        held, again = SETTLING, waits.settled_at - world.now
+        held, again = SETTLING, waits.settled_at - objects.now
     made = Iteration(
         number,
-        world.now,
-        state=assessed.state,
+        objects.now,
+        state=reconciled.state,
         held=held,
         aside=waits.aside,
         unread={**unread, **refused, **config.unpriced(pricing)},
-        cost=cost.cluster_cost(outlook.priced, cloud.observed.group_of_node, settings.pricing),
-        acts=assessed.corrections,
-        incidents=assessed.incidents,
+        cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, settings.pricing),
+        acts=reconciled.corrections,
+        incidents=reconciled.incidents,
         dry_run=dry_run,
         leaving=underway.leaving,
         cluster=config.cluster_name,
     )
     if not held:
-        made = _decided(made, waits, outlook, settings, chance, underway)
-    made = replace(made, unread={**made.unread, **outlook.unread})
+        made = _decided(made, waits, context, settings, chance, underway)
+    made = replace(made, unread={**made.unread, **context.unread})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    abandoned = removal_planning.abandoned(outlook, underway, begins=begins)
-    return PlannedIteration(made, assessed.books, settings, outlook, again, abandoned)
+    abandoned = removal_planning.abandoned(context, underway, begins=begins)
+    return PlannedIteration(made, reconciled.registry, settings, context, again, abandoned)
 
 
 def _decided(
     made: Iteration,
     waits: PendingPods,
-    outlook: AutoscalingContext,
+    context: AutoscalingContext,
     settings: ScaleUpSettings,
     chance: random.Random,
     underway: Underway,
@@ -158,38 +160,38 @@ def _decided(
 
     A round in which pods have groups grow takes no node away.
     """
-    world, observed = outlook.world, outlook.cloud.observed
+    objects, observed = context.objects, context.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
-        (*waits.pods, *outlook.uprooted.values()), world.surroundings
+        (*waits.pods, *context.uprooted.values()), objects.surroundings
     )
     groups_of = observed.group_of_node
-    templates = {node: outlook.templates[group].node for node, group in groups_of.items() if group in outlook.templates}
+    templates = {node: context.templates[group].node for node, group in groups_of.items() if group in context.templates}
     situation = ScaleUpInput(
-        outlook.current,
+        context.current,
         classified.classes,
-        outlook.states(),
-        cluster_nodes=len(world.nodes),
+        context.states(),
+        cluster_nodes=len(objects.nodes),
         quotas=tuple(
-            each.left(outlook.current.nodes, templates, settings.usage)
-            for each in outlook.memory.capacity_limits.values()
+            each.left(context.current.nodes, templates, settings.usage)
+            for each in context.memory.capacity_limits.values()
         ),
-        expected=world.expected,
+        expected=objects.expected,
         templates_of_nodes=templates,
     )
-    if outlook.config.autoprovisioning.enabled:
-        creatable = outlook.candidates(_unplaced(situation))
+    if context.config.autoprovisioning.enabled:
+        creatable = context.candidates(_unplaced(situation))
         situation = replace(
             situation,
             groups=[*situation.groups, *creatable],
-            new_groups=candidates.creatable_groups(outlook.groups_left, creatable),
+            new_groups=candidates.creatable_groups(context.groups_left, creatable),
         )
-    decisions = _followed(situation, outlook, settings, chance)
-    acts = [*made.acts, *_creations(decisions, outlook.config), *increase_actions(decisions, outlook.config)]
-    acts += _deletions(outlook, {act.group for act in acts})
+    decisions = _followed(situation, context, settings, chance)
+    acts = [*made.acts, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
+    acts += _deletions(context, {act.group for act in acts})
     scale_down = None
-    if outlook.config.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = removal_planning.decide(outlook, situation, underway, settings.estimates.gpu_label)
-        acts += removal_planning.acts(scale_down, outlook)
+    if context.config.scales_down and not any(_is_growth(decision) for decision in decisions):
+        scale_down = removal_planning.decide(context, situation, underway, settings.estimates.gpu_label)
+        acts += removal_planning.acts(scale_down, context)
     return replace(
         made,
         scale_down=scale_down,
@@ -205,13 +207,13 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
 
 
 def _followed(
-    situation: ScaleUpInput, outlook: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+    situation: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
     """What is decided; where that would have groups grow that are only recommended, it is advice, and followed by what
     is done without them.
     """
-    mode_of = outlook.config.mode_of
-    decisions = _salvo(situation, outlook, settings, chance)
+    mode_of = context.config.mode_of
+    decisions = _salvo(situation, context, settings, chance)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
         return decisions
@@ -221,7 +223,7 @@ def _followed(
         replace(state, barred=state.barred or RECOMMENDED) if mode_of(state.id) is Mode.RECOMMEND else state
         for state in situation.groups
     ]
-    done = _salvo(replace(situation, groups=enforced), outlook, settings, chance)
+    done = _salvo(replace(situation, groups=enforced), context, settings, chance)
     return [
         *(replace(decision, advice=True) for decision in decisions),
         *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
@@ -229,10 +231,10 @@ def _followed(
 
 
 def _salvo(
-    situation: ScaleUpInput, outlook: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+    situation: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
     """The decision; in a salvo those that follow, with the nodes of all before them on their way."""
-    config = outlook.config
+    config = context.config
     decisions = [orchestrator.decide(situation, settings, chance)]
     is_late = options.no_deadline
     if config.salvo_seconds and config.clock is not None:
@@ -310,44 +312,44 @@ def _creations(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Act
     ]
 
 
-def _deletions(outlook: AutoscalingContext, busy: set[str]) -> list[Action]:
+def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
     """Groups that were created here and have nothing any more, nor get anything now."""
-    observed, state = outlook.cloud.observed, outlook.assessed.state
+    observed, state = context.cloud.observed, context.reconciled.state
     idle = [
         each.group
         for name, each in observed.groups.items()
         if name not in busy and name in state.groups and state.groups[name].request is None
     ]
     instances = {name: len(each.instances) for name, each in observed.groups.items()}
-    modes = outlook.config.mode_of
+    modes = context.config.mode_of
     return [
         Action(ActionKind.DELETE_GROUP, group, modes(group), reason=EMPTY)
-        for group in removal.unneeded_groups(idle, instances, outlook.config.ownership)
+        for group in removal.unneeded_groups(idle, instances, context.config.ownership)
         if modes(group) is not Mode.OBSERVE
     ]
 
 
-def _held(outlook: AutoscalingContext) -> str:
-    assessed = outlook.assessed
-    if assessed.held:
-        return assessed.held
-    ready = any(state is NodeState.READY for state in assessed.node_states.values())
-    if not ready and not outlook.config.scales_from_zero:
+def _held(context: AutoscalingContext) -> str:
+    reconciled = context.reconciled
+    if reconciled.held:
+        return reconciled.held
+    ready = any(state is NodeState.READY for state in reconciled.node_states.values())
+    if not ready and not context.config.scales_from_zero:
         return NO_READY_NODE
-    obscure = outlook.obscure
+    obscure = context.obscure
     return f"{OBSCURE}: {'; '.join(obscure.values())}" if obscure else ""
 
 
 def _priorities(
-    world: ClusterObjects, config: Config, memory: AutoscalerCache
+    objects: ClusterObjects, config: Config, memory: AutoscalerCache
 ) -> tuple[Priorities, dict[str, InvalidInput]]:
     """What the priority expander goes by: nothing where there is none, the last good one where this cannot be read."""
     if not config.uses_priorities:
         return Priorities(), {}
     try:
-        memory.priorities = priority.parse(world.priorities, source=priority.SOURCE)
+        memory.priorities = priority.parse(objects.priorities, source=priority.SOURCE)
     except InvalidInput as refused:
-        if not (world.priorities or "").strip():
+        if not (objects.priorities or "").strip():
             memory.priorities = Priorities()
         return memory.priorities, {priority.SOURCE: refused}
     return memory.priorities, {}

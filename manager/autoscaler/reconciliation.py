@@ -60,14 +60,14 @@ class ReconcileRules:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """`books` are to be kept before anything is done. `corrections` are to be done whatever else is decided, those of
-    groups in enforce mode; their deletions never take a group below its minimum but for what never worked, so that they
-    go to the cloud with `below_min`. `node_states` and `node_readiness` have every node by name. `held` says why
-    nothing may be decided now, and is empty when something may.
+    """The `registry` is stored before any action. `corrections` are due whatever else is decided; the loop carries out
+    those of groups in enforce mode. Their deletions go to the cloud with `below_min`: they take a group below its
+    minimum only where an instance never worked. `node_states` and `node_readiness` hold every node by name.
+    `held` says why nothing may be decided now; it is empty when decisions are allowed.
     """
 
     state: ClusterState
-    books: Registry
+    registry: Registry
     corrections: tuple[Action, ...] = ()
     incidents: tuple[Incident, ...] = ()
     node_states: Mapping[str, NodeState] = field(default_factory=dict)
@@ -76,27 +76,27 @@ class Reconciliation:
 
 
 def reconcile(
-    observed: Observed, nodes: Sequence[Node], books: Registry, rules: ReconcileRules, now: float
+    observed: Observed, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
-    looks = _view_groups(observed, nodes, books, rules, now)
-    total = _sum([*(look.readiness for look in looks.groups.values()), looks.ungrouped_readiness])
+    views = _view_groups(observed, nodes, registry, rules, now)
+    total = _sum([*(view.readiness for view in views.groups.values()), views.ungrouped_readiness])
     healthy = rules.health.bear(unready=total.unready, total=total.registered)
-    books = _continued(books, observed, looks.groups, rules, now)
+    registry = _continued(registry, observed, views.groups, rules, now)
     incidents: list[Incident] = []
     corrections: list[Action] = []
-    for look in looks.groups.values():
-        books = _failures_noted(books, look, rules, now, incidents)
-        books, timed_out = _request_followed(books, look, rules, now, incidents)
-        books, due = _shortage_followed(books, look, now, correcting=healthy and look.mode is not Mode.OBSERVE)
-        if look.mode is not Mode.OBSERVE:
-            corrections += _corrections(look, rules, healthy=healthy, timed_out=timed_out, short=due)
-    books = _ended_backoffs_noted(books, now, incidents)
+    for view in views.groups.values():
+        registry = _failures_noted(registry, view, rules, now, incidents)
+        registry, timed_out = _request_followed(registry, view, rules, now, incidents)
+        registry, due = _shortage_followed(registry, view, now, correcting=healthy and view.mode is not Mode.OBSERVE)
+        if view.mode is not Mode.OBSERVE:
+            corrections += _corrections(view, rules, healthy=healthy, timed_out=timed_out, short=due)
+    registry = _ended_backoffs_noted(registry, now, incidents)
     state = ClusterState(
-        groups={name: _status(look, books, rules, now) for name, look in looks.groups.items()},
+        groups={name: _status(view, registry, rules, now) for name, view in views.groups.items()},
         refused={name: str(error) for name, error in sorted(observed.refused.items())},
         foreign=observed.foreign,
-        ungrouped=looks.ungrouped,
+        ungrouped=views.ungrouped,
         readiness=total,
         healthy=healthy,
     )
@@ -104,17 +104,17 @@ def reconcile(
     settling = [each.group for each in corrections if each.reason == NOT_THERE and each.mode is Mode.ENFORCE]
     if settling and not held:
         held = f"target sizes are being put right: {', '.join(settling)}"
-    return Reconciliation(state, books, tuple(corrections), tuple(incidents), looks.states, looks.readiness, held)
+    return Reconciliation(state, registry, tuple(corrections), tuple(incidents), views.states, views.readiness, held)
 
 
 def initial_registry(observed: Observed, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
-    books = Registry()
-    for look in _view_groups(observed, nodes, books, rules, now).groups.values():
-        if look.up < look.target:
-            missing = Increase(look.id, look.up, look.target, look.seen.group.max_size)
-            books = bookkeeping.add_request(books, missing, now, look.provision_seconds)
-    return books
+    registry = Registry()
+    for view in _view_groups(observed, nodes, registry, rules, now).groups.values():
+        if view.up < view.target:
+            missing = Increase(view.id, view.up, view.target, view.seen.group.max_size)
+            registry = bookkeeping.add_request(registry, missing, now, view.provision_seconds)
+    return registry
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class _GroupViews:
 
 
 def _view_groups(
-    observed: Observed, nodes: Sequence[Node], books: Registry, rules: ReconcileRules, now: float
+    observed: Observed, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> _GroupViews:
     members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
     others: list[Node] = []
@@ -185,19 +185,19 @@ def _view_groups(
         members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
     states: dict[str, NodeState] = {}
     readiness: dict[str, NodeState] = {}
-    looks: dict[str, _GroupView] = {}
+    views: dict[str, _GroupView] = {}
     registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
     for name, own in members.items():
         seen = observed.groups[name]
-        known = books.unregistered.get(name, {})
-        looks[name] = _view_group(seen, own, registered, known, rules, now, states, readiness)
+        known = registry.unregistered.get(name, {})
+        views[name] = _view_group(seen, own, registered, known, rules, now, states, readiness)
     state_rules = replace(rules.node_states, now=now)
     counts: Counter[str] = Counter()
     for node in others:
         states[node.metadata.name] = cluster.node_state(node, state_rules)
         readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
         counts[_COUNTED_AS[found]] += 1
-    return _GroupViews(looks, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
+    return _GroupViews(views, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
 
 
 def _view_group(
@@ -260,188 +260,188 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
 
 
 def _continued(
-    books: Registry, observed: Observed, looks: Mapping[str, _GroupView], rules: ReconcileRules, now: float
+    registry: Registry, observed: Observed, views: Mapping[str, _GroupView], rules: ReconcileRules, now: float
 ) -> Registry:
     """Without groups that are gone, and with the instances that wait for a Node now."""
 
     def kept(each: str) -> bool:
-        return each in looks or each in observed.refused
+        return each in views or each in observed.refused
 
-    unregistered = {name: since for name, since in books.unregistered.items() if name in observed.refused}
-    failed = {name: ids for name, ids in books.failed.items() if name in observed.refused}
-    for name, look in looks.items():
-        if look.unregistered:
-            unregistered[name] = look.unregistered
+    unregistered = {name: since for name, since in registry.unregistered.items() if name in observed.refused}
+    failed = {name: ids for name, ids in registry.failed.items() if name in observed.refused}
+    for name, view in views.items():
+        if view.unregistered:
+            unregistered[name] = view.unregistered
         still = tuple(
-            each for each in books.failed.get(name, ()) if each in {broken.provider_id for broken in look.broken}
+            each for each in registry.failed.get(name, ()) if each in {broken.provider_id for broken in view.broken}
         )
         if still:
             failed[name] = still
     return msgspec.structs.replace(
-        bookkeeping.drop_old_backoffs(books, rules.backoff, now),
-        requests={name: each for name, each in books.requests.items() if kept(name)},
+        bookkeeping.drop_old_backoffs(registry, rules.backoff, now),
+        requests={name: each for name, each in registry.requests.items() if kept(name)},
         unregistered=unregistered,
         failed=failed,
-        short={name: each for name, each in books.short.items() if kept(name)},
-        made_as={name: each for name, each in books.made_as.items() if kept(name)},
+        short={name: each for name, each in registry.short.items() if kept(name)},
+        made_as={name: each for name, each in registry.made_as.items() if kept(name)},
     )
 
 
 def _failures_noted(
-    books: Registry, look: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
     """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
-    told = books.failed.get(look.id, ())
-    new = [each for each in look.broken if each.provider_id not in told]
+    told = registry.failed.get(view.id, ())
+    new = [each for each in view.broken if each.provider_id not in told]
     if not new:
-        return books
+        return registry
     count: Counter[InstanceError] = Counter()
     for each in new:
         if each.error is not None:
             count[each.error] += 1
     ranked = sorted(count.items(), key=lambda item: (-item[1], item[0].kind, item[0].code, item[0].message))
-    incidents += [Incident(IncidentKind.CREATION_FAILED, look.id, many, error=error) for error, many in ranked]
+    incidents += [Incident(IncidentKind.CREATION_FAILED, view.id, many, error=error) for error, many in ranked]
     worst = ranked[0][0]
-    books = bookkeeping.remove_nodes(books, look.id, len(new))
-    books = bookkeeping.back_off(books, look.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
+    registry = bookkeeping.remove_nodes(registry, view.id, len(new))
+    registry = bookkeeping.back_off(registry, view.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
     ids = tuple(sorted({*told, *(each.provider_id for each in new)}))
-    return msgspec.structs.replace(books, failed={**books.failed, look.id: ids})
+    return msgspec.structs.replace(registry, failed={**registry.failed, view.id: ids})
 
 
 def _request_followed(
-    books: Registry, look: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> tuple[Registry, int]:
     """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
-    request = books.requests.get(look.id)
+    request = registry.requests.get(view.id)
     if request is None:
-        return books, 0
+        return registry, 0
     seconds = now - request.started_at
-    if not look.outstanding:
-        lower = look.target < request.to_size
+    if not view.outstanding:
+        lower = view.target < request.to_size
         if lower and seconds <= SETTLING_SECONDS:
-            return books, 0
-        books = bookkeeping.remove_nodes(books, look.id, request.nodes)
+            return registry, 0
+        registry = bookkeeping.remove_nodes(registry, view.id, request.nodes)
         if lower:
-            incidents.append(Incident(IncidentKind.TAKEN_BACK, look.id, request.nodes, seconds))
-            return books, 0
-        incidents.append(Incident(IncidentKind.REGISTERED, look.id, request.nodes, seconds))
-        before = books.backoffs.get(look.id)
+            incidents.append(Incident(IncidentKind.TAKEN_BACK, view.id, request.nodes, seconds))
+            return registry, 0
+        incidents.append(Incident(IncidentKind.REGISTERED, view.id, request.nodes, seconds))
+        before = registry.backoffs.get(view.id)
         # What failed of this very increase stays failed: asking for it again at once would fail again.
         if before is not None and before.failed_at < request.started_at:
-            books = bookkeeping.remove_backoff(books, look.id)
-        return books, 0
+            registry = bookkeeping.remove_backoff(registry, view.id)
+        return registry, 0
     if request.deadline >= now:
-        return books, 0
-    late = min(request.nodes, look.outstanding)
-    incidents.append(Incident(IncidentKind.TIMED_OUT, look.id, late, seconds))
-    books = bookkeeping.remove_nodes(books, look.id, request.nodes)
-    reason = f"scale-up timed out for node group {look.id} after {durations.render(seconds)}"
-    return bookkeeping.back_off(books, look.id, reason, now, rules.backoff, code=TIMEOUT), late
+        return registry, 0
+    late = min(request.nodes, view.outstanding)
+    incidents.append(Incident(IncidentKind.TIMED_OUT, view.id, late, seconds))
+    registry = bookkeeping.remove_nodes(registry, view.id, request.nodes)
+    reason = f"scale-up timed out for node group {view.id} after {durations.render(seconds)}"
+    return bookkeeping.back_off(registry, view.id, reason, now, rules.backoff, code=TIMEOUT), late
 
 
-def _shortage_followed(books: Registry, look: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
+def _shortage_followed(registry: Registry, view: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
     """What is missing without an increase under way; and how many of it are to be taken back now."""
-    others = {name: each for name, each in books.short.items() if name != look.id}
-    if not look.missing or look.id in books.requests:
-        return msgspec.structs.replace(books, short=others), 0
-    found = books.short.get(look.id)
-    if found is None or found.nodes != look.missing:
-        found = Shortage(now, look.missing)
+    others = {name: each for name, each in registry.short.items() if name != view.id}
+    if not view.missing or view.id in registry.requests:
+        return msgspec.structs.replace(registry, short=others), 0
+    found = registry.short.get(view.id)
+    if found is None or found.nodes != view.missing:
+        found = Shortage(now, view.missing)
     last = found.since if found.corrected_at is None else found.corrected_at
-    due = look.returnable if correcting and last + look.provision_seconds < now else 0
+    due = view.returnable if correcting and last + view.provision_seconds < now else 0
     if due:
         found = replace(found, corrected_at=now)
-    return msgspec.structs.replace(books, short={**others, look.id: found}), due
+    return msgspec.structs.replace(registry, short={**others, view.id: found}), due
 
 
-def _ended_backoffs_noted(books: Registry, now: float, incidents: list[Incident]) -> Registry:
+def _ended_backoffs_noted(registry: Registry, now: float, incidents: list[Incident]) -> Registry:
     found: dict[str, GroupBackoff] = {}
-    for group, each in sorted(books.backoffs.items()):
+    for group, each in sorted(registry.backoffs.items()):
         found[group] = each
         if not each.ended and not each.holds(now):
             incidents.append(Incident(IncidentKind.BACKOFF_ENDED, group, seconds=each.seconds))
             found[group] = replace(each, ended=True)
-    return msgspec.structs.replace(books, backoffs=found)
+    return msgspec.structs.replace(registry, backoffs=found)
 
 
-def _corrections(look: _GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
-    group = look.seen.group
+def _corrections(view: _GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
+    group = view.seen.group
     acts: list[Action] = []
     target = group.target_size
 
     def act(what: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
         nonlocal target
-        acts.append(Action(what, group.id, look.mode, target, target - many, group.max_size, nodes, reason))
+        acts.append(Action(what, group.id, view.mode, target, target - many, group.max_size, nodes, reason))
         target -= many
 
-    broken = [each.provider_id for each in look.broken] if healthy else []
-    if broken and look.seen.options.zero_or_max_node_scaling:
-        broken += [each for each in look.unregistered if each not in look.overdue]  # of no use without the others
+    broken = [each.provider_id for each in view.broken] if healthy else []
+    if broken and view.seen.options.zero_or_max_node_scaling:
+        broken += [each for each in view.unregistered if each not in view.overdue]  # of no use without the others
     least = 0 if rules.force_delete_unregistered else group.min_size
-    overdue = look.overdue[: max(0, target - least)]
+    overdue = view.overdue[: max(0, target - least)]
     if overdue:
         act(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
     broken = broken[: max(0, target)]  # the cloud itself is at what it has lowered its target for
     if broken:
         act(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
-    returned = min(short or timed_out, look.returnable, max(0, target - group.min_size))
+    returned = min(short or timed_out, view.returnable, max(0, target - group.min_size))
     if returned:
         act(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
     return acts
 
 
-def _status(look: _GroupView, books: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
-    group = look.seen.group
-    request, backoff = books.requests.get(group.id), bookkeeping.active_backoff(books, group.id, now)
-    elsewhere, untold = _asked_by_others(look, books, now), _untold(look, request, backoff, now)
+def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
+    group = view.seen.group
+    request, backoff = registry.requests.get(group.id), bookkeeping.active_backoff(registry, group.id, now)
+    elsewhere, untold = _asked_by_others(view, registry, now), _untold(view, request, backoff, now)
     acceptable = health.acceptable_range(
         target=group.target_size,
-        long_unregistered=look.readiness.long_unregistered,
+        long_unregistered=view.readiness.long_unregistered,
         pending_increase=request.nodes if request is not None else elsewhere,
-        pending_deletions=look.leaving,
+        pending_deletions=view.leaving,
     )
-    known = look.readiness if look.readiness != Readiness() else None
+    known = view.readiness if view.readiness != Readiness() else None
     return GroupStatus(
         group=group,
-        mode=look.mode,
-        readiness=look.readiness,
+        mode=view.mode,
+        readiness=view.readiness,
         acceptable=acceptable,
         healthy=health.is_group_healthy(
             known, target=group.target_size, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
         ),
-        upcoming=_upcoming(look, request, backoff, elsewhere, untold),
+        upcoming=_upcoming(view, request, backoff, elsewhere, untold),
         untold=untold,
         request=request,
         backoff=backoff,
-        errors=tuple(each.error for each in look.broken if each.error is not None),
-        options=look.seen.options,
-        nodes=look.nodes,
+        errors=tuple(each.error for each in view.broken if each.error is not None),
+        options=view.seen.options,
+        nodes=view.nodes,
     )
 
 
-def _asked_by_others(look: _GroupView, books: Registry, now: float) -> int:
+def _asked_by_others(view: _GroupView, registry: Registry, now: float) -> int:
     """What somebody else is adding to a group that we only advise on: else we would advise it once more."""
-    if look.mode is Mode.ENFORCE or look.id in books.requests:
+    if view.mode is Mode.ENFORCE or view.id in registry.requests:
         return 0
-    shortage = books.short.get(look.id)
-    fresh = shortage is not None and shortage.since + look.provision_seconds >= now
-    return look.booting + (look.missing if fresh else 0)
+    shortage = registry.short.get(view.id)
+    fresh = shortage is not None and shortage.since + view.provision_seconds >= now
+    return view.booting + (view.missing if fresh else 0)
 
 
-def _untold(look: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
+def _untold(view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
     """What the cloud has accepted and does not tell yet: else it would be bought once more in every round."""
     if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
         return 0
-    return max(0, request.to_size - look.target)
+    return max(0, request.to_size - view.target)
 
 
 def _upcoming(
-    look: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, untold: int
+    view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, untold: int
 ) -> int:
     # What has failed never comes, and counts towards the target until it is deleted.
     hoped = health.upcoming_nodes(
-        look.readiness,
-        target=max(0, look.target + untold - len(look.broken)),
+        view.readiness,
+        target=max(0, view.target + untold - len(view.broken)),
         pending_increase=request.nodes if request is not None else elsewhere,
     )
     if request is None:
@@ -449,4 +449,4 @@ def _upcoming(
     if backoff is None or backoff.code == bookkeeping.CLOUD_PROVIDER_ERROR:
         return hoped  # where there was no answer, the target says what became of the increase
     # One part of an increase failed, another is on its way: its pods need no second node.
-    return min(hoped, look.booting)
+    return min(hoped, view.booting)

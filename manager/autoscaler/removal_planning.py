@@ -42,12 +42,12 @@ SCANNED = "nodes leave its group by how full that is"
 
 
 def decide(
-    outlook: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway, gpu_label: str | None
+    context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway, gpu_label: str | None
 ) -> Decision:
     """What is not needed, with the pods that `waiting` places on nodes there are."""
-    config = outlook.config
+    config = context.config
     rules = replace(config.scale_down, gpu_label=gpu_label)
-    situation = _situation(outlook, waiting, underway)
+    situation = _situation(context, waiting, underway)
 
     def one_pass(over: Situation) -> Decision:
         is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline
@@ -58,18 +58,18 @@ def decide(
     if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
         enforced = {name: each for name, each in situation.groups.items() if name not in advised}
         found = _apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
-    return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(outlook)}.items())))
+    return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(context)}.items())))
 
 
-def acts(decision: Decision, outlook: AutoscalingContext) -> list[Action]:
+def acts(decision: Decision, context: AutoscalingContext) -> list[Action]:
     """What is to be done by a decision, group by group."""
-    groups = outlook.cloud.observed.groups
-    mode_of = outlook.config.mode_of
-    of_node = outlook.cloud.observed.group_of_node
+    groups = context.cloud.observed.groups
+    mode_of = context.config.mode_of
+    of_node = context.cloud.observed.group_of_node
     going = _by_group((each.node, each.group) for each in decision.removals)
     made = []
     for name, nodes in going.items():
-        group = _corrected(groups[name].group, outlook)
+        group = _corrected(groups[name].group, context)
         size = group.target_size
         made.append(
             Action(
@@ -98,26 +98,26 @@ def acts(decision: Decision, outlook: AutoscalingContext) -> list[Action]:
     return made
 
 
-def abandoned(outlook: AutoscalingContext, underway: Underway, *, begins: bool) -> tuple[str, ...]:
+def abandoned(context: AutoscalingContext, underway: Underway, *, begins: bool) -> tuple[str, ...]:
     """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
 
     Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
     not marked as likely to go, whoever begins takes such marks back, too. Nodes that leave by how full their group is
     get neither mark, and so keep none that they once had.
     """
-    config, group_of = outlook.config, outlook.cloud.observed.group_of_node
-    busy = {*underway.on_their_way, *_deleted_by_cloud(outlook)}
+    config, group_of = context.config, context.cloud.observed.group_of_node
+    busy = {*underway.on_their_way, *_deleted_by_cloud(context)}
     modes = {each.cloud_provider_group_name: config.scan_mode_of(each) for each in config.groups}
-    ours = {group for group in outlook.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
+    ours = {group for group in context.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
     softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
     softened = ours - _scanned(config) if softens else frozenset()
     return tuple(
         sorted(
             node.metadata.name
-            for node in outlook.world.nodes
+            for node in context.objects.nodes
             if node.metadata.name not in busy
             and (group := group_of.get(node.metadata.name)) in ours
-            and _is_abandoned(node, config, outlook.world.now, begins=begins, softens=group in softened)
+            and _is_abandoned(node, config, context.objects.now, begins=begins, softens=group in softened)
         )
     )
 
@@ -129,50 +129,50 @@ def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softe
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(outlook: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway) -> Situation:
-    world, config = outlook.world, outlook.config
+def _situation(context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway) -> Situation:
+    objects, config = context.objects, context.config
     cutoff = config.pending.expendable_below
-    observed = outlook.cloud.observed
-    groups = _groups(outlook, underway)
+    observed = context.cloud.observed
+    groups = _groups(context, underway)
     read = residents.read(
         # Where nothing may shrink, it makes no difference who is there.
-        (pod for pod in world.pods if groups and residents.matters(pod, cutoff)),
-        world.surroundings,
-        world.controllers,
+        (pod for pod in objects.pods if groups and residents.matters(pod, cutoff)),
+        objects.surroundings,
+        objects.controllers,
     )
     return Situation(
-        world.now,
-        _nodes(outlook),
-        (*read.residents, *_nominated(outlook), *_placed(waiting, outlook.uprooted)),
+        objects.now,
+        _nodes(context),
+        (*read.residents, *_nominated(context), *_placed(waiting, context.uprooted)),
         groups=groups,
         group_of=observed.group_of_node,
-        disruption_budgets=residents.budgets(world.budgets),
+        disruption_budgets=residents.budgets(objects.budgets),
         memory=underway.memory,
-        happened=_with_requests(underway.happened, outlook, observed.groups),
-        happened_in={name: _with_requests(underway.happened_in.get(name), outlook, (name,)) for name in groups},
+        happened=_with_requests(underway.happened, context, observed.groups),
+        happened_in={name: _with_requests(underway.happened_in.get(name), context, (name,)) for name in groups},
         in_progress=underway.in_progress,
-        peaks=_peaks(outlook),
-        untold=_untold(outlook),
+        peaks=_peaks(context),
+        untold=_untold(context),
         unreadable=read.unreadable,
-        leaving={*underway.on_their_way, *_deleted_by_cloud(outlook)},
+        leaving={*underway.on_their_way, *_deleted_by_cloud(context)},
         kept={
             name: SCANNED if name in _scanned(config) else OBSERVED for name in observed.groups if name not in groups
         },
     )
 
 
-def _peaks(outlook: AutoscalingContext) -> dict[str, Resources] | None:
+def _peaks(context: AutoscalingContext) -> dict[str, Resources] | None:
     """Of prod with the system of each node. What Mid pods request is counted beside it, and so not what they use."""
-    found = outlook.world.peaks if outlook.config.minds_peaks else None
+    found = context.objects.peaks if context.config.minds_peaks else None
     return None if found is None else {name: each.prod for name, each in found.items()}
 
 
-def _untold(outlook: AutoscalingContext) -> frozenset[str]:
+def _untold(context: AutoscalingContext) -> frozenset[str]:
     """Pods that came to their nodes after these last told their peaks."""
-    told = (outlook.world.peaks or {}) if outlook.config.minds_peaks else {}
+    told = (context.objects.peaks or {}) if context.config.minds_peaks else {}
     return frozenset(
         pod.metadata.key
-        for pod in outlook.world.pods
+        for pod in context.objects.pods
         if pod.spec.node_name in told and _placed_at(pod) > told[pod.spec.node_name].reported_at
     )
 
@@ -185,20 +185,20 @@ def _placed_at(pod: Pod) -> float:
     return pod.metadata.created_at
 
 
-def _groups(outlook: AutoscalingContext, underway: Underway) -> dict[str, ShrinkingGroup]:
-    config = outlook.config
-    there = _kept_by_cloud(outlook)
+def _groups(context: AutoscalingContext, underway: Underway) -> dict[str, ShrinkingGroup]:
+    config = context.config
+    there = _kept_by_cloud(context)
     deleting = _by_group(
         (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
     )
     scanned = _scanned(config)
     return {
         name: ShrinkingGroup(
-            _corrected(status.group, outlook),
+            _corrected(status.group, context),
             config.scale_down.group.under(status.options),
             len(deleting.get(name, ())),
         )
-        for name, status in outlook.assessed.state.groups.items()
+        for name, status in context.reconciled.state.groups.items()
         if status.mode is not Mode.OBSERVE and name not in scanned
     }
 
@@ -208,59 +208,59 @@ def _scanned(config: Config) -> frozenset[str]:
     return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
 
 
-def _corrected(group: Group, outlook: AutoscalingContext) -> Group:
+def _corrected(group: Group, context: AutoscalingContext) -> Group:
     """With the target that it has once the corrections of this round are done."""
-    taken = sum(act.from_size - act.to_size for act in outlook.assessed.corrections if act.group == group.id)
+    taken = sum(act.from_size - act.to_size for act in context.reconciled.corrections if act.group == group.id)
     return replace(group, target_size=group.target_size - taken)
 
 
-def _nodes(outlook: AutoscalingContext) -> list[NodeInfo]:
-    assessed = outlook.assessed
+def _nodes(context: AutoscalingContext) -> list[NodeInfo]:
+    reconciled = context.reconciled
     found = []
-    for node in outlook.world.nodes:
+    for node in context.objects.nodes:
         name = node.metadata.name
         try:
-            found.append(cluster.node_info(node, assessed.node_states[name], assessed.node_readiness[name]))
+            found.append(cluster.node_info(node, reconciled.node_states[name], reconciled.node_readiness[name]))
         except InvalidInput as problem:
-            outlook.unread[name] = problem
+            context.unread[name] = problem
     return found
 
 
-def _of_unread(outlook: AutoscalingContext) -> dict[str, Verdict]:
+def _of_unread(context: AutoscalingContext) -> dict[str, Verdict]:
     """On nodes that cannot be read."""
-    unread, group_of = outlook.unread, outlook.cloud.observed.group_of_node
+    unread, group_of = context.unread, context.cloud.observed.group_of_node
     return {
         name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(unread[name]))
-        for name in (node.metadata.name for node in outlook.world.nodes)
+        for name in (node.metadata.name for node in context.objects.nodes)
         if name in unread
     }
 
 
-def _deleted_by_cloud(outlook: AutoscalingContext) -> frozenset[str]:
+def _deleted_by_cloud(context: AutoscalingContext) -> frozenset[str]:
     """Nodes whose machines are no part of their group's target any more."""
-    return _with_machines(outlook, lambda state: state is InstanceState.DELETING)
+    return _with_machines(context, lambda state: state is InstanceState.DELETING)
 
 
-def _kept_by_cloud(outlook: AutoscalingContext) -> frozenset[str]:
+def _kept_by_cloud(context: AutoscalingContext) -> frozenset[str]:
     """Nodes whose machines are part of their group's target."""
-    return _with_machines(outlook, lambda state: state is not InstanceState.DELETING)
+    return _with_machines(context, lambda state: state is not InstanceState.DELETING)
 
 
-def _with_machines(outlook: AutoscalingContext, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
-    groups = outlook.cloud.observed.groups.values()
+def _with_machines(context: AutoscalingContext, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
+    groups = context.cloud.observed.groups.values()
     ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
-    return frozenset(node.metadata.name for node in outlook.world.nodes if node.spec.provider_id in ids)
+    return frozenset(node.metadata.name for node in context.objects.nodes if node.spec.provider_id in ids)
 
 
-def _nominated(outlook: AutoscalingContext) -> list[Resident]:
+def _nominated(context: AutoscalingContext) -> list[Resident]:
     """Pods for which others are being moved out of the way."""
     on = {
         pod.metadata.key: pod.status.nominated_node_name
-        for pod in outlook.world.pods
+        for pod in context.objects.pods
         if not pod.spec.node_name and pod.status.nominated_node_name and pods.is_active(pod)
     }
     found = equivalence_groups.build_equivalence_groups(
-        (pod for pod in outlook.world.pods if pod.metadata.key in on), outlook.world.surroundings
+        (pod for pod in context.objects.pods if pod.metadata.key in on), context.objects.surroundings
     )
     return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
@@ -282,11 +282,11 @@ def _placed(waiting: orchestrator.ScaleUpInput, uprooted: Container[str]) -> lis
     ]
 
 
-def _with_requests(happened: Happened | None, outlook: AutoscalingContext, groups: Iterable[str]) -> Happened:
+def _with_requests(happened: Happened | None, context: AutoscalingContext, groups: Iterable[str]) -> Happened:
     """With the increases that are under way: they may have been asked for by who led before."""
     happened = happened or Happened()
-    requests = outlook.assessed.books.requests
-    moments = [min(requests[group].started_at, outlook.world.now) for group in groups if group in requests]
+    requests = context.reconciled.registry.requests
+    moments = [min(requests[group].started_at, context.objects.now) for group in groups if group in requests]
     added = [*moments, *(() if happened.added is None else (happened.added,))]
     return replace(happened, added=max(added)) if added else happened
 

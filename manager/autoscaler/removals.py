@@ -9,8 +9,7 @@ from dataclasses import replace
 from manager.autoscaler.actuation.deletion_marks import DeletionMarks, Vanished
 from manager.autoscaler.actuation.departures import Departures
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
-from manager.autoscaler.cluster_state import registry as bookkeeping
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, lower_request
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
@@ -99,12 +98,12 @@ class Removals:
         """The cloud was looked at, under its lock."""
         self.departures.observed(observed)
 
-    def put_right(self, books: Registry) -> Registry:
+    def put_right(self, registry: Registry) -> Registry:
         """The books, after the nodes that the cloud has taken since they were last written."""
         self._taken.update(self.departures.accepted())
         for group, nodes in self._taken.items():
-            books = bookkeeping.lower_request(books, group, nodes)
-        return books
+            registry = lower_request(registry, group, nodes)
+        return registry
 
     def remember(self, made: Iteration) -> None:
         """What a round has found."""
@@ -117,7 +116,7 @@ class Removals:
         self.departures.take_back(planned.abandoned)
         self.begins = False
         self._taken.clear()  # the books have it
-        nodes = {node.metadata.name: node for node in planned.outlook.world.nodes}
+        nodes = {node.metadata.name: node for node in planned.context.objects.nodes}
         removals = () if made.scale_down is None else made.scale_down.removals
         late = self._clock.monotonic() + self._config.actuation.soft_taint_seconds
         done = []

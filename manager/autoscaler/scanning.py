@@ -65,7 +65,7 @@ class Scans:
 
     def scan(
         self,
-        world: ClusterObjects,
+        objects: ClusterObjects,
         hands: Hands,
         now: float,
         *,
@@ -76,15 +76,15 @@ class Scans:
         What goes wrong with one group is its decision's error, and nothing to the others.
         """
         self._scanned_at = now
-        peaks = _peaks(world)
+        peaks = _peaks(objects)
         return ScanResult(
-            tuple(self._group(each, world, hands, now, upcoming or {}, peaks) for each in self._observers)
+            tuple(self._group(each, objects, hands, now, upcoming or {}, peaks) for each in self._observers)
         )
 
     def _group(
         self,
         observer: Observer,
-        world: ClusterObjects,
+        objects: ClusterObjects,
         hands: Hands,
         now: float,
         upcoming: Mapping[str, int],
@@ -95,7 +95,7 @@ class Scans:
         acts: list[Action] = []  # what was done of them stands, whatever comes of the rest
         try:
             observed = hands.guard.observed
-            seen = _observation(observer, world, observed, peaks)
+            seen = _observation(observer, objects, observed, peaks)
             memory = self._memories.get(group.name)
             if memory is None:
                 memory = memories.taken_over(rules, seen, now=now)
@@ -130,16 +130,16 @@ class Scans:
             self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 
 
-def preview_scans(config: Config, world: ClusterObjects, observed: Observed) -> tuple[Decision, ...]:
+def preview_scans(config: Config, objects: ClusterObjects, observed: Observed) -> tuple[Decision, ...]:
     """What the first scan of each group would decide. Nothing is done, and nothing is remembered."""
     found = []
     for rules in config.scanned:
-        seen = _observation(Observer(rules), world, observed, _peaks(world))
-        found.append(scan.decide(rules, seen, memories.taken_over(rules, seen, now=world.now), now=world.now))
+        seen = _observation(Observer(rules), objects, observed, _peaks(objects))
+        found.append(scan.decide(rules, seen, memories.taken_over(rules, seen, now=objects.now), now=objects.now))
     return tuple(found)
 
 
-def _observation(observer: Observer, world: ClusterObjects, observed: Observed, peaks: Peaks) -> Observation:
+def _observation(observer: Observer, objects: ClusterObjects, observed: Observed, peaks: Peaks) -> Observation:
     name = observer.rules.group.cloud_provider_group_name
     found = observed.groups.get(name)
     if found is None:
@@ -151,7 +151,7 @@ def _observation(observer: Observer, world: ClusterObjects, observed: Observed, 
         each.error is None and each.state in (InstanceState.RUNNING, InstanceState.UNKNOWN) for each in found.instances
     )
     cloud = CloudGroup(group.min_size, group.max_size, group.target_size, running)
-    return observer.observe(world.nodes, world.pods, cloud, peaks)
+    return observer.observe(objects.nodes, objects.pods, cloud, peaks)
 
 
 def _held_seconds(rules: Rules, memory: Memory, now: float) -> float | None:
@@ -172,8 +172,8 @@ def _lags(decision: Decision, hands: Hands) -> Iterator[float]:
         logger.debug("when nodes were launched is not known: %s", error, extra={"group": decision.group})
 
 
-def _peaks(world: ClusterObjects) -> Peaks:
-    return {node: (each.prod, each.mid) for node, each in (world.peaks or {}).items()}
+def _peaks(objects: ClusterObjects) -> Peaks:
+    return {node: (each.prod, each.mid) for node, each in (objects.peaks or {}).items()}
 
 
 def _waiting_for(memory: Memory, upcoming: int, rules: Rules, now: float) -> Memory:

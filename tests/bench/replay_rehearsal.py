@@ -79,7 +79,7 @@ class Led(Autoscaler):
         self._watching.start(self._loops)
 
     def sees(self) -> ClusterObjects:
-        return self._watching.world(self._clock.now())
+        return self._watching.objects(self._clock.now())
 
     @property
     def is_taking_away(self) -> bool:

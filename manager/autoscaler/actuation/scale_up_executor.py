@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from manager.autoscaler.actuation import execution
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import registry as bookkeeping
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import (
+    Registry,
+    active_backoff,
+    add_request,
+    fail_request,
+    withdraw_request,
+)
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.config import Config
 from manager.autoscaler.scale_up.decisions import Increase
@@ -26,14 +31,14 @@ class ScaleUpExecutor:
         config: Config,
         guard: Guard,
         lock: threading.Lock,
-        books: RegistryStore,
+        registry: RegistryStore,
         may_write: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._config = config
         self._guard = guard
         self._lock = lock
-        self._books = books
+        self._registry = registry
         self._may_write = may_write
         self._clock = clock
 
@@ -43,9 +48,9 @@ class ScaleUpExecutor:
         """What went wrong with each that was tried, by group, and the books after it."""
         noted = kept
         for each in wanted:
-            noted = bookkeeping.add_request(noted, each, now, self._provision_seconds(each.group))
+            noted = add_request(noted, each, now, self._provision_seconds(each.group))
         try:
-            self._books.write(noted)
+            self._registry.write(noted)
         except HeadroomError as error:
             logger.error("no scale-up, as it could not be noted first: %s", error)
             return {each.group: error for each in wanted}, kept
@@ -55,10 +60,10 @@ class ScaleUpExecutor:
         for each in wanted:
             failure = errors.get(each.group)
             if each.group not in errors or isinstance(failure, NotAsked):
-                kept = bookkeeping.withdraw_request(kept, each)
+                kept = withdraw_request(kept, each)
             elif failure is not None:
                 times = self._config.backoff
-                kept = bookkeeping.fail_request(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
+                kept = fail_request(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
                 logger.error("scale-up failed: %s", failure, extra={"group": each.group})
             else:
                 logger.info("scale-up: %s", each, extra={"group": each.group})
@@ -76,12 +81,12 @@ class ScaleUpExecutor:
                 return error
             return None
         now = self._clock.now()
-        backoff = bookkeeping.active_backoff(self._books.known, increase.group, now)
+        backoff = active_backoff(self._registry.known, increase.group, now)
         if backoff is not None:
             return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
-        errors, kept = self.ask([increase], self._books.known, now)
+        errors, kept = self.ask([increase], self._registry.known, now)
         try:
-            self._books.write(kept)
+            self._registry.write(kept)
         except HeadroomError as error:
             logger.error("the books are kept in mind: %s", error)
         return errors[increase.group]

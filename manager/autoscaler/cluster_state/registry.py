@@ -54,13 +54,13 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(Registry)
 
 
-def encode(books: Registry) -> str:
+def encode_registry(registry: Registry) -> str:
     """As JSON; equal books have the same text."""
-    return msgspec.json.encode(books, order="deterministic").decode()
+    return msgspec.json.encode(registry, order="deterministic").decode()
 
 
-def decode(text: str, source: str, now: float) -> Registry:
-    """What `encode` wrote. Raises InvalidInput, also for what cannot be: whoever asks goes on with `Registry()`."""
+def decode_registry(text: str, source: str, now: float) -> Registry:
+    """Reads what `encode_registry` wrote. Raises InvalidInput, also for values that are impossible."""
     try:
         found = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -72,21 +72,21 @@ def decode(text: str, source: str, now: float) -> Registry:
     return found
 
 
-def add_request(books: Registry, increase: Increase, now: float, deadline_seconds: float) -> Registry:
+def add_request(registry: Registry, increase: Increase, now: float, deadline_seconds: float) -> Registry:
     """The increase is about to be asked for; it joins what is under way, which gets the same new deadline."""
-    before = books.requests.get(increase.group)
+    before = registry.requests.get(increase.group)
     nodes = increase.nodes + (before.nodes if before is not None else 0)
     request = ScaleUpRequest(increase.group, nodes, now, now + deadline_seconds, increase.to_size)
-    return msgspec.structs.replace(books, requests={**books.requests, increase.group: request})
+    return msgspec.structs.replace(registry, requests={**registry.requests, increase.group: request})
 
 
-def add_created_groups(books: Registry, groups: Iterable[str], candidate: str) -> Registry:
+def add_created_groups(registry: Registry, groups: Iterable[str], candidate: str) -> Registry:
     """These groups were made of a candidate."""
-    return msgspec.structs.replace(books, made_as={**books.made_as, **dict.fromkeys(groups, candidate)})
+    return msgspec.structs.replace(registry, made_as={**registry.made_as, **dict.fromkeys(groups, candidate)})
 
 
 def fail_request(
-    books: Registry,
+    registry: Registry,
     increase: Increase,
     reason: str,
     now: float,
@@ -99,54 +99,54 @@ def fail_request(
     that cannot be true), so the request stays until it is seen what became of it.
     """
     if not in_doubt:
-        books = withdraw_request(books, increase)
-    return back_off(books, increase.group, reason, now, times, code=code)
+        registry = withdraw_request(registry, increase)
+    return back_off(registry, increase.group, reason, now, times, code=code)
 
 
-def withdraw_request(books: Registry, increase: Increase) -> Registry:
+def withdraw_request(registry: Registry, increase: Increase) -> Registry:
     """The increase was noted and never asked for."""
-    return remove_nodes(books, increase.group, increase.nodes)
+    return remove_nodes(registry, increase.group, increase.nodes)
 
 
-def remove_nodes(books: Registry, group: str, nodes: int) -> Registry:
+def remove_nodes(registry: Registry, group: str, nodes: int) -> Registry:
     """So many nodes of what is under way will not come."""
-    before = books.requests.get(group)
+    before = registry.requests.get(group)
     if before is None or nodes <= 0:
-        return books
-    requests = {name: each for name, each in books.requests.items() if name != group}
+        return registry
+    requests = {name: each for name, each in registry.requests.items() if name != group}
     if before.nodes > nodes:
         requests[group] = replace(before, nodes=before.nodes - nodes, to_size=max(0, before.to_size - nodes))
-    return msgspec.structs.replace(books, requests=requests)
+    return msgspec.structs.replace(registry, requests=requests)
 
 
-def lower_request(books: Registry, group: str, nodes: int) -> Registry:
+def lower_request(registry: Registry, group: str, nodes: int) -> Registry:
     """So many other nodes of a group have gone: what is under way leads to a lower target."""
-    request = books.requests.get(group)
+    request = registry.requests.get(group)
     if request is None:
-        return books
+        return registry
     lower = replace(request, to_size=max(0, request.to_size - nodes))
-    return msgspec.structs.replace(books, requests={**books.requests, group: lower})
+    return msgspec.structs.replace(registry, requests={**registry.requests, group: lower})
 
 
-def shift_times(books: Registry, seconds: float) -> Registry:
+def shift_times(registry: Registry, seconds: float) -> Registry:
     """After the clock has jumped by so much: what was asked for ten seconds ago still was."""
 
     def moved(moment: float) -> float:
         return max(0.0, moment + seconds)
 
     return msgspec.structs.replace(
-        books,
+        registry,
         requests={
             name: replace(each, started_at=moved(each.started_at), deadline=moved(each.deadline))
-            for name, each in books.requests.items()
+            for name, each in registry.requests.items()
         },
         backoffs={
             name: replace(each, failed_at=moved(each.failed_at), until=moved(each.until))
-            for name, each in books.backoffs.items()
+            for name, each in registry.backoffs.items()
         },
         unregistered={
             name: {instance: moved(since) for instance, since in known.items()}
-            for name, known in books.unregistered.items()
+            for name, known in registry.unregistered.items()
         },
         short={
             name: replace(
@@ -154,43 +154,43 @@ def shift_times(books: Registry, seconds: float) -> Registry:
                 since=moved(each.since),
                 corrected_at=None if each.corrected_at is None else moved(each.corrected_at),
             )
-            for name, each in books.short.items()
+            for name, each in registry.short.items()
         },
     )
 
 
-def back_off(books: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
+def back_off(registry: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
     """The group has failed, or could not be created (then its id as yet).
 
     A created one fails together with its candidate: else the next of its kind would be made at once, and fail alike.
     """
     reason, code = reason[:MOST_REASON], code[:MOST_REASON]
     found = {
-        each: backoff.next_backoff(books.backoffs.get(each), times, now, reason, code)
-        for each in (group, books.made_as.get(group, group))
+        each: backoff.next_backoff(registry.backoffs.get(each), times, now, reason, code)
+        for each in (group, registry.made_as.get(group, group))
     }
-    return msgspec.structs.replace(books, backoffs={**books.backoffs, **found})
+    return msgspec.structs.replace(registry, backoffs={**registry.backoffs, **found})
 
 
-def remove_backoff(books: Registry, group: str) -> Registry:
+def remove_backoff(registry: Registry, group: str) -> Registry:
     """The group has grown, and is left alone no more."""
-    others = {name: each for name, each in books.backoffs.items() if name != group}
-    return msgspec.structs.replace(books, backoffs=others)
+    others = {name: each for name, each in registry.backoffs.items() if name != group}
+    return msgspec.structs.replace(registry, backoffs=others)
 
 
-def drop_old_backoffs(books: Registry, times: BackoffTimes, now: float) -> Registry:
+def drop_old_backoffs(registry: Registry, times: BackoffTimes, now: float) -> Registry:
     """A group that could not be created has nothing but its backoff, and is forgotten with it."""
-    kept = {name: each for name, each in books.backoffs.items() if not backoff.is_forgotten(each, times, now)}
-    return msgspec.structs.replace(books, backoffs=kept)
+    kept = {name: each for name, each in registry.backoffs.items() if not backoff.is_forgotten(each, times, now)}
+    return msgspec.structs.replace(registry, backoffs=kept)
 
 
-def active_backoff(books: Registry, group: str, now: float) -> GroupBackoff | None:
+def active_backoff(registry: Registry, group: str, now: float) -> GroupBackoff | None:
     """The backoff in effect."""
-    found = books.backoffs.get(group)
+    found = registry.backoffs.get(group)
     return found if found is not None and found.holds(now) else None
 
 
-def _mistakes(books: Registry, now: float) -> Iterator[tuple[str, object, str]]:
+def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str]]:
     latest = now + MOST_AHEAD_SECONDS
 
     def wrong_start(value: float) -> str:
@@ -199,7 +199,7 @@ def _mistakes(books: Registry, now: float) -> Iterator[tuple[str, object, str]]:
     def wrong_end(start: float, end: float) -> str:
         return "" if start <= end <= start + MOST_SECONDS else f"not within {MOST_SECONDS:.0f} s after {start:.0f}"
 
-    for group, request in books.requests.items():
+    for group, request in registry.requests.items():
         field = f"requests[{group}]"
         if request.group != group:
             yield f"{field}.group", request.group, "of another group"
@@ -211,7 +211,7 @@ def _mistakes(books: Registry, now: float) -> Iterator[tuple[str, object, str]]:
             yield f"{field}.started_at", request.started_at, problem
         if problem := wrong_end(request.started_at, request.deadline):
             yield f"{field}.deadline", request.deadline, problem
-    for group, each in books.backoffs.items():
+    for group, each in registry.backoffs.items():
         field = f"backoffs[{group}]"
         if not 0 <= each.seconds <= MOST_SECONDS:
             yield f"{field}.seconds", each.seconds, f"not from 0 to {MOST_SECONDS:.0f}"
@@ -219,11 +219,11 @@ def _mistakes(books: Registry, now: float) -> Iterator[tuple[str, object, str]]:
             yield f"{field}.failed_at", each.failed_at, problem
         if problem := wrong_end(each.failed_at, each.until):
             yield f"{field}.until", each.until, problem
-    for group, instances in books.unregistered.items():
+    for group, instances in registry.unregistered.items():
         for instance, since in instances.items():
             if problem := wrong_start(since):
                 yield f"unregistered[{group}][{instance}]", since, problem
-    for group, shortage in books.short.items():
+    for group, shortage in registry.short.items():
         if shortage.nodes <= 0:
             yield f"short[{group}].nodes", shortage.nodes, "a shortage is of nodes"
         if problem := wrong_start(shortage.since):

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler.cluster_state import registry as bookkeeping
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, shift_times
 from manager.autoscaler.configmap_store import ConfigMapStore
 from shared.errors import HeadroomError, InvalidInput
 
@@ -24,43 +23,43 @@ class RegistryStore:
     def __init__(self, kept: ConfigMapStore, may_write: Callable[[], bool]) -> None:
         self._kept = kept
         self._may_write = may_write
-        self._books: Registry | None = None
+        self._registry: Registry | None = None
         self._version: str | None = None
         self._written: Registry | None = None
 
     @property
     def known(self) -> Registry:
         """What was read or written last."""
-        return self._books or Registry()
+        return self._registry or Registry()
 
     def forget(self) -> None:
         """Somebody else leads, and writes."""
-        self._books = self._version = self._written = None
+        self._registry = self._version = self._written = None
 
     def shift(self, seconds: float) -> None:
         """The clock has jumped by so much."""
-        if seconds and self._books is not None:
-            self._books = bookkeeping.shift_times(self._books, seconds)
+        if seconds and self._registry is not None:
+            self._registry = shift_times(self._registry, seconds)
 
     def read(self, now: float) -> Registry | None:
         """What is known; None where nothing ever was, or nothing that can be read."""
         text, version = self._kept.read()
-        if version == self._version and self._books is not None:
-            return self._books
+        if version == self._version and self._registry is not None:
+            return self._registry
         self._version, self._written = version, None
         if text is not None:
             try:
-                self._books = self._written = bookkeeping.decode(text, self._kept.source, now)
+                self._registry = self._written = decode_registry(text, self._kept.source, now)
             except InvalidInput as error:
                 logger.error("the books are passed by: %s", error)
-        return self._books
+        return self._registry
 
-    def write(self, books: Registry) -> None:
+    def write(self, registry: Registry) -> None:
         """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
-        self._books = books
-        if books == self._written:
+        self._registry = registry
+        if registry == self._written:
             return
         if not self._may_write():
             raise LeadershipLost(NOT_LEADING)
-        self._version = self._kept.write(bookkeeping.encode(books))
-        self._written = books
+        self._version = self._kept.write(encode_registry(registry))
+        self._written = registry

@@ -1,6 +1,6 @@
 """What of every group is there, on its way, missing or failed, beside what was asked for, and what has happened since.
 
-`reconciliation.reconcile` works it out, from one observation and the `books` of what was asked before.
+`reconciliation.reconcile` works it out, from one observation and the `registry` of what was asked before.
 """
 
 import enum

@@ -5,10 +5,16 @@ from typing import Any
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import health, registry
+from manager.autoscaler.cluster_state import health
 from manager.autoscaler.cluster_state.backoff import BackoffTimes
 from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import (
+    Registry,
+    active_backoff,
+    back_off,
+    drop_old_backoffs,
+    remove_backoff,
+)
 from manager.autoscaler.limits import Allowance, Quota
 from manager.autoscaler.scale_up import group_sizes, orchestrator
 from manager.autoscaler.scale_up.group_sizes import GroupSize
@@ -101,15 +107,15 @@ def backoff(row: Input) -> object:
     for what, *of in row["ops"]:
         match what:
             case "backoff":
-                known = registry.back_off(known, of[0], of[2], of[1], times, code="")
+                known = back_off(known, of[0], of[2], of[1], times, code="")
             case "remove":
-                known = registry.remove_backoff(known, of[0])
+                known = remove_backoff(known, of[0])
             case "status":
-                found = registry.active_backoff(known, of[0], of[1])
+                found = active_backoff(known, of[0], of[1])
                 if (None if found is None else found.reason) != of[2]:
                     return f"at {of[1]} s {of[0]} is backed off for {found}"
             case "stale":
-                known = registry.drop_old_backoffs(known, times, of[0])
+                known = drop_old_backoffs(known, times, of[0])
                 if sorted(known.backoffs) != sorted(of[1]):
                     return f"at {of[0]} s {sorted(known.backoffs)} are remembered"
     return "all status/stale expectations hold"

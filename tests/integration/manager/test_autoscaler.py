@@ -20,7 +20,8 @@ from manager.autoscaler import config, pending_pods
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
-from manager.autoscaler.cluster_state import registry, registry_store
+from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.loop import Autoscaler, Place
@@ -135,10 +136,10 @@ class Town:
         groups = json.loads((found.data or {})[ledger.KEY])["groups"]
         return {name: entry.get("target", 0) for name, entry in groups.items()}
 
-    def kept(self) -> registry.Registry:
+    def kept(self) -> Registry:
         """The autoscaler's own books."""
         found = self.client.get(CONFIGMAPS, names.BOOKS_CONFIG_MAP, self.home, into=ConfigMap)
-        return registry.decode((found.data or {})[registry_store.KEY], "the test", time.time())
+        return decode_registry((found.data or {})[registry_store.KEY], "the test", time.time())
 
     def keep(self, name: str, **data: str) -> None:
         """Writes a ConfigMap of the home namespace, whatever stands there."""
@@ -579,7 +580,7 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
     eventually(lambda: alone.round().held == registry_store.NOT_LEADING, PATIENCE_SECONDS)
     with pytest.raises(NotFound):
         town.kept()
-    town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: registry.encode(registry.Registry())})
+    town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: encode_registry(Registry())})
     made = eventually(decided, PATIENCE_SECONDS)
     assert made is not None
     assert [(act.done, act.error) for act in made.acts] == [(False, "")]
@@ -762,9 +763,7 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
 
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
-    alone.meanwhile = lambda: town.keep(
-        names.BOOKS_CONFIG_MAP, **{registry_store.KEY: registry.encode(registry.Registry())}
-    )
+    alone.meanwhile = lambda: town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: encode_registry(Registry())})
     eventually(lambda: names.BOOKS_CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
     assert town.targets() == {"web": 0}
     alone.meanwhile = lambda: None

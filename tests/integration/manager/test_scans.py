@@ -143,10 +143,10 @@ class Shop:
         self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
-        self.books = RegistryStore(
+        self.registry = RegistryStore(
             ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        growth = ScaleUpExecutor(self.config, self.guard, lock, self.books, self._may_write, self.clock)
+        growth = ScaleUpExecutor(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
         self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)
         self.begin()
 
@@ -174,9 +174,9 @@ class Shop:
         pods = tuple(self.client.list(PODS, into=Pod).items)
         self.guard.observe([NodeRef.of(node) for node in nodes])
         now = self.clock.now()
-        self.books.read(now)
+        self.registry.read(now)
         meanwhile()
-        upcoming = {name: each.nodes for name, each in self.books.known.requests.items()}
+        upcoming = {name: each.nodes for name, each in self.registry.known.requests.items()}
         return self.scans.scan(ClusterObjects(now, nodes, pods, peaks=peaks), self.hands, now, upcoming=upcoming)
 
     @property

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import cli, dumped_cloud, plan
-from manager.autoscaler.cluster_state import registry, registry_store
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.registry import Registry, add_request, encode_registry
 from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations, names
 from shared.api.core import Node
@@ -313,7 +313,7 @@ def test_files_may_have_the_books_of_the_manager(
     namespace: str, bought: dict[str, tuple[int, int]], tmp_path: Path
 ) -> None:
     """Those by which nothing is on its way: whoever starts then was not asked for."""
-    there = kept_books(registry.encode(Registry()), namespace)
+    there = kept_books(encode_registry(Registry()), namespace)
     assert changes(planned(dumped(tmp_path, *BOTH, booting("a2", "a", seconds=60), pod("web"), there))) == bought
 
 
@@ -322,7 +322,7 @@ def test_files_may_have_the_books_of_the_manager(
     [
         "{broken",
         '{"version": 99}',
-        registry.encode(registry.add_request(Registry(), Increase("a", 1, 2, 9), NOW + 9e4, 900)),
+        encode_registry(add_request(Registry(), Increase("a", 1, 2, 9), NOW + 9e4, 900)),
     ],
 )
 def test_books_that_cannot_be_read_are_passed_by_and_told_of(

@@ -8,8 +8,7 @@ import pytest
 from manager.autoscaler import capacity_quotas
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
-from manager.autoscaler.cluster_state import registry
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.reporting import quota_status
@@ -125,13 +124,13 @@ def test_groups_whose_nodes_a_quota_selects_do_not_grow_beyond_it_and_others_do(
     cloud.has("x", nodes[0])
     cloud.has("y", nodes[1])
     pods = tuple(pod(f"p{number}", {"cpu": "4"}, nodeSelector={"pool": "x"}) for number in range(3))
-    world: dict[str, Any] = {"nodes": nodes, "pods": pods}
-    assert acts(planned(cloud, config("x", "y"), **world)) == [(ActionKind.INCREASE, "x", 3)]
-    found = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=X, cpu=8),), **world)
+    objects: dict[str, Any] = {"nodes": nodes, "pods": pods}
+    assert acts(planned(cloud, config("x", "y"), **objects)) == [(ActionKind.INCREASE, "x", 3)]
+    found = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=X, cpu=8),), **objects)
     assert acts(found) == [(ActionKind.INCREASE, "x", 2)]
-    full = planned(cloud, config("x", "y"), capacity_quotas=(quota("small", X, cpu=7), quota("big", cpu=99)), **world)
+    full = planned(cloud, config("x", "y"), capacity_quotas=(quota("small", X, cpu=7), quota("big", cpu=99)), **objects)
     assert (acts(full), reasons(full)) == ([], {"x": 'exceeded quota: "CapacityQuota/small", resources: cpu'})
-    other = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=NOT_X, nodes=0),), **world)
+    other = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=NOT_X, nodes=0),), **objects)
     assert acts(other) == [(ActionKind.INCREASE, "x", 3)]
 
 
@@ -140,9 +139,9 @@ def test_nodes_on_their_way_count_towards_a_quota() -> None:
     cloud = Cloud(Group("x", 0, 10, 2))
     cloud.has("x", one)
     cloud.members["x"].append(Instance("id:b", InstanceState.CREATING))
-    under_way = registry.add_request(Registry(), Increase("x", 1, 2, 10), NOW - 10, 900)
-    world: dict[str, Any] = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
-    found = planned(cloud, config("x"), under_way, capacity_quotas=(quota(selector=X, nodes=3),), **world)
+    under_way = add_request(Registry(), Increase("x", 1, 2, 10), NOW - 10, 900)
+    objects: dict[str, Any] = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
+    found = planned(cloud, config("x"), under_way, capacity_quotas=(quota(selector=X, nodes=3),), **objects)
     assert acts(found) == [(ActionKind.INCREASE, "x", 3)]
 
 
@@ -152,13 +151,13 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     cloud.has("x", one)
     chosen = config("x")
     memory = AutoscalerCache(chosen)
-    world: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
-    before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **world)
+    objects: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
+    before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **objects)
     assert acts(before) == []
-    after = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes="one"),), **world)
+    after = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes="one"),), **objects)
     assert (acts(after), list(after.round.unread)) == ([], ["CapacityQuota q"])
     assert "spec.limits.resources.nodes: 'one'" in str(after.round.unread["CapacityQuota q"])
-    gone = planned(cloud, chosen, memory=memory, **world)
+    gone = planned(cloud, chosen, memory=memory, **objects)
     assert acts(gone) == [(ActionKind.INCREASE, "x", 2)]
 
 

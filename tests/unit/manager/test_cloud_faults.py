@@ -26,8 +26,14 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard, Observed
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
-from manager.autoscaler.cluster_state import registry
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import (
+    Registry,
+    active_backoff,
+    add_request,
+    decode_registry,
+    encode_registry,
+    fail_request,
+)
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
 from manager.autoscaler.scale_up.decisions import Increase
@@ -137,7 +143,7 @@ class Rounds:
     def __init__(self, cloud: FaultyCloud) -> None:
         self.cloud = cloud
         self.guard = Guard(cloud, Ownership({"web": None}))
-        self.books = Registry()
+        self.registry = Registry()
         self.rules = ReconcileRules()
         self.now = NOW
         self.asked = 0
@@ -154,8 +160,8 @@ class Rounds:
                 self.guard.increase("web", 1)
             assert self.cloud.written == written
             return None
-        found = reconciliation.reconcile(observed, nodes, self.books, self.rules, self.now)
-        self.books = registry.decode(registry.encode(found.books), "books", self.now)
+        found = reconciliation.reconcile(observed, nodes, self.registry, self.rules, self.now)
+        self.registry = decode_registry(encode_registry(found.registry), "books", self.now)
         for act in found.corrections:
             with contextlib.suppress(ProviderError):
                 if act.what is ActionKind.DELETE_NODES:
@@ -168,23 +174,23 @@ class Rounds:
 
     def _grow(self, observed: Observed, nodes: int) -> None:
         seen = observed.groups.get("web")
-        if not nodes or seen is None or registry.active_backoff(self.books, "web", self.now) is not None:
+        if not nodes or seen is None or active_backoff(self.registry, "web", self.now) is not None:
             return
         target = seen.group.target_size
         nodes = min(nodes, seen.group.max_size - target)
         if nodes <= 0:
             return
         wanted = Increase("web", target, target + nodes, seen.group.max_size)
-        self.books = registry.add_request(self.books, wanted, self.now, self.rules.max_node_provision_seconds)
+        self.registry = add_request(self.registry, wanted, self.now, self.rules.max_node_provision_seconds)
         self.asked += nodes
         try:
             self.guard.increase("web", nodes)
         except ProviderError as error:
             in_doubt = error.leaves_doubt
-            self.books = registry.fail_request(
-                self.books, wanted, str(error), self.now, self.rules.backoff, in_doubt=in_doubt
+            self.registry = fail_request(
+                self.registry, wanted, str(error), self.now, self.rules.backoff, in_doubt=in_doubt
             )
-            assert registry.active_backoff(self.books, "web", self.now) is not None
+            assert active_backoff(self.registry, "web", self.now) is not None
             assert self.guard.is_in_doubt("web") is in_doubt
             if in_doubt:
                 written = list(self.cloud.written)
@@ -223,12 +229,12 @@ def test_whatever_the_cloud_does_targets_stay_within_what_was_asked_and_all_agre
     web = [each for each in cloud.members["web"] if each.state is InstanceState.RUNNING and not each.error]
     assert cloud.target("web") == len(cloud.members["web"]) == len(web) <= rounds.asked
     assert found.state.groups["web"].group.target_size == cloud.target("web")
-    assert (rounds.books.requests, rounds.books.short, rounds.books.unregistered) == ({}, {}, {})
+    assert (rounds.registry.requests, rounds.registry.short, rounds.registry.unregistered) == ({}, {}, {})
     assert (found.corrections, found.held) == ((), "")
     cloud.boot()
     before = cloud.target("web")
     if rounds.turn(1) is not None and before < WEB.max_size:
-        assert registry.active_backoff(rounds.books, "web", rounds.now) is None  # hours later it may grow again
+        assert active_backoff(rounds.registry, "web", rounds.now) is None  # hours later it may grow again
         assert cloud.target("web") == before + 1
 
 
@@ -238,10 +244,10 @@ def test_a_lie_costs_the_round_or_the_group_and_moves_nothing(lie: str) -> None:
     rounds = Rounds(cloud)
     rounds.turn(2)
     cloud.boot()
-    before = cloud.target("web"), list(cloud.members["web"]), rounds.books.requests
+    before = cloud.target("web"), list(cloud.members["web"]), rounds.registry.requests
     cloud.lie = lie
     found = rounds.turn(3)
-    assert (cloud.target("web"), cloud.members["web"], rounds.books.requests) == before
+    assert (cloud.target("web"), cloud.members["web"], rounds.registry.requests) == before
     if found is not None:
         assert "web" in found.state.refused
         assert not found.corrections
@@ -264,15 +270,15 @@ def test_an_increase_that_is_done_after_its_deadline_is_noticed_and_not_repeated
         return eventually(turn)
 
     turned(2)
-    assert registry.active_backoff(rounds.books, "web", rounds.now) is not None
-    assert rounds.books.requests["web"].nodes == 2  # it may have happened
+    assert active_backoff(rounds.registry, "web", rounds.now) is not None
+    assert rounds.registry.requests["web"].nodes == 2  # it may have happened
     assert rounds.turn(2) is None  # nothing is asked of a cloud that has not answered yet
     release.set()
     turned(0)
     assert cloud.target("web") == rounds.guard.observed.groups["web"].group.target_size == 2
     cloud.boot()
     turned(0)
-    assert rounds.books.requests == {}
+    assert rounds.registry.requests == {}
     assert cloud.written == ["web"]
 
 
@@ -325,4 +331,4 @@ def test_what_is_deleted_half_way_is_not_deleted_twice() -> None:
     cloud.failure = ""
     rounds.turn(0)
     assert (cloud.target("web"), cloud.members["web"]) == (0, [])
-    assert rounds.books.requests == {}
+    assert rounds.registry.requests == {}

@@ -24,8 +24,7 @@ from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unav
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.cluster_state import registry
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, add_created_groups, add_request, back_off, fail_request
 from manager.autoscaler.config import AUTO, PROVIDER, Config
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.expander import priority
@@ -107,9 +106,9 @@ def config(*listed: str, **more: Any) -> Config:
 
 
 def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more: Any) -> PlannedIteration:
-    world = {key: more.pop(key) for key in list(more) if key in ClusterObjects.__dataclass_fields__}
+    objects = {key: more.pop(key) for key in list(more) if key in ClusterObjects.__dataclass_fields__}
     guard = Guard(cloud, chosen.ownership)
-    made = ClusterObjects(NOW, **world)
+    made = ClusterObjects(NOW, **objects)
     guard.observe([NodeRef.of(each) for each in made.nodes])
     try:
         return planning.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
@@ -152,7 +151,7 @@ def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:
 def test_what_is_on_its_way_is_not_bought_again() -> None:
     cloud = Cloud(Group("a", 0, 5, 1))
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
-    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 10, 900)
+    under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 10, 900)
     assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"),))) == []
     assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(ActionKind.INCREASE, "a", 2)]
 
@@ -169,21 +168,21 @@ def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
     cloud = Cloud(Group("a", 0, 5, 1))
     starting = node("n", at=NOW - 30, ready="False")
     cloud.has("a", starting)
-    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 60, 900)
+    under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 60, 900)
     chosen = config("a", decides={"max_nodes_total": 2})
     found = planned(cloud, chosen, under_way, nodes=(starting,), pods=(pod("p"), pod("q")))
     assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
-    assert [each.state for each in found.outlook.current.nodes] == [NodeState.UPCOMING]
+    assert [each.state for each in found.context.current.nodes] == [NodeState.UPCOMING]
 
 
 def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again() -> None:
-    under_way = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 5, 900)
+    under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 5, 900)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
     assert acts(found) == []
     assert reasons(found) == {"a": context.UNTOLD}
     beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
     assert acts(beside) == []
-    later = registry.add_request(Registry(), Increase("a", 0, 1, 5), NOW - 61, 900)
+    later = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 61, 900)
     assert acts(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [
         (ActionKind.INCREASE, "a", 1)
     ]
@@ -192,8 +191,8 @@ def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again
 @pytest.mark.parametrize(("target", "bought"), [(1, []), (0, [(ActionKind.INCREASE, "b", 1)])])
 def test_after_no_answer_the_target_says_whether_another_group_is_to_help(target: int, bought: list[Any]) -> None:
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    asked = registry.add_request(Registry(), increase, NOW - 5, 900)
-    in_doubt = registry.fail_request(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
+    asked = add_request(Registry(), increase, NOW - 5, 900)
+    in_doubt = fail_request(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
     cloud = Cloud(Group("a", 0, 5, target), Group("b", 0, 5, 0))
     assert acts(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
 
@@ -213,10 +212,10 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
     cloud = Quiet(Group("a", 0, 5, 1), Group("b", 0, 5, 0))
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    under_way = registry.add_request(Registry(), increase, NOW - 900, 900)
+    under_way = add_request(Registry(), increase, NOW - 900, 900)
     found = planned(cloud, chosen, under_way, pods=(pod("p"),))
     assert (acts(found), found.round.held) == ([], f"{planning.OBSCURE}: memory: group a: lost")
-    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
+    found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
     assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
     memory = AutoscalerCache(chosen)
     for cloud.quiet in (False, True):  # it is as it was described last
@@ -227,10 +226,10 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
 def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
     cloud = Cloud(Group("a", 0, 5, -1), Group("b", 0, 5, 0))
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
-    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
+    found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
     assert acts(found) == []
     assert found.round.held.startswith(f"{planning.OBSCURE}: memory: group a: target_size: -1")
-    found = planned(cloud, chosen, registry.add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
+    found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
     assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
 
 
@@ -330,7 +329,7 @@ def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
 
 
 def test_a_group_that_failed_is_backed_off() -> None:
-    known = registry.back_off(Registry(), "a", "no", NOW - 1, config().backoff, code="x")
+    known = back_off(Registry(), "a", "no", NOW - 1, config().backoff, code="x")
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), known, pods=(pod("p"),))
     assert (acts(found), reasons(found)) == ([], {"a": groups.BACKED_OFF})
 
@@ -465,7 +464,7 @@ def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> Non
     refused = planned(Picky(refuses="a"), chosen, pods=pods)
     assert acts(refused) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(refused) == {"nodeautoprovisioning-m": "no a"}
-    known = registry.back_off(Registry(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
+    known = back_off(Registry(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
     failed = planned(Picky(), chosen, known, pods=pods)
     assert acts(failed) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(failed) == {"nodeautoprovisioning-m-1-a": groups.BACKED_OFF}
@@ -512,16 +511,16 @@ def test_no_other_group_is_made_of_what_has_just_failed() -> None:
     cloud = Cloud(Group("nodeautoprovisioning-m-x", 0, 5, 0, autoprovisioned=True))
     cloud.types = ("m",)
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
-    made = registry.add_created_groups(Registry(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
-    failed = registry.back_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
+    made = add_created_groups(Registry(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
+    failed = back_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
     first = planned(cloud, chosen, failed, pods=(pod("p"),))
     assert acts(first) == [(ActionKind.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
     assert reasons(first)["nodeautoprovisioning-m-0"] == groups.BACKED_OFF
     without = Cloud()
     without.types = ("m",)
-    assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == []
+    assert acts(planned(without, chosen, first.registry, pods=(pod("p"),))) == []
     cloud.types = without.types = ("m", "n")
-    assert acts(planned(without, chosen, first.books, pods=(pod("p"),))) == [
+    assert acts(planned(without, chosen, first.registry, pods=(pod("p"),))) == [
         (ActionKind.CREATE_GROUP, "nodeautoprovisioning-n-0", 1)
     ]
 

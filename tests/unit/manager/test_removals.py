@@ -19,8 +19,7 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import registry
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import Listers
@@ -318,7 +317,7 @@ def test_what_is_deleted_by_somebody_else_is_not_chosen() -> None:
 
 def test_an_increase_under_way_keeps_nodes_whoever_asked_for_it() -> None:
     one = node("n")
-    under_way = registry.add_request(Registry(), Increase("a", 1, 2, 10), NOW - 60, 900)
+    under_way = add_request(Registry(), Increase("a", 1, 2, 10), NOW - 60, 900)
     rules = replace(NOW_AT_ONCE, delays=Delays(after_add_seconds=600))
     cloud = cloud_of(one)
     cloud.listed = [Group("a", 0, 10, 2)]

@@ -58,8 +58,8 @@ class Planner:
     def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
-        world = ClusterObjects(NOW, pods=tuple(more))
-        return planning.plan(world, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).round
+        objects = ClusterObjects(NOW, pods=tuple(more))
+        return planning.plan(objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).round
 
     def close(self) -> None:
         self._guard.close()

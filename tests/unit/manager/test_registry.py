@@ -6,9 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cluster_state import registry
 from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
-from manager.autoscaler.cluster_state.registry import Registry, Shortage
+from manager.autoscaler.cluster_state.registry import (
+    Registry,
+    Shortage,
+    active_backoff,
+    add_created_groups,
+    add_request,
+    back_off,
+    decode_registry,
+    encode_registry,
+    fail_request,
+    lower_request,
+    shift_times,
+    withdraw_request,
+)
 from manager.autoscaler.cluster_state.state import ScaleUpRequest
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
@@ -49,14 +61,14 @@ def all_books(draw: st.DrawFn) -> Registry:
 
 @given(all_books())
 def test_books_survive_a_restart(kept: Registry) -> None:
-    text = registry.encode(kept)
-    assert registry.decode(text, "books", NOW) == kept
-    assert registry.encode(registry.decode(text, "books", NOW)) == text
+    text = encode_registry(kept)
+    assert decode_registry(text, "books", NOW) == kept
+    assert encode_registry(decode_registry(text, "books", NOW)) == text
 
 
 @given(all_books(), st.floats(-1e6, 1e6))
 def test_after_a_jump_of_the_clock_all_durations_are_as_before(kept: Registry, seconds: float) -> None:
-    moved = registry.shift_times(kept, seconds)
+    moved = shift_times(kept, seconds)
     later = NOW + seconds
     for group, request in kept.requests.items():
         after = moved.requests[group]
@@ -66,20 +78,20 @@ def test_after_a_jump_of_the_clock_all_durations_are_as_before(kept: Registry, s
     for group, each in kept.backoffs.items():
         if each.failed_at + seconds >= 0:
             assert moved.backoffs[group].until - later == pytest.approx(each.until - NOW, abs=0.01)
-    registry.decode(registry.encode(moved), "books", later)
+    decode_registry(encode_registry(moved), "books", later)
 
 
 @given(st.text() | st.binary(max_size=64).map(lambda raw: raw.decode("latin-1")))
 def test_garbage_is_refused_by_its_source(text: str) -> None:
     with pytest.raises(InvalidInput, match="the books"):
-        registry.decode(text, "the books", NOW)
+        decode_registry(text, "the books", NOW)
 
 
 @given(all_books(), st.data())
 def test_books_cut_off_anywhere_are_refused(kept: Registry, data: st.DataObject) -> None:
-    text = registry.encode(kept)
+    text = encode_registry(kept)
     with pytest.raises(InvalidInput):
-        registry.decode(text[: data.draw(st.integers(0, len(text) - 1))], "books", NOW)
+        decode_registry(text[: data.draw(st.integers(0, len(text) - 1))], "books", NOW)
 
 
 REQUEST = {"group": "a", "nodes": 1, "started_at": 1.0, "deadline": 2.0, "to_size": 1}
@@ -111,50 +123,48 @@ SHORTAGE = {"since": 1.0, "nodes": 1}
 )
 def test_books_that_cannot_be_are_refused_by_field(content: object, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        registry.decode(json.dumps(content), "books", NOW)
+        decode_registry(json.dumps(content), "books", NOW)
     assert refused.value.field == field
 
 
 def test_an_increase_joins_the_one_that_is_under_way_and_renews_its_deadline() -> None:
-    once = registry.add_request(Registry(), THREE, NOW, 900)
+    once = add_request(Registry(), THREE, NOW, 900)
     assert once.requests["pool"] == ScaleUpRequest("pool", 3, NOW, NOW + 900, 5)
-    twice = registry.add_request(once, Increase("pool", 5, 6, 10), NOW + 60, 900)
+    twice = add_request(once, Increase("pool", 5, 6, 10), NOW + 60, 900)
     assert twice.requests["pool"] == ScaleUpRequest("pool", 4, NOW + 60, NOW + 960, 6)
     assert once.requests["pool"].nodes == 3
 
 
 def test_nodes_that_go_meanwhile_lower_what_an_increase_leads_to() -> None:
-    under_way = registry.add_request(Registry(), THREE, NOW, 900)
-    after = registry.lower_request(under_way, "pool", 2)
+    under_way = add_request(Registry(), THREE, NOW, 900)
+    after = lower_request(under_way, "pool", 2)
     assert after.requests["pool"] == ScaleUpRequest("pool", 3, NOW, NOW + 900, 3)
-    assert registry.lower_request(under_way, "other", 2) == under_way
+    assert lower_request(under_way, "other", 2) == under_way
 
 
 def test_what_the_cloud_refuses_is_not_under_way_and_backs_its_group_off() -> None:
-    under_way = registry.add_request(Registry(), Increase("pool", 0, 2, 10), NOW, 900)
-    refused = registry.fail_request(registry.add_request(under_way, THREE, NOW, 900), THREE, "quota", NOW, TIMES)
+    under_way = add_request(Registry(), Increase("pool", 0, 2, 10), NOW, 900)
+    refused = fail_request(add_request(under_way, THREE, NOW, 900), THREE, "quota", NOW, TIMES)
     assert (refused.requests["pool"].nodes, refused.requests["pool"].to_size) == (2, 2)
     assert refused.backoffs["pool"] == GroupBackoff("quota", NOW, 300, NOW + 300, "cloudProviderError")
-    assert registry.active_backoff(refused, "pool", NOW + 300) == refused.backoffs["pool"]
-    assert registry.active_backoff(refused, "pool", NOW + 301) is None
+    assert active_backoff(refused, "pool", NOW + 300) == refused.backoffs["pool"]
+    assert active_backoff(refused, "pool", NOW + 301) is None
 
 
 def test_a_created_group_fails_together_with_the_candidate_it_was_made_of() -> None:
-    made = registry.add_created_groups(Registry(), ["pool", "pool-1"], "candidate")
-    failed = registry.fail_request(registry.add_request(made, THREE, NOW, 900), THREE, "none left", NOW, TIMES)
+    made = add_created_groups(Registry(), ["pool", "pool-1"], "candidate")
+    failed = fail_request(add_request(made, THREE, NOW, 900), THREE, "none left", NOW, TIMES)
     assert failed.backoffs["candidate"] == failed.backoffs["pool"]
     assert failed.backoffs.keys() == {"candidate", "pool"}
 
 
 def test_however_much_a_cloud_says_the_books_stay_small() -> None:
-    told = registry.back_off(Registry(), "pool", "x" * 2_000_000, NOW, TIMES, code="y" * 2_000_000)
-    assert len(registry.encode(told)) < 2000
+    told = back_off(Registry(), "pool", "x" * 2_000_000, NOW, TIMES, code="y" * 2_000_000)
+    assert len(encode_registry(told)) < 2000
 
 
 def test_what_the_cloud_may_have_done_stays_under_way() -> None:
-    doubtful = registry.fail_request(
-        registry.add_request(Registry(), THREE, NOW, 900), THREE, "no answer", NOW, TIMES, in_doubt=True
-    )
+    doubtful = fail_request(add_request(Registry(), THREE, NOW, 900), THREE, "no answer", NOW, TIMES, in_doubt=True)
     assert doubtful.requests["pool"].nodes == 3
     assert doubtful.backoffs["pool"].reason == "no answer"
 
@@ -165,5 +175,5 @@ def test_an_increase_that_was_never_asked_for_leaves_no_trace_of_its_nodes(
 ) -> None:
     increase = Increase("a group", size, size + nodes, 100)
     before = kept.requests.get("a group")
-    after = registry.withdraw_request(registry.add_request(kept, increase, NOW, 900), increase).requests.get("a group")
+    after = withdraw_request(add_request(kept, increase, NOW, 900), increase).requests.get("a group")
     assert (after.nodes if after else 0) == (before.nodes if before else 0)

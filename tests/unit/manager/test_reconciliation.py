@@ -17,10 +17,17 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
-from manager.autoscaler.cluster_state import registry as bookkeeping
 from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.registry import Registry, Shortage
+from manager.autoscaler.cluster_state.registry import (
+    Registry,
+    Shortage,
+    add_created_groups,
+    add_request,
+    back_off,
+    decode_registry,
+    encode_registry,
+)
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind, ScaleUpRequest
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.modes import Mode
@@ -90,13 +97,13 @@ def seen(
 
 def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool") -> Registry:
     """Books with an increase that was asked for."""
-    return bookkeeping.add_request(Registry(), Increase(group, to_size - nodes, to_size, 100), NOW - ago, 900.0)
+    return add_request(Registry(), Increase(group, to_size - nodes, to_size, 100), NOW - ago, 900.0)
 
 
 def judged(
-    observed: Observed, nodes: Sequence[Node], books: Registry | None = None, rules: ReconcileRules | None = None
+    observed: Observed, nodes: Sequence[Node], registry: Registry | None = None, rules: ReconcileRules | None = None
 ) -> Reconciliation:
-    return reconcile(observed, nodes, books or Registry(), rules or ReconcileRules(), NOW)
+    return reconcile(observed, nodes, registry or Registry(), rules or ReconcileRules(), NOW)
 
 
 def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
@@ -105,7 +112,7 @@ def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
     assert (status.readiness, status.upcoming, status.healthy) == (Readiness(ready=2), 0, True)
     assert (status.nodes, found.state.ungrouped) == (("a", "b"), ("stranger",))
     assert found.state.readiness == Readiness(ready=3)
-    assert (found.books, found.corrections, found.incidents, found.held) == (Registry(), (), (), "")
+    assert (found.registry, found.corrections, found.incidents, found.held) == (Registry(), (), (), "")
 
 
 def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -> None:
@@ -116,9 +123,9 @@ def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -
 
 
 def test_what_a_group_was_made_as_is_known_for_as_long_as_there_is_the_group() -> None:
-    made = bookkeeping.add_created_groups(Registry(), ["pool"], "candidate")
-    assert judged(seen(), [], made).books.made_as == {"pool": "candidate"}
-    assert judged(Observed(), [], made).books.made_as == {}
+    made = add_created_groups(Registry(), ["pool"], "candidate")
+    assert judged(seen(), [], made).registry.made_as == {"pool": "candidate"}
+    assert judged(Observed(), [], made).registry.made_as == {}
 
 
 def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
@@ -133,10 +140,10 @@ def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
 def test_without_books_what_is_not_up_of_a_target_is_on_its_way_and_no_more() -> None:
     observed = seen("a", "b", "c", "d", target=6, leaving=("e",), broken={"x": STOCKOUT})
     nodes = [machine("a"), starting("b"), machine("c", ready=False), machine("e", tainted=True)]
-    books = initial_registry(observed, nodes, ReconcileRules(), NOW)
-    assert books == asked(4, 6, ago=0)
-    found = judged(observed, nodes, books)
-    assert found.books.requests == asked(3, 5, ago=0).requests
+    registry = initial_registry(observed, nodes, ReconcileRules(), NOW)
+    assert registry == asked(4, 6, ago=0)
+    found = judged(observed, nodes, registry)
+    assert found.registry.requests == asked(3, 5, ago=0).requests
     assert found.state.groups["pool"].upcoming == 2  # b and d
     assert initial_registry(seen("a", "c"), nodes, ReconcileRules(), NOW) == Registry()
     slow = seen("b", options=GroupOptions(max_node_provision_seconds=1800.0))
@@ -144,28 +151,28 @@ def test_without_books_what_is_not_up_of_a_target_is_on_its_way_and_no_more() ->
 
 
 def test_an_increase_ends_when_all_of_its_nodes_are_up_and_so_does_an_earlier_backoff() -> None:
-    books = bookkeeping.back_off(asked(1, 2), "pool", "once", NOW - 500, ReconcileRules().backoff, code="c")
-    found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
+    registry = back_off(asked(1, 2), "pool", "once", NOW - 500, ReconcileRules().backoff, code="c")
+    found = judged(seen("a", "b"), [machine("a"), machine("b")], registry)
     assert found.incidents == (Incident(IncidentKind.REGISTERED, "pool", 1, MINUTE),)
-    assert found.books == Registry()
+    assert found.registry == Registry()
 
 
 def test_an_increase_of_which_a_part_failed_leaves_the_group_backed_off_when_the_rest_is_up() -> None:
-    books = bookkeeping.back_off(asked(1, 2), "pool", "stockout", NOW - 30, ReconcileRules().backoff, code="c")
-    found = judged(seen("a", "b"), [machine("a"), machine("b")], books)
+    registry = back_off(asked(1, 2), "pool", "stockout", NOW - 30, ReconcileRules().backoff, code="c")
+    found = judged(seen("a", "b"), [machine("a"), machine("b")], registry)
     assert [each.what for each in found.incidents] == [IncidentKind.REGISTERED]
-    assert found.state.groups["pool"].backoff == books.backoffs["pool"]
+    assert found.state.groups["pool"].backoff == registry.backoffs["pool"]
 
 
 def test_a_target_that_was_lowered_since_is_no_success() -> None:
     found = judged(seen("a"), [machine("a")], asked(3, 4, ago=90.0))
     assert found.incidents == (Incident(IncidentKind.TAKEN_BACK, "pool", 3, 90.0),)
-    assert found.books.requests == {}
+    assert found.registry.requests == {}
 
 
 def test_a_cloud_that_does_not_tell_the_new_target_yet_is_given_a_moment() -> None:
     found = judged(seen("a"), [machine("a")], asked(3, 4, ago=10.0))
-    assert (found.incidents, found.books) == ((), asked(3, 4, ago=10.0))
+    assert (found.incidents, found.registry) == ((), asked(3, 4, ago=10.0))
 
 
 def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group_off() -> None:
@@ -174,7 +181,7 @@ def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group
     backoff = found.state.groups["pool"].backoff
     assert backoff is not None
     assert (backoff.code, backoff.reason) == ("timeout", "scale-up timed out for node group pool after 15m1s")
-    assert found.books.requests == {}
+    assert found.registry.requests == {}
     assert found.state.groups["pool"].upcoming == 0
     # One of the three has an instance, which may still register.
     (back,) = found.corrections
@@ -191,8 +198,8 @@ def test_what_is_taken_back_never_goes_below_the_minimum() -> None:
 
 
 def test_of_what_is_deleted_and_what_is_taken_back_together_the_minimum_stays() -> None:
-    books = Registry(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
-    found = judged(seen("a", "lost", target=4, least=2), [machine("a")], books)
+    registry = Registry(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
+    found = judged(seen("a", "lost", target=4, least=2), [machine("a")], registry)
     assert [(each.what, each.from_size, each.to_size) for each in found.corrections] == [
         (ActionKind.DELETE_NODES, 4, 3),
         (ActionKind.DECREASE_TARGET, 3, 2),
@@ -220,12 +227,12 @@ def test_instances_that_could_not_be_made_are_told_once_and_deleted_until_they_a
     assert (deletion.nodes, deletion.reason) == (("id-x", "id-y", "id-z"), NOT_MADE)
     assert (deletion.from_size, deletion.to_size) == (5, 2)
 
-    again = judged(observed, [machine("a"), starting("b")], found.books)
-    assert (again.incidents, again.books, again.corrections) == ((), found.books, found.corrections)
+    again = judged(observed, [machine("a"), starting("b")], found.registry)
+    assert (again.incidents, again.registry, again.corrections) == ((), found.registry, found.corrections)
 
-    gone = judged(seen("a", "b"), [machine("a"), machine("b")], again.books)
+    gone = judged(seen("a", "b"), [machine("a"), machine("b")], again.registry)
     assert [each.what for each in gone.incidents] == [IncidentKind.REGISTERED]
-    assert (gone.books.failed, gone.books.requests) == ({}, {})
+    assert (gone.registry.failed, gone.registry.requests) == ({}, {})
 
 
 def test_the_part_of_an_increase_that_is_booting_is_upcoming_although_another_part_failed() -> None:
@@ -235,12 +242,10 @@ def test_the_part_of_an_increase_that_is_booting_is_upcoming_although_another_pa
 
 def test_what_failed_and_is_not_deleted_yet_neither_comes_nor_is_waited_for() -> None:
     observed = seen("a", "b", broken={"x": STOCKOUT})
-    books = bookkeeping.add_request(
-        Registry(failed={"pool": ("id-x",)}), Increase("pool", 1, 2, 10), NOW - MINUTE, 900.0
-    )
-    booting = judged(observed, [machine("a"), starting("b")], books)
+    registry = add_request(Registry(failed={"pool": ("id-x",)}), Increase("pool", 1, 2, 10), NOW - MINUTE, 900.0)
+    booting = judged(observed, [machine("a"), starting("b")], registry)
     assert booting.state.groups["pool"].upcoming == 1
-    up = judged(observed, [machine("a"), machine("b")], booting.books)
+    up = judged(observed, [machine("a"), machine("b")], booting.registry)
     assert [each.what for each in up.incidents] == [IncidentKind.REGISTERED]
 
 
@@ -253,53 +258,55 @@ def test_what_a_whole_group_or_none_cannot_use_goes_with_what_failed() -> None:
 def test_an_instance_without_a_node_is_deleted_after_its_time_and_not_below_the_minimum() -> None:
     observed = seen("a", "lost", "lost too", least=2)
     first = judged(observed, [machine("a")])
-    assert first.books.unregistered == {"pool": {"id-lost": NOW, "id-lost too": NOW}}
+    assert first.registry.unregistered == {"pool": {"id-lost": NOW, "id-lost too": NOW}}
     assert first.state.groups["pool"].readiness == Readiness(ready=1, unregistered=2)
-    in_time = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 900)
+    in_time = reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 900)
     assert in_time.corrections == ()
-    late = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 901)
+    late = reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 901)
     assert late.state.groups["pool"].readiness.long_unregistered == 2
     assert [(each.what, each.nodes, each.reason) for each in late.corrections] == [
         (ActionKind.DELETE_NODES, ("id-lost",), UNREGISTERED)
     ]
-    forced = reconcile(observed, [machine("a")], first.books, ReconcileRules(force_delete_unregistered=True), NOW + 901)
+    forced = reconcile(
+        observed, [machine("a")], first.registry, ReconcileRules(force_delete_unregistered=True), NOW + 901
+    )
     assert [each.nodes for each in forced.corrections] == [("id-lost", "id-lost too")]
 
 
 def test_an_instance_that_registers_is_forgotten_and_begins_anew_when_it_is_lost_again() -> None:
     known = judged(seen("a"), [])
-    there = reconcile(seen("a"), [machine("a")], known.books, ReconcileRules(), NOW + 600)
-    assert there.books.unregistered == {}
-    lost = reconcile(seen("a"), [], there.books, ReconcileRules(), NOW + 1200)
-    assert lost.books.unregistered == {"pool": {"id-a": NOW + 1200}}
+    there = reconcile(seen("a"), [machine("a")], known.registry, ReconcileRules(), NOW + 600)
+    assert there.registry.unregistered == {}
+    lost = reconcile(seen("a"), [], there.registry, ReconcileRules(), NOW + 1200)
+    assert lost.registry.unregistered == {"pool": {"id-a": NOW + 1200}}
 
 
 def test_a_group_has_its_own_time_to_provision() -> None:
     observed = seen("lost", options=GroupOptions(max_node_provision_seconds=30.0))
     first = judged(observed, [])
-    assert len(reconcile(observed, [], first.books, ReconcileRules(), NOW + 31).corrections) == 1
+    assert len(reconcile(observed, [], first.registry, ReconcileRules(), NOW + 31).corrections) == 1
 
 
 def test_a_target_without_instances_is_lowered_after_its_time_and_holds_the_round() -> None:
     observed = seen("a", target=3, least=1)
     first = judged(observed, [machine("a")])
     assert (first.corrections, first.held) == ((), "")
-    assert first.books.short == {"pool": Shortage(NOW, 2)}
-    assert reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 900).corrections == ()
-    late = reconcile(observed, [machine("a")], first.books, ReconcileRules(), NOW + 901)
+    assert first.registry.short == {"pool": Shortage(NOW, 2)}
+    assert reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 900).corrections == ()
+    late = reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 901)
     (down,) = late.corrections
     assert (down.what, down.from_size, down.to_size, down.reason) == (ActionKind.DECREASE_TARGET, 3, 1, NOT_THERE)
     assert late.held == "target sizes are being put right: pool"
     # A cloud that refuses it does not hold all rounds to come.
-    refused = reconcile(observed, [machine("a")], late.books, ReconcileRules(), NOW + 911)
+    refused = reconcile(observed, [machine("a")], late.registry, ReconcileRules(), NOW + 911)
     assert (refused.corrections, refused.held) == ((), "")
-    assert len(reconcile(observed, [machine("a")], refused.books, ReconcileRules(), NOW + 1802).corrections) == 1
+    assert len(reconcile(observed, [machine("a")], refused.registry, ReconcileRules(), NOW + 1802).corrections) == 1
 
 
 def test_nothing_is_missing_while_it_is_asked_for_or_its_node_came_before_its_instance() -> None:
-    assert judged(seen("a", target=4), [machine("a")], asked(3, 4)).books.short == {}
+    assert judged(seen("a", target=4), [machine("a")], asked(3, 4)).registry.short == {}
     early = replace(seen("a", target=2), group_of_node={"a": "pool", "b": "pool"})
-    assert judged(early, [machine("a"), machine("b")]).books.short == {}
+    assert judged(early, [machine("a"), machine("b")]).registry.short == {}
 
 
 def test_a_group_that_is_only_just_filled_is_healthy_without_any_node() -> None:
@@ -314,31 +321,31 @@ def test_a_group_has_its_own_time_to_start() -> None:
 
 
 def test_a_shortage_that_changes_begins_anew_and_one_that_ends_is_forgotten() -> None:
-    books = Registry(short={"pool": Shortage(NOW - 890, 2)})
-    assert judged(seen("a", "b", target=3), [machine("a")], books).books.short == {"pool": Shortage(NOW, 1)}
-    assert judged(seen("a"), [machine("a")], books).books.short == {}
+    registry = Registry(short={"pool": Shortage(NOW - 890, 2)})
+    assert judged(seen("a", "b", target=3), [machine("a")], registry).registry.short == {"pool": Shortage(NOW, 1)}
+    assert judged(seen("a"), [machine("a")], registry).registry.short == {}
 
 
 def test_an_unhealthy_cluster_holds_the_round_and_only_lets_unregistered_instances_go() -> None:
     sick = [machine(f"n{index}", ready=False, unready_for=1800) for index in range(4)]
     names = [each.metadata.name for each in sick]
     observed = seen("a", *names, "lost", broken={"x": QUOTA})
-    books = Registry(unregistered={"pool": {"id-lost": NOW - 901}})
-    found = judged(observed, [machine("a"), *sick], books)
+    registry = Registry(unregistered={"pool": {"id-lost": NOW - 901}})
+    found = judged(observed, [machine("a"), *sick], registry)
     assert (found.state.healthy, found.held) == (False, "the cluster is unhealthy: 4 of 5 nodes are unready")
     assert not found.state.groups["pool"].healthy
     assert [each.nodes for each in found.corrections] == [("id-lost",)]
 
 
 def test_backoffs_end_once_and_are_remembered_until_they_are_old() -> None:
-    books = bookkeeping.back_off(Registry(), "pool", "no", NOW - 301, ReconcileRules().backoff, code="c")
-    found = judged(seen("a"), [machine("a")], books)
+    registry = back_off(Registry(), "pool", "no", NOW - 301, ReconcileRules().backoff, code="c")
+    found = judged(seen("a"), [machine("a")], registry)
     assert found.incidents == (Incident(IncidentKind.BACKOFF_ENDED, "pool", seconds=300),)
     assert found.state.groups["pool"].backoff is None
-    assert judged(seen("a"), [machine("a")], found.books).incidents == ()
-    again = bookkeeping.back_off(found.books, "pool", "no", NOW, ReconcileRules().backoff, code="c")
+    assert judged(seen("a"), [machine("a")], found.registry).incidents == ()
+    again = back_off(found.registry, "pool", "no", NOW, ReconcileRules().backoff, code="c")
     assert again.backoffs["pool"].seconds == 600
-    assert reconcile(seen("a"), [machine("a")], found.books, ReconcileRules(), NOW + 10_500).books.backoffs == {}
+    assert reconcile(seen("a"), [machine("a")], found.registry, ReconcileRules(), NOW + 10_500).registry.backoffs == {}
 
 
 def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
@@ -351,7 +358,7 @@ def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
 
 
 def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does_not() -> None:
-    books = Registry(
+    registry = Registry(
         requests={name: ScaleUpRequest(name, 1, NOW - 2000, NOW - 1000, 1) for name in ("odd", "gone")},
         backoffs={"theoretical": GroupBackoff("no", NOW, 300, NOW + 300)},
         unregistered={"odd": {"id-o": NOW - 2000}, "gone": {"id-g": NOW}},
@@ -359,22 +366,22 @@ def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does
         short={"odd": Shortage(NOW - 2000, 1), "gone": Shortage(NOW, 1)},
     )
     observed = Observed(refused={"odd": Refused("cloud", "odd", "cannot be")})
-    found = judged(observed, [], books)
+    found = judged(observed, [], registry)
     assert found.state.refused == {"odd": "cloud: group odd: cannot be"}
     assert (found.corrections, found.incidents) == ((), ())
-    kept = found.books
-    assert kept.requests == {"odd": books.requests["odd"]}
-    assert kept.backoffs == books.backoffs
+    kept = found.registry
+    assert kept.requests == {"odd": registry.requests["odd"]}
+    assert kept.backoffs == registry.backoffs
     assert (kept.unregistered, kept.failed) == ({"odd": {"id-o": NOW - 2000}}, {"odd": ("id-f",)})
     assert kept.short == {"odd": Shortage(NOW - 2000, 1)}
 
 
 def test_nothing_is_put_right_in_a_group_that_is_only_observed() -> None:
     observed = seen("lost", broken={"x": QUOTA}, target=5)
-    books = Registry(unregistered={"pool": {"id-lost": NOW - 2000}}, short={"pool": Shortage(NOW - 2000, 3)})
-    watched = judged(observed, [], books, ReconcileRules(modes=lambda _: Mode.OBSERVE))
-    assert (watched.corrections, watched.books.short) == ((), books.short)
-    advised = judged(observed, [], books, ReconcileRules(modes=lambda _: Mode.RECOMMEND))
+    registry = Registry(unregistered={"pool": {"id-lost": NOW - 2000}}, short={"pool": Shortage(NOW - 2000, 3)})
+    watched = judged(observed, [], registry, ReconcileRules(modes=lambda _: Mode.OBSERVE))
+    assert (watched.corrections, watched.registry.short) == ((), registry.short)
+    advised = judged(observed, [], registry, ReconcileRules(modes=lambda _: Mode.RECOMMEND))
     assert {each.mode for each in advised.corrections} == {Mode.RECOMMEND}
     assert (len(advised.corrections), advised.held) == (3, "")
 
@@ -388,10 +395,10 @@ def test_what_others_add_to_a_group_that_is_not_ours_to_grow_is_upcoming(mode: M
 
 
 def test_what_others_asked_for_in_vain_is_upcoming_no_longer() -> None:
-    books, rules = Registry(short={"pool": Shortage(NOW - 901, 3)}), ReconcileRules(modes=lambda _: Mode.RECOMMEND)
+    registry, rules = Registry(short={"pool": Shortage(NOW - 901, 3)}), ReconcileRules(modes=lambda _: Mode.RECOMMEND)
     observed = seen("a", "b", target=5)
-    found = reconcile(observed, [machine("a"), starting("b")], books, rules, NOW)
-    later = reconcile(observed, [machine("a"), starting("b")], found.books, rules, NOW + 9)
+    found = reconcile(observed, [machine("a"), starting("b")], registry, rules, NOW)
+    later = reconcile(observed, [machine("a"), starting("b")], found.registry, rules, NOW + 9)
     assert [each.state.groups["pool"].upcoming for each in (found, later)] == [1, 1]
 
 
@@ -462,8 +469,8 @@ def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Registry, Reconci
 def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
     situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
-    observed, nodes, books, rules = situation
-    state = reconcile(observed, nodes, books, rules, NOW).state
+    observed, nodes, registry, rules = situation
+    state = reconcile(observed, nodes, registry, rules, NOW).state
     listed = [name for group in state.groups.values() for name in group.nodes]
     assert sorted([*listed, *state.ungrouped]) == sorted(node.metadata.name for node in nodes)
     assert state.readiness.registered == len(nodes)
@@ -484,24 +491,24 @@ def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
 def test_the_same_observation_twice_changes_nothing(
     situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
-    observed, nodes, books, rules = situation
-    first = reconcile(observed, nodes, books, rules, NOW)
-    second = reconcile(observed, list(reversed(nodes)), first.books, rules, NOW)
-    assert (second.books, second.state, second.incidents) == (first.books, first.state, ())
+    observed, nodes, registry, rules = situation
+    first = reconcile(observed, nodes, registry, rules, NOW)
+    second = reconcile(observed, list(reversed(nodes)), first.registry, rules, NOW)
+    assert (second.registry, second.state, second.incidents) == (first.registry, first.state, ())
     assert second.node_states == first.node_states
-    kept = bookkeeping.decode(bookkeeping.encode(first.books), "books", NOW)
-    assert kept == first.books
+    kept = decode_registry(encode_registry(first.registry), "books", NOW)
+    assert kept == first.registry
 
 
 @given(situations())
 def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_need(
     situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
-    observed, nodes, books, rules = situation
+    observed, nodes, registry, rules = situation
     registered = {node.spec.provider_id for node in nodes}
     sizes = {name: each.group.target_size for name, each in observed.groups.items()}
     gone: set[str] = set()
-    for act in reconcile(observed, nodes, books, rules, NOW).corrections:
+    for act in reconcile(observed, nodes, registry, rules, NOW).corrections:
         group = observed.groups[act.group]
         members = {each.provider_id: each for each in group.instances}
         assert rules.modes(act.group) is not Mode.OBSERVE
