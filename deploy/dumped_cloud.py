@@ -91,7 +91,7 @@ def observe(nodes: Sequence[Node], ownership: Ownership, label: str = "") -> Dum
             placed |= dict.fromkeys(each.names, name)
     has_gpus = any(node.metadata.label(LABEL_ACCELERATOR) for node in nodes)
     return DumpedCloud(
-        Observed(groups, foreign=frozenset(members.keys() - groups.keys()), group_of_node=placed),
+        Observed(groups, unmanaged=frozenset(members.keys() - groups.keys()), group_of_node=placed),
         LABEL_ACCELERATOR if has_gpus else None,
     )
 

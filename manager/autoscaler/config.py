@@ -345,7 +345,7 @@ def _estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) 
         all_or_nothing=settings.scale_up_all_or_nothing,
         fast_path=settings.fastpath_binpacking_enabled,
         most_nodes=settings.max_nodes_per_scaleup,
-        likeness=SimilarityRules(
+        similarity=SimilarityRules(
             settings.memory_difference_ratio,
             settings.max_allocatable_difference_ratio,
             settings.max_free_difference_ratio,

@@ -37,7 +37,7 @@ from shared.quantity import Amounts
 
 OBSERVED = "its mode is observe"
 CORRECTED = "its size is being put right first"
-UNTOLD = "the cloud does not yet tell the size it was given last"
+UNCONFIRMED = "the cloud does not yet tell the size it was given last"
 
 LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, or nobody is there to report what it could
 
@@ -98,17 +98,17 @@ class AutoscalingContext:
     reconciled: Reconciliation
     offered_by: OfferedBy
     draining: frozenset[str] = frozenset()
-    unread: dict[str, InvalidInput] = field(default_factory=dict)
+    invalid_objects: dict[str, InvalidInput] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # why a group's template is none
 
     @cached_property
     def daemons(self) -> tuple[Daemon, ...]:
         found, refused = templates.read_daemons(self.objects.daemon_sets, self.objects.surroundings)
-        self.unread.update(refused)
+        self.invalid_objects.update(refused)
         return found
 
     @cached_property
-    def uprooted(self) -> dict[str, Pod]:
+    def recreatable(self) -> dict[str, Pod]:
         """Pods that are about to be moved off nodes that are `draining`, by "namespace/name": they wait for a place."""
         found = (
             pending_pods.recreatable_pods(self.objects.pods, self.draining, self.config.pending)
@@ -129,7 +129,7 @@ class AutoscalingContext:
             if (pod.spec.node_name or pod.status.nominated_node_name)
             and pods.is_active(pod)
             and not equivalence_groups.is_expendable(pod, cutoff)
-            and pod.metadata.key not in self.uprooted
+            and pod.metadata.key not in self.recreatable
         )
 
     @cached_property
@@ -159,7 +159,7 @@ class AutoscalingContext:
             try:
                 template = self.memory.templates.of_group(group, live[group], provided, self.daemons, self.objects.now)
             except InvalidInput as refused:
-                self.unread[f"template of {group}"] = refused
+                self.invalid_objects[f"template of {group}"] = refused
                 self.problems[group] = str(refused)
                 continue
             if template is not None:
@@ -201,7 +201,7 @@ class AutoscalingContext:
         return {group: each.upcoming for group, each in self.reconciled.state.groups.items() if each.upcoming}
 
     @property
-    def obscure(self) -> dict[str, str]:
+    def unknown_upcoming(self) -> dict[str, str]:
         """Groups with nodes on their way of which nobody can say now what they are, each with the reason."""
         state, requests = self.reconciled.state, self.reconciled.registry.requests
         awaited = {group for group, each in requests.items() if each.deadline >= self.objects.now}
@@ -212,7 +212,7 @@ class AutoscalingContext:
     def pending_uids(self) -> dict[str, str]:
         """Of pods that wait for a place, by "namespace/name"."""
         without_node = (pod for pod in self.objects.pods if not pod.spec.node_name)
-        return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.uprooted.values())}
+        return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.recreatable.values())}
 
     @cached_property
     def current(self) -> ClusterSnapshot:
@@ -224,7 +224,7 @@ class AutoscalingContext:
             surroundings=self.objects.surroundings,
             upcoming=[(self.templates[group], count) for group, count in upcoming.items()],
         )
-        self.unread.update(found.refused)
+        self.invalid_objects.update(found.refused)
         return found
 
     def _nodes(self, upcoming: Mapping[str, int]) -> list[tuple[Node, NodeState]]:
@@ -251,16 +251,16 @@ class AutoscalingContext:
     def states(self) -> list[GroupState]:
         """Every group there is, the reasons of those that are not to grow with them."""
         state = self.reconciled.state
-        corrected = {act.group for act in self.reconciled.corrections if act.mode is Mode.ENFORCE}
+        corrected = {action.group for action in self.reconciled.corrections if action.mode is Mode.ENFORCE}
         found = []
         for group, status in state.groups.items():
-            barred = self.problems.get(group, "")
+            blocked_reason = self.problems.get(group, "")
             if status.mode is Mode.OBSERVE:
-                barred = OBSERVED
+                blocked_reason = OBSERVED
             elif group in corrected:
-                barred = CORRECTED
-            elif status.untold:
-                barred = UNTOLD
+                blocked_reason = CORRECTED
+            elif status.unconfirmed:
+                blocked_reason = UNCONFIRMED
             found.append(
                 GroupState(
                     status.group,
@@ -268,10 +268,12 @@ class AutoscalingContext:
                     healthy=status.healthy,
                     backed_off=status.backoff is not None and status.backoff.holds(self.objects.now),
                     zero_or_max=bool(status.options.zero_or_max_node_scaling),
-                    barred=barred,
+                    blocked_reason=blocked_reason,
                 )
             )
-        return found + [GroupState(Group(group, 0, 0, 0), None, barred=why) for group, why in state.refused.items()]
+        return found + [
+            GroupState(Group(group, 0, 0, 0), None, blocked_reason=why) for group, why in state.refused.items()
+        ]
 
     def candidates(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
         """The groups that could be created for these pods, and why those cannot that no cloud would make.
@@ -283,7 +285,7 @@ class AutoscalingContext:
             return []
         types = none_if_unsupported(self.cloud.machine_types) or ()
         for name in sorted(rules.machine_types.difference(types)):
-            self.unread[f"machine type {name}"] = InvalidInput(
+            self.invalid_objects[f"machine type {name}"] = InvalidInput(
                 source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
             )
         offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
@@ -322,7 +324,7 @@ class AutoscalingContext:
     def groups_left(self) -> int:
         """How many groups there may still be; those of others and those nobody can judge are groups, too."""
         observed = self.cloud.observed
-        others = (Group(each, 0, 0, 0) for each in (*observed.foreign, *observed.refused))
+        others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(
             (*(each.group for each in observed.groups.values()), *others), self.config.autoprovisioning
         )
@@ -333,11 +335,11 @@ class AutoscalingContext:
             made = candidates.candidate_state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
-            return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, barred=error.problem)
+            return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, blocked_reason=error.problem)
         backed_off = active_backoff(self.reconciled.registry, made.id, self.objects.now) is not None
         template = None if made.template is None else self.offering(made.template)
-        barred = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
-        return replace(made, template=template, backed_off=backed_off, barred=barred)
+        blocked_reason = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
+        return replace(made, template=template, backed_off=backed_off, blocked_reason=blocked_reason)
 
     def _provided(self, group: str) -> Node | None:
         try:
@@ -360,8 +362,8 @@ def _refused(states: Iterable[GroupState]) -> list[GroupState]:
     found: dict[str, GroupState] = {}
     for each in states:
         known = found.setdefault(each.id, each)
-        if each.barred not in known.barred.split("; "):
-            found[each.id] = replace(known, barred=f"{known.barred}; {each.barred}")
+        if each.blocked_reason not in known.blocked_reason.split("; "):
+            found[each.id] = replace(known, blocked_reason=f"{known.blocked_reason}; {each.blocked_reason}")
     return list(found.values())
 
 

@@ -31,45 +31,54 @@ class GroupWrites:
     def __init__(
         self,
         config: Config,
-        watching: Listers,
+        listers: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,
         growth: ScaleUpExecutor,
         may_write: Callable[[], bool],
     ) -> None:
         self._config = config
-        self._watching = watching
+        self._listers = listers
         self._guard = guard
         self._cloud_lock = cloud_lock
-        self._growth = growth
+        self._scale_up_executor = growth
         self._may_write = may_write
 
-    def corrected(self, act: Action) -> Action:
+    def corrected(self, action: Action) -> Action:
         """Without the nodes that never came, or the places of such."""
-        if act.what is ActionKind.DELETE_NODES:
+        if action.kind is ActionKind.DELETE_NODES:
             # All of them had no Node; who has registered while the cloud was asked may be at work already.
-            here = self._watching.provider_ids()
-            if act.reason == reconciliation.UNREGISTERED and (unread := self._watching.unread_nodes()):
-                return replace(act, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
-            refs = [NodeRef(each, each) for each in act.nodes if each not in here]
-            act = replace(act, nodes=tuple(ref.name for ref in refs), to_size=act.from_size - len(refs))
-            return self._done(act, lambda: self._guard.delete_nodes(act.group, refs, below_min=True)) if refs else act
-        return self._done(act, lambda: self._guard.decrease_target(act.group, act.from_size - act.to_size))
+            here = self._listers.provider_ids()
+            if action.reason == reconciliation.UNREGISTERED and (unread := self._listers.unread_nodes()):
+                return replace(action, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
+            refs = [NodeRef(each, each) for each in action.nodes if each not in here]
+            action = replace(action, nodes=tuple(ref.name for ref in refs), to_size=action.from_size - len(refs))
+            return (
+                self._done(action, lambda: self._guard.delete_nodes(action.group, refs, below_min=True))
+                if refs
+                else action
+            )
+        return self._done(action, lambda: self._guard.decrease_target(action.group, action.from_size - action.to_size))
 
-    def group_deleted(self, act: Action) -> Action:
+    def group_deleted(self, action: Action) -> Action:
         """Without the group."""
-        return self._done(act, lambda: self._guard.delete_group(act.group))
+        return self._done(action, lambda: self._guard.delete_group(action.group))
 
     def created(
-        self, act: Action, creation: GroupCreation, decision: ScaleUpDecision, kept: Registry, planned: PlannedIteration
+        self,
+        action: Action,
+        creation: GroupCreation,
+        decision: ScaleUpDecision,
+        kept: Registry,
+        planned: PlannedIteration,
     ) -> tuple[Action, ScaleUpDecision, Registry]:
         """The group itself, empty, the decision with what its nodes go to, and the books after it."""
         made: list[Created] = []
-        act = self._done(act, lambda: made.append(self._guard.create_group(creation.spec)))
-        if act.error:
-            return act, decision, self._backed_off(kept, act, planned.round.time)
+        action = self._done(action, lambda: made.append(self._guard.create_group(creation.spec)))
+        if action.error:
+            return action, decision, self._backed_off(kept, action, planned.round.time)
         if not made:
-            return act, decision, kept
+            return action, decision, kept
         created = made[0]
         kept = add_created_groups(kept, (each.id for each in (created.main, *created.extras)), creation.group)
         templates = {}
@@ -80,41 +89,41 @@ class GroupWrites:
             except (ProviderError, InvalidInput) as error:
                 logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
         after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
-        return replace(act, group=created.main.id, max_size=created.main.max_size), after, kept
+        return replace(action, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def increased(
         self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
     ) -> tuple[list[Action], Registry]:
         """What is to be raised, and what became of it."""
-        acts = planning.increase_actions(decisions, self._config)
+        actions = planning.increase_actions(decisions, self._config)
         wanted = [
-            Increase(act.group, act.from_size, act.to_size, act.max_size)
-            for act in acts
-            if act.mode is Mode.ENFORCE and self._may_write()
+            Increase(action.group, action.from_size, action.to_size, action.max_size)
+            for action in actions
+            if action.mode is Mode.ENFORCE and self._may_write()
         ]
         if not wanted:
-            return acts, kept
-        errors, kept = self._growth.ask(wanted, kept, now)
+            return actions, kept
+        errors, kept = self._scale_up_executor.ask(wanted, kept, now)
         return [
-            replace(act, done=errors[act.group] is None, error=str(errors[act.group] or ""))
-            if act.mode is Mode.ENFORCE and act.group in errors  # and no advice on the same group
-            else act
-            for act in acts
+            replace(action, done=errors[action.group] is None, error=str(errors[action.group] or ""))
+            if action.mode is Mode.ENFORCE and action.group in errors  # and no advice on the same group
+            else action
+            for action in actions
         ], kept
 
-    def _done(self, act: Action, work: Callable[[], object]) -> Action:
+    def _done(self, action: Action, work: Callable[[], object]) -> Action:
         """The act, tried if it may be."""
-        if act.mode is not Mode.ENFORCE or not self._may_write():
-            return act
+        if action.mode is not Mode.ENFORCE or not self._may_write():
+            return action
         try:
             with self._cloud_lock:
                 work()
         except ProviderError as error:
-            logger.error("%s failed: %s", act.what, error, extra={"group": act.group})
-            return replace(act, error=str(error))
-        logger.info("%s: %s", act.what, act.reason, extra={"group": act.group})
-        return replace(act, done=True)
+            logger.error("%s failed: %s", action.kind, error, extra={"group": action.group})
+            return replace(action, error=str(error))
+        logger.info("%s: %s", action.kind, action.reason, extra={"group": action.group})
+        return replace(action, done=True)
 
-    def _backed_off(self, kept: Registry, act: Action, now: float) -> Registry:
+    def _backed_off(self, kept: Registry, action: Action, now: float) -> Registry:
         code = CLOUD_PROVIDER_ERROR
-        return back_off(kept, act.group, act.error, now, self._config.backoff, code=code)
+        return back_off(kept, action.group, action.error, now, self._config.backoff, code=code)

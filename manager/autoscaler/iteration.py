@@ -1,6 +1,6 @@
-"""One round of the autoscaler: what was seen, what was decided and why, and what became of it.
+"""One iteration of the autoscaler: the observed state, the decisions with their reasons, and the results.
 
-Log, Events, metrics, the API, `headroom plan` and the page all tell what stands here.
+Log, Events, metrics, the API, `headroom plan` and the page all report this one value.
 """
 
 import enum
@@ -39,7 +39,7 @@ class Action:
     It was not tried where `done` is False and `error` is empty: its group's mode, a dry run, or an error before it.
     """
 
-    what: ActionKind
+    kind: ActionKind
     group: str
     mode: Mode = Mode.ENFORCE
     from_size: int = 0
@@ -60,7 +60,7 @@ class GroupScan:
     """
 
     decision: utilization.Decision
-    acts: tuple[Action, ...] = ()
+    actions: tuple[Action, ...] = ()
     seen: Observation = field(default_factory=Observation)
     instances: int = 0
     held_seconds: float | None = None
@@ -78,29 +78,29 @@ class ScanResult:
         return tuple(each.decision for each in self.groups)
 
     @property
-    def acts(self) -> tuple[Action, ...]:
-        return tuple(act for each in self.groups for act in each.acts)
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(action for each in self.groups for action in each.actions)
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """`number` counts up over the life of one process; `time` in Unix seconds. `cluster` is the name of the cluster,
-    empty where nobody gave it one.
+    """`number` counts the iterations of one process; `time` in Unix seconds. `cluster` is the cluster's name, if any.
 
-    `held` says why nothing was decided, and is empty when something was. `aside` are pending pods that the round is not
-    about, each with the reason; `unread` objects that could not be read. `incidents` happened since the round before.
-    `scale_down` has a verdict on every node, None where none was looked at; `leaving` are nodes on their way out, and
-    those whose way ended since the round before; `scans` what was decided about groups by how full they are.
+    `blocked_reason` says why the iteration decided nothing; it is empty otherwise. `skipped_pods` are pending pods that
+    scale-up does not consider, each with the reason; `invalid_objects` could not be read. `incidents` happened since
+    the iteration before. `scale_down` has a verdict on every node (None: no node was considered). `leaving` are nodes
+    under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
+    scale by utilization.
     """
 
     number: int
     time: float
     state: ClusterState = field(default_factory=ClusterState)
-    held: str = ""
-    aside: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, InvalidInput] = field(default_factory=dict)
+    blocked_reason: str = ""
+    skipped_pods: Mapping[str, str] = field(default_factory=dict)
+    invalid_objects: Mapping[str, InvalidInput] = field(default_factory=dict)
     decision: ScaleUpDecision | None = None
-    acts: tuple[Action, ...] = ()
+    actions: tuple[Action, ...] = ()
     cost: Cost = field(default_factory=Cost)
     dry_run: bool = False
     further: tuple[ScaleUpDecision, ...] = ()

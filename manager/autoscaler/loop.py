@@ -101,7 +101,7 @@ class Autoscaler:
         self._offered_by = offered_by
         self._chance = chance or random.Random()
         self._woken = threading.Event()
-        self._watching = Listers(
+        self._listers = Listers(
             client,
             place.namespace,
             expected=expected,
@@ -125,14 +125,12 @@ class Autoscaler:
         # The guard speaks with one thread at a time. Held while the cloud is waited for: the round and the departures
         # take it before any other lock, and a question never does (see `asking`).
         self._cloud_lock = threading.Lock()
-        self._question_cloud = PlanCloud(
-            provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds
-        )
+        self._plan_cloud = PlanCloud(provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
         self._removals = Removals(
             client,
             config,
-            self._watching,
+            self._listers,
             self._guard,
             self._cloud_lock,
             clock=clock,
@@ -142,10 +140,12 @@ class Autoscaler:
         self._registry = RegistryStore(
             ConfigMapStore(client, place.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        self._growth = ScaleUpExecutor(config, self._guard, self._cloud_lock, self._registry, self._may_write, clock)
-        self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._growth.of_scan)
+        self._scale_up_executor = ScaleUpExecutor(
+            config, self._guard, self._cloud_lock, self._registry, self._may_write, clock
+        )
+        self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._scale_up_executor.of_scan)
         self._group_writes = GroupWrites(
-            config, self._watching, self._guard, self._cloud_lock, self._growth, self._may_write
+            config, self._listers, self._guard, self._cloud_lock, self._scale_up_executor, self._may_write
         )
         self._quota_status = QuotaStatus(client, self._may_write, clock)
         self._number = 0
@@ -156,7 +156,7 @@ class Autoscaler:
         self._asking = threading.Lock()  # one plan at a time: each takes a processor for as long as it takes
         self._leads = False
         self._closed = False
-        self.journal = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
+        self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
         theirs = Theirs(
             config.scale_up.bounds,
             settings.max_nodes_total,
@@ -174,7 +174,7 @@ class Autoscaler:
             overdue_seconds=self.overdue_seconds,
         )
         self._announcer = Announcer(
-            self.journal,
+            self.decision_log,
             DecisionHistory(ConfigMapStore(client, place.namespace, names.DECISIONS_CONFIG_MAP, decision_history.KEY)),
             recorder,
             ConfigMapStore(client, place.namespace, name, status.KEY) if settings.write_status_configmap else None,
@@ -187,7 +187,7 @@ class Autoscaler:
     @property
     def latest(self) -> Iteration | None:
         """The last round that is over."""
-        return self.journal.latest
+        return self.decision_log.latest
 
     def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
         """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
@@ -200,11 +200,11 @@ class Autoscaler:
         if not self._leads:  # what this process has seen of the cloud, if anything, is long past
             raise Unavailable(self._guard.name, "", NOT_LEADING)
         with self._asking:
-            cloud = self._question_cloud
+            cloud = self._plan_cloud
             cloud.begin()
-            objects = self._watching.objects(self._clock.now())
+            objects = self._listers.objects(self._clock.now())
             objects = replace(objects, pods=(*objects.pods, *more))
-            made = planning.plan(
+            iteration = planning.plan(
                 objects,
                 cloud,
                 self._registry.known,
@@ -215,11 +215,11 @@ class Autoscaler:
                 underway=self._removals.underway,
                 dry_run=True,
             ).round
-            return replace(made, scans=scanning.preview_scans(config, objects, cloud.observed))
+            return replace(iteration, scans=scanning.preview_scans(config, objects, cloud.observed))
 
     def start(self) -> None:
         """Works from now on, in threads of its own."""
-        self._watching.start(self._loops)
+        self._listers.start(self._loops)
         if not self._place.dry_run:
             self._removals.start(self._loops)
         self._loops.start("autoscaler", self.run)
@@ -228,12 +228,12 @@ class Autoscaler:
         """Lets the cloud go, once the threads have ended; who has not acted leaves it as it is."""
         if not self._closed:
             self._closed = True
-            self._question_cloud.close()
+            self._plan_cloud.close()
             self._guard.close(cleanup=self._leads and not self._place.dry_run)
 
     def unsynced(self) -> list[str]:
         """What of the cluster has not been seen in full yet."""
-        return self._watching.unsynced()
+        return self._listers.unsynced()
 
     def silent_seconds(self) -> float:
         """For how long a round has been going on; between two rounds for next to no time."""
@@ -252,7 +252,7 @@ class Autoscaler:
             productive = False
             try:
                 # What is put right is for the cloud to show first: asked again at once, it would be done twice.
-                productive = any(act.done and act.what is ActionKind.INCREASE for act in self.round().acts)
+                productive = any(action.done and action.kind is ActionKind.INCREASE for action in self.round().actions)
             except Exception:
                 logger.exception("the round could not be told of")
             pause = self._settings.scan_interval_seconds
@@ -280,41 +280,43 @@ class Autoscaler:
                 self._scans.forget()
                 self._removals.forget()
                 self._seen = Iteration(0, 0.0)
-                made = self._held(now, NOT_LEADING)
+                iteration = self._held(now, NOT_LEADING)
             elif unseen := self._unseen():
                 self._is_blind = True
-                made = self._held(now, unseen)
+                iteration = self._held(now, unseen)
             else:
                 planned = self._planned(now)
-                made = planned.round if self._place.dry_run else self._carried_out(planned)
-                made = self._scanned(made, planned)
+                iteration = planned.round if self._place.dry_run else self._carried_out(planned)
+                iteration = self._scanned(iteration, planned)
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
-            made, failure = self._held(now, str(error)), error
+            iteration, failure = self._held(now, str(error)), error
         except Exception as error:  # a mistake of ours is to be seen where everything else is, too
             logger.exception("the round broke down")
-            made, failure = self._held(now, f"the round broke down: {error!r}"), error
-        self._seen = made
-        if made.held:
-            made = replace(made, leaving=leaving)
-        self._removals.remember(made)
+            iteration, failure = self._held(now, f"the round broke down: {error!r}"), error
+        self._seen = iteration
+        if iteration.blocked_reason:
+            iteration = replace(iteration, leaving=leaving)
+        self._removals.remember(iteration)
         if self._leads or led:
-            self._metrics.note(made, () if planned is None else planned.context.current.nodes, failure)
+            self._metrics.note(iteration, () if planned is None else planned.context.current.nodes, failure)
             self._metrics.took(metrics.MAIN, self._clock.monotonic() - begun)
-        self._announcer.announce(made, {} if planned is None else planned.context.pending_uids)
-        return made
+        self._announcer.announce(iteration, {} if planned is None else planned.context.pending_uids)
+        return iteration
 
     def _held(self, now: float, why: str) -> Iteration:
         """A round in which nothing was looked at; what was known before stays."""
         state, cost = self._seen.state, self._seen.cost
         cluster, dry_run = self._config.cluster_name, self._place.dry_run
-        return Iteration(self._number, now, state=state, held=why, cost=cost, dry_run=dry_run, cluster=cluster)
+        return Iteration(
+            self._number, now, state=state, blocked_reason=why, cost=cost, dry_run=dry_run, cluster=cluster
+        )
 
     def _planned(self, now: float) -> PlannedIteration:
         known = self._registry.read(now)
         if known is not None:
             known = self._removals.put_right(known)
-        objects = self._watching.objects(now)
+        objects = self._listers.objects(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
             observed = self._guard.observe([NodeRef.of(node) for node in objects.nodes])
@@ -340,7 +342,7 @@ class Autoscaler:
         self._quota_status.tell(
             objects.capacity_quotas,
             context.memory.capacity_limits,
-            planned.round.unread,
+            planned.round.invalid_objects,
             context.current.nodes,
             planned.settings.usage,
         )
@@ -349,28 +351,34 @@ class Autoscaler:
 
     def _carried_out(self, planned: PlannedIteration) -> Iteration:
         """The round with what became of every act."""
-        made = planned.round
+        iteration = planned.round
         kept = planned.registry
         self._registry.write(kept)
         done = [
-            self._group_writes.corrected(act)
-            for act in made.acts
-            if act.what in (ActionKind.DELETE_NODES, ActionKind.DECREASE_TARGET)
+            self._group_writes.corrected(action)
+            for action in iteration.actions
+            if action.kind in (ActionKind.DELETE_NODES, ActionKind.DECREASE_TARGET)
         ]
         decisions = list(planned.decisions)
         creations = {
-            (act.group, act.mode is Mode.RECOMMEND): act for act in made.acts if act.what is ActionKind.CREATE_GROUP
+            (action.group, action.mode is Mode.RECOMMEND): action
+            for action in iteration.actions
+            if action.kind is ActionKind.CREATE_GROUP
         }
         for number, decision in enumerate(decisions):
             for creation in decision.creations:
-                act = creations[creation.group, decision.advice]
-                act, decisions[number], kept = self._group_writes.created(
-                    act, creation, decisions[number], kept, planned
+                action = creations[creation.group, decision.advice]
+                action, decisions[number], kept = self._group_writes.created(
+                    action, creation, decisions[number], kept, planned
                 )
-                done.append(act)
-        increased, kept = self._group_writes.increased(decisions, kept, made.time)
+                done.append(action)
+        increased, kept = self._group_writes.increased(decisions, kept, iteration.time)
         done += increased
-        done += [self._group_writes.group_deleted(act) for act in made.acts if act.what is ActionKind.DELETE_GROUP]
+        done += [
+            self._group_writes.group_deleted(action)
+            for action in iteration.actions
+            if action.kind is ActionKind.DELETE_GROUP
+        ]
         self._removals.note(done)
         done += self._removals.done(planned)
         try:
@@ -378,28 +386,28 @@ class Autoscaler:
         except HeadroomError as error:
             logger.error("the books are kept in mind: %s", error)
         return replace(
-            made,
+            iteration,
             decision=decisions[0] if decisions else None,
             further=tuple(decisions[1:]),
-            acts=tuple(done),
+            actions=tuple(done),
         )
 
-    def _scanned(self, made: Iteration, planned: PlannedIteration) -> Iteration:
+    def _scanned(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
         """The round with what became of groups that scale by how full they are, where that is due."""
-        if not self._scans.due_in(made.time):
+        if not self._scans.due_in(iteration.time):
             requests = self._registry.known.requests
             found = self._scans.scan(
                 planned.context.objects,
                 self._hands,
-                made.time,
+                iteration.time,
                 upcoming={name: requests[name].nodes for name in requests},
             )
             if not self._place.dry_run:
                 self._metrics.scanned(found)
-            made = replace(made, scans=found.decisions, acts=(*made.acts, *found.acts))
-        due = self._scans.due_in(made.time)
+            iteration = replace(iteration, scans=found.decisions, actions=(*iteration.actions, *found.actions))
+        due = self._scans.due_in(iteration.time)
         self._again_seconds = due if self._again_seconds is None else min(self._again_seconds, due)
-        return made
+        return iteration
 
     def _may_write(self) -> bool:
         return not self._place.dry_run and self._is_leader()
@@ -427,8 +435,8 @@ class Autoscaler:
 
     def _unseen(self) -> str:
         """What of the cluster cannot be seen as it is now, in words; empty when all can."""
-        if missing := self._watching.unsynced():
+        if missing := self._listers.unsynced():
             return f"not all has been seen yet: {', '.join(missing)}"
-        if stale := self._watching.stale():
+        if stale := self._listers.stale():
             return f"what there is may have changed unseen: {', '.join(stale)}"
         return ""

@@ -44,7 +44,7 @@ class PendingPods:
     """`settled_at`: all of the pods are new, so that this round is to wait until then. None where it need not."""
 
     pods: tuple[Pod, ...]
-    aside: dict[str, str] = field(default_factory=dict)
+    skipped_pods: dict[str, str] = field(default_factory=dict)
     settled_at: float | None = None
 
 
@@ -59,7 +59,7 @@ def list_pending_pods(
     there are, are not looked at, except for which of `claims`, by "namespace/name", they have for themselves.
     """
     counted: list[Pod] = []
-    aside: dict[str, str] = {}
+    skipped_pods: dict[str, str] = {}
     exclusive = {key for key, claim in (claims or {}).items() if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ())}
     in_use: set[str] = set()
     for pod in pending:
@@ -69,16 +69,16 @@ def list_pending_pods(
             continue
         if pods.is_terminating(pod) or not pods.is_active(pod):
             continue
-        reason = _aside(pod, rules, now)
+        reason = _skip_reason(pod, rules, now)
         if reason:
-            aside[pod.metadata.key] = reason
+            skipped_pods[pod.metadata.key] = reason
         else:
             counted.append(pod)
     if exclusive:
         late = _late(counted, exclusive, in_use)
-        aside |= dict.fromkeys(late, CLAIM_IN_USE)
+        skipped_pods |= dict.fromkeys(late, CLAIM_IN_USE)
         counted = [pod for pod in counted if pod.metadata.key not in late]
-    return PendingPods(tuple(counted), dict(sorted(aside.items())), _settled_at(counted, rules, now))
+    return PendingPods(tuple(counted), dict(sorted(skipped_pods.items())), _settled_at(counted, rules, now))
 
 
 def recreatable_pods(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
@@ -116,7 +116,7 @@ def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[
     return late
 
 
-def _aside(pod: Pod, rules: PendingRules, now: float) -> str:
+def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
     gates = equivalence_groups.scheduling_gate_reason(pod)
     if gates:
         return gates

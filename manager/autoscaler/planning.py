@@ -38,7 +38,7 @@ from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 
-OBSCURE = "nobody can tell now what is on its way"
+UNKNOWN_UPCOMING = "nobody can tell now what is on its way"
 NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
 RECOMMENDED = "its mode is recommend"
@@ -106,7 +106,7 @@ def plan(
     if known is None:
         known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
     reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
-    priorities, unread = _priorities(objects, config, memory)
+    priorities, invalid_objects = _priorities(objects, config, memory)
     memory.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, memory.capacity_limits)
     pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
     settings = replace(
@@ -118,38 +118,38 @@ def plan(
     context = AutoscalingContext(
         objects, cloud, config, memory, reconciled, offered_by or no_reclaimed_capacity, underway.draining
     )
-    held = _held(context)
+    blocked_reason = _held(context)
     there = {node.metadata.name for node in objects.nodes}
     waits = pending_pods.list_pending_pods(
         objects.pods, config.pending, objects.now, there, objects.surroundings.claims
     )
     again = None
-    if not held and waits.settled_at is not None:
-        held, again = SETTLING, waits.settled_at - objects.now
-    made = Iteration(
+    if not blocked_reason and waits.settled_at is not None:
+        blocked_reason, again = SETTLING, waits.settled_at - objects.now
+    iteration = Iteration(
         number,
         objects.now,
         state=reconciled.state,
-        held=held,
-        aside=waits.aside,
-        unread={**unread, **refused, **config.unpriced(pricing)},
+        blocked_reason=blocked_reason,
+        skipped_pods=waits.skipped_pods,
+        invalid_objects={**invalid_objects, **refused, **config.unpriced(pricing)},
         cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, settings.pricing),
-        acts=reconciled.corrections,
+        actions=reconciled.corrections,
         incidents=reconciled.incidents,
         dry_run=dry_run,
         leaving=underway.leaving,
         cluster=config.cluster_name,
     )
-    if not held:
-        made = _decided(made, waits, context, settings, chance, underway)
-    made = replace(made, unread={**made.unread, **context.unread})
+    if not blocked_reason:
+        iteration = _decided(iteration, waits, context, settings, chance, underway)
+    iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = removal_planning.abandoned(context, underway, begins=begins)
-    return PlannedIteration(made, reconciled.registry, settings, context, again, abandoned)
+    return PlannedIteration(iteration, reconciled.registry, settings, context, again, abandoned)
 
 
 def _decided(
-    made: Iteration,
+    iteration: Iteration,
     waits: PendingPods,
     context: AutoscalingContext,
     settings: ScaleUpSettings,
@@ -162,11 +162,11 @@ def _decided(
     """
     objects, observed = context.objects, context.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
-        (*waits.pods, *context.uprooted.values()), objects.surroundings
+        (*waits.pods, *context.recreatable.values()), objects.surroundings
     )
     groups_of = observed.group_of_node
     templates = {node: context.templates[group].node for node, group in groups_of.items() if group in context.templates}
-    situation = ScaleUpInput(
+    scale_up_input = ScaleUpInput(
         context.current,
         classified.classes,
         context.states(),
@@ -179,26 +179,26 @@ def _decided(
         templates_of_nodes=templates,
     )
     if context.config.autoprovisioning.enabled:
-        creatable = context.candidates(_unplaced(situation))
-        situation = replace(
-            situation,
-            groups=[*situation.groups, *creatable],
+        creatable = context.candidates(_unplaced(scale_up_input))
+        scale_up_input = replace(
+            scale_up_input,
+            groups=[*scale_up_input.groups, *creatable],
             new_groups=candidates.creatable_groups(context.groups_left, creatable),
         )
-    decisions = _followed(situation, context, settings, chance)
-    acts = [*made.acts, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
-    acts += _deletions(context, {act.group for act in acts})
+    decisions = _followed(scale_up_input, context, settings, chance)
+    actions = [*iteration.actions, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
+    actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.config.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = removal_planning.decide(context, situation, underway, settings.estimates.gpu_label)
-        acts += removal_planning.acts(scale_down, context)
+        scale_down = removal_planning.decide(context, scale_up_input, underway, settings.estimates.gpu_label)
+        actions += removal_planning.actions(scale_down, context)
     return replace(
-        made,
+        iteration,
         scale_down=scale_down,
         decision=decisions[0],
         further=tuple(decisions[1:]),
-        acts=tuple(acts),
-        unread={**made.unread, **classified.refused},
+        actions=tuple(actions),
+        invalid_objects={**iteration.invalid_objects, **classified.refused},
     )
 
 
@@ -207,23 +207,25 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
 
 
 def _followed(
-    situation: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+    scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
     """What is decided; where that would have groups grow that are only recommended, it is advice, and followed by what
     is done without them.
     """
     mode_of = context.config.mode_of
-    decisions = _salvo(situation, context, settings, chance)
+    decisions = _salvo(scale_up_input, context, settings, chance)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
         return decisions
-    if all(mode_of(state.id) is not Mode.ENFORCE for state in situation.groups):
+    if all(mode_of(state.id) is not Mode.ENFORCE for state in scale_up_input.groups):
         return [replace(decision, advice=True) for decision in decisions]
     enforced = [
-        replace(state, barred=state.barred or RECOMMENDED) if mode_of(state.id) is Mode.RECOMMEND else state
-        for state in situation.groups
+        replace(state, blocked_reason=state.blocked_reason or RECOMMENDED)
+        if mode_of(state.id) is Mode.RECOMMEND
+        else state
+        for state in scale_up_input.groups
     ]
-    done = _salvo(replace(situation, groups=enforced), context, settings, chance)
+    done = _salvo(replace(scale_up_input, groups=enforced), context, settings, chance)
     return [
         *(replace(decision, advice=True) for decision in decisions),
         *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
@@ -231,27 +233,27 @@ def _followed(
 
 
 def _salvo(
-    situation: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
+    scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
     """The decision; in a salvo those that follow, with the nodes of all before them on their way."""
     config = context.config
-    decisions = [orchestrator.decide(situation, settings, chance)]
+    decisions = [orchestrator.decide(scale_up_input, settings, chance)]
     is_late = options.no_deadline
     if config.salvo_seconds and config.clock is not None:
         is_late = TimeLimits(config.clock).deadline(config.salvo_seconds)
     while config.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
-        situation = salvo.apply_decision(situation, decisions[-1])
-        following = orchestrator.decide(situation, settings, chance)
+        scale_up_input = salvo.apply_decision(scale_up_input, decisions[-1])
+        following = orchestrator.decide(scale_up_input, settings, chance)
         if following.outcome is not ScaleUpOutcome.GROW:
             break
         decisions.append(following)
     return decisions
 
 
-def _unplaced(situation: ScaleUpInput) -> list[EquivalenceGroup]:
+def _unplaced(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
     """The pods that nothing in the cluster has room for, now or within a reporting interval."""
-    ordered = sorted(situation.classes, key=lambda each: each.pods)
-    left: list[int] = orchestrator.filter_out_schedulable(situation, ordered).left.pending.tolist()
+    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
+    left: list[int] = orchestrator.filter_out_schedulable(scale_up_input, ordered).left.pending.tolist()
     return [
         each._replace(pods=each.pods[len(each.pods) - count :])
         for each, count in zip(ordered, left, strict=True)
@@ -331,13 +333,13 @@ def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
 
 def _held(context: AutoscalingContext) -> str:
     reconciled = context.reconciled
-    if reconciled.held:
-        return reconciled.held
+    if reconciled.blocked_reason:
+        return reconciled.blocked_reason
     ready = any(state is NodeState.READY for state in reconciled.node_states.values())
     if not ready and not context.config.scales_from_zero:
         return NO_READY_NODE
-    obscure = context.obscure
-    return f"{OBSCURE}: {'; '.join(obscure.values())}" if obscure else ""
+    unknown_upcoming = context.unknown_upcoming
+    return f"{UNKNOWN_UPCOMING}: {'; '.join(unknown_upcoming.values())}" if unknown_upcoming else ""
 
 
 def _priorities(

@@ -63,7 +63,7 @@ class Reconciliation:
     """The `registry` is stored before any action. `corrections` are due whatever else is decided; the loop carries out
     those of groups in enforce mode. Their deletions go to the cloud with `below_min`: they take a group below its
     minimum only where an instance never worked. `node_states` and `node_readiness` hold every node by name.
-    `held` says why nothing may be decided now; it is empty when decisions are allowed.
+    `blocked_reason` says why nothing may be decided now; it is empty when decisions are allowed.
     """
 
     state: ClusterState
@@ -72,7 +72,7 @@ class Reconciliation:
     incidents: tuple[Incident, ...] = ()
     node_states: Mapping[str, NodeState] = field(default_factory=dict)
     node_readiness: Mapping[str, NodeState] = field(default_factory=dict)
-    held: str = ""
+    blocked_reason: str = ""
 
 
 def reconcile(
@@ -95,16 +95,20 @@ def reconcile(
     state = ClusterState(
         groups={name: _status(view, registry, rules, now) for name, view in views.groups.items()},
         refused={name: str(error) for name, error in sorted(observed.refused.items())},
-        foreign=observed.foreign,
+        unmanaged=observed.unmanaged,
         ungrouped=views.ungrouped,
         readiness=total,
         healthy=healthy,
     )
-    held = "" if healthy else f"the cluster is unhealthy: {total.unready} of {total.registered} nodes are unready"
+    blocked_reason = (
+        "" if healthy else f"the cluster is unhealthy: {total.unready} of {total.registered} nodes are unready"
+    )
     settling = [each.group for each in corrections if each.reason == NOT_THERE and each.mode is Mode.ENFORCE]
-    if settling and not held:
-        held = f"target sizes are being put right: {', '.join(settling)}"
-    return Reconciliation(state, registry, tuple(corrections), tuple(incidents), views.states, views.readiness, held)
+    if settling and not blocked_reason:
+        blocked_reason = f"target sizes are being put right: {', '.join(settling)}"
+    return Reconciliation(
+        state, registry, tuple(corrections), tuple(incidents), views.states, views.readiness, blocked_reason
+    )
 
 
 def initial_registry(observed: Observed, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
@@ -366,12 +370,12 @@ def _ended_backoffs_noted(registry: Registry, now: float, incidents: list[Incide
 
 def _corrections(view: _GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
     group = view.seen.group
-    acts: list[Action] = []
+    actions: list[Action] = []
     target = group.target_size
 
-    def act(what: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
+    def action(what: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
         nonlocal target
-        acts.append(Action(what, group.id, view.mode, target, target - many, group.max_size, nodes, reason))
+        actions.append(Action(what, group.id, view.mode, target, target - many, group.max_size, nodes, reason))
         target -= many
 
     broken = [each.provider_id for each in view.broken] if healthy else []
@@ -380,20 +384,20 @@ def _corrections(view: _GroupView, rules: ReconcileRules, *, healthy: bool, time
     least = 0 if rules.force_delete_unregistered else group.min_size
     overdue = view.overdue[: max(0, target - least)]
     if overdue:
-        act(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
+        action(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
     broken = broken[: max(0, target)]  # the cloud itself is at what it has lowered its target for
     if broken:
-        act(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
+        action(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
     returned = min(short or timed_out, view.returnable, max(0, target - group.min_size))
     if returned:
-        act(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
-    return acts
+        action(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
+    return actions
 
 
 def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
     group = view.seen.group
     request, backoff = registry.requests.get(group.id), bookkeeping.active_backoff(registry, group.id, now)
-    elsewhere, untold = _asked_by_others(view, registry, now), _untold(view, request, backoff, now)
+    elsewhere, unconfirmed = _asked_by_others(view, registry, now), _untold(view, request, backoff, now)
     acceptable = health.acceptable_range(
         target=group.target_size,
         long_unregistered=view.readiness.long_unregistered,
@@ -409,8 +413,8 @@ def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: fl
         healthy=health.is_group_healthy(
             known, target=group.target_size, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
         ),
-        upcoming=_upcoming(view, request, backoff, elsewhere, untold),
-        untold=untold,
+        upcoming=_upcoming(view, request, backoff, elsewhere, unconfirmed),
+        unconfirmed=unconfirmed,
         request=request,
         backoff=backoff,
         errors=tuple(each.error for each in view.broken if each.error is not None),
@@ -436,12 +440,12 @@ def _untold(view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBack
 
 
 def _upcoming(
-    view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, untold: int
+    view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
 ) -> int:
     # What has failed never comes, and counts towards the target until it is deleted.
     hoped = health.upcoming_nodes(
         view.readiness,
-        target=max(0, view.target + untold - len(view.broken)),
+        target=max(0, view.target + unconfirmed - len(view.broken)),
         pending_increase=request.nodes if request is not None else elsewhere,
     )
     if request is None:

@@ -61,7 +61,7 @@ def decide(
     return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(context)}.items())))
 
 
-def acts(decision: Decision, context: AutoscalingContext) -> list[Action]:
+def actions(decision: Decision, context: AutoscalingContext) -> list[Action]:
     """What is to be done by a decision, group by group."""
     groups = context.cloud.observed.groups
     mode_of = context.config.mode_of
@@ -143,7 +143,7 @@ def _situation(context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, 
     return Situation(
         objects.now,
         _nodes(context),
-        (*read.residents, *_nominated(context), *_placed(waiting, context.uprooted)),
+        (*read.residents, *_nominated(context), *_placed(waiting, context.recreatable)),
         groups=groups,
         group_of=observed.group_of_node,
         disruption_budgets=residents.budgets(objects.budgets),
@@ -210,7 +210,9 @@ def _scanned(config: Config) -> frozenset[str]:
 
 def _corrected(group: Group, context: AutoscalingContext) -> Group:
     """With the target that it has once the corrections of this round are done."""
-    taken = sum(act.from_size - act.to_size for act in context.reconciled.corrections if act.group == group.id)
+    taken = sum(
+        action.from_size - action.to_size for action in context.reconciled.corrections if action.group == group.id
+    )
     return replace(group, target_size=group.target_size - taken)
 
 
@@ -222,17 +224,17 @@ def _nodes(context: AutoscalingContext) -> list[NodeInfo]:
         try:
             found.append(cluster.node_info(node, reconciled.node_states[name], reconciled.node_readiness[name]))
         except InvalidInput as problem:
-            context.unread[name] = problem
+            context.invalid_objects[name] = problem
     return found
 
 
 def _of_unread(context: AutoscalingContext) -> dict[str, Verdict]:
     """On nodes that cannot be read."""
-    unread, group_of = context.unread, context.cloud.observed.group_of_node
+    invalid_objects, group_of = context.invalid_objects, context.cloud.observed.group_of_node
     return {
-        name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(unread[name]))
+        name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(invalid_objects[name]))
         for name in (node.metadata.name for node in context.objects.nodes)
-        if name in unread
+        if name in invalid_objects
     }
 
 
@@ -265,7 +267,7 @@ def _nominated(context: AutoscalingContext) -> list[Resident]:
     return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
 
-def _placed(waiting: orchestrator.ScaleUpInput, uprooted: Container[str]) -> list[Resident]:
+def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> list[Resident]:
     """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
     if not waiting.classes:
         return []
@@ -278,7 +280,7 @@ def _placed(waiting: orchestrator.ScaleUpInput, uprooted: Container[str]) -> lis
         for placement in settled.left.placements
         for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         for key in itertools.islice(left[placement.position], count)
-        if key not in uprooted
+        if key not in recreatable
     ]
 
 

@@ -39,7 +39,7 @@ class Removals:
         self,
         client: Client,
         config: Config,
-        watching: Listers,
+        listers: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,
         *,
@@ -54,7 +54,7 @@ class Removals:
         self._marks = DeletionMarks(quick, clock, cordons=actuation.cordons)
         self.departures = Departures(
             client,
-            watching,
+            listers,
             guard,
             cloud_lock,
             actuation,
@@ -120,48 +120,56 @@ class Removals:
         removals = () if made.scale_down is None else made.scale_down.removals
         late = self._clock.monotonic() + self._config.actuation.soft_taint_seconds
         done = []
-        for act in made.acts:
-            if act.what is ActionKind.REMOVE_NODES:
-                done.append(self._removed(act, removals, nodes, planned))
-            elif act.what in (ActionKind.TAINT, ActionKind.UNTAINT):
-                done.append(self._softened(act, late))
+        for action in made.actions:
+            if action.kind is ActionKind.REMOVE_NODES:
+                done.append(self._removed(action, removals, nodes, planned))
+            elif action.kind in (ActionKind.TAINT, ActionKind.UNTAINT):
+                done.append(self._softened(action, late))
         return done
 
-    def note(self, acts: Sequence[Action]) -> None:
+    def note(self, actions: Sequence[Action]) -> None:
         """Increases among these keep nodes from going for a while."""
-        grown = [act.group for act in acts if act.done and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP)]
+        grown = [
+            action.group
+            for action in actions
+            if action.done and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP)
+        ]
         self.departures.added(grown)
 
     def _removed(
-        self, act: Action, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: PlannedIteration
+        self, action: Action, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: PlannedIteration
     ) -> Action:
-        if act.mode is not Mode.ENFORCE or not self._may_write():
-            return act
-        status = planned.round.state.groups[act.group]
-        atomic = (act.group,) if status.options.zero_or_max_node_scaling else ()
-        begun = self.departures.begin((each for each in removals if each.group == act.group), nodes, atomic)
+        if action.mode is not Mode.ENFORCE or not self._may_write():
+            return action
+        status = planned.round.state.groups[action.group]
+        atomic = (action.group,) if status.options.zero_or_max_node_scaling else ()
+        begun = self.departures.begin((each for each in removals if each.group == action.group), nodes, atomic)
         if not begun:
-            return replace(act, error=NOT_BEGUN)
-        logger.info("%s: %s", act.what, ", ".join(begun), extra={"group": act.group})
-        return replace(act, nodes=tuple(begun), to_size=act.from_size - len(begun), done=True)
+            return replace(action, error=NOT_BEGUN)
+        logger.info("%s: %s", action.kind, ", ".join(begun), extra={"group": action.group})
+        return replace(action, nodes=tuple(begun), to_size=action.from_size - len(begun), done=True)
 
-    def _softened(self, act: Action, late: float) -> Action:
+    def _softened(self, action: Action, late: float) -> Action:
         """As many as there is time for; the others are for a later round."""
-        if act.mode is not Mode.ENFORCE:
-            return act
-        write = self._marks.soften if act.what is ActionKind.TAINT else self._marks.harden
+        if action.mode is not Mode.ENFORCE:
+            return action
+        write = self._marks.soften if action.kind is ActionKind.TAINT else self._marks.harden
         done: list[str] = []
-        for name in act.nodes:
+        for name in action.nodes:
             if not self._may_write():
                 break
             if self._clock.monotonic() > late:
-                return replace(act, nodes=tuple(done) or act.nodes, done=bool(done), error="" if done else OUT_OF_TIME)
+                return replace(
+                    action, nodes=tuple(done) or action.nodes, done=bool(done), error="" if done else OUT_OF_TIME
+                )
             try:
                 write(name)
             except Vanished:
                 continue
             except HeadroomError as error:
-                logger.warning("%s failed: %s", act.what, error, extra={"node": name, "group": act.group})
-                return replace(act, nodes=tuple(done) or act.nodes, done=bool(done), error="" if done else str(error))
+                logger.warning("%s failed: %s", action.kind, error, extra={"node": name, "group": action.group})
+                return replace(
+                    action, nodes=tuple(done) or action.nodes, done=bool(done), error="" if done else str(error)
+                )
             done.append(name)
-        return replace(act, nodes=tuple(done), done=True) if done else act
+        return replace(action, nodes=tuple(done), done=True) if done else action

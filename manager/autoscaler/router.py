@@ -32,7 +32,7 @@ class Asked(Protocol):
     """The autoscaler, as far as it is asked."""
 
     @property
-    def journal(self) -> DecisionLog: ...
+    def decision_log(self) -> DecisionLog: ...
     def asked(self, more: Sequence[Pod], config: Config) -> Iteration: ...
 
 
@@ -49,12 +49,12 @@ _BODY = {
 
 def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     """The routes; `settings` are those that overrides go before."""
-    routes, journal = APIRouter(prefix="/api/v1"), autoscaler.journal
+    routes, decision_log = APIRouter(prefix="/api/v1"), autoscaler.decision_log
     one_at_a_time = asyncio.Lock()  # or plans would take all threads there are, and probes wait behind them
 
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
-        latest = journal.latest
+        latest = decision_log.latest
         return _json(answers.no_groups(settings.cluster_name) if latest is None else answers.groups(latest))
 
     @routes.get(
@@ -66,15 +66,17 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         limit: Annotated[int, Query(ge=0, le=1000, description="rounds at most")] = MOST_ROUNDS,
         brief: Annotated[bool, Query(description="only the first names of many pods")] = False,
     ) -> Response:
-        latest = journal.plan()
+        latest = decision_log.plan()
         if latest is not None and brief:
             latest = answers.brief(latest)
-        rounds = journal.rounds(limit, brief=brief)
-        return _json(Decisions(settings.cluster_name, latest, rounds, list(journal.earlier[: limit - len(rounds)])))
+        rounds = decision_log.rounds(limit, brief=brief)
+        return _json(
+            Decisions(settings.cluster_name, latest, rounds, list(decision_log.earlier[: limit - len(rounds)]))
+        )
 
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:
-        latest = journal.plan()
+        latest = decision_log.plan()
         return _json(answers_nodes.no_nodes(settings.cluster_name) if latest is None else answers_nodes.nodes(latest))
 
     @routes.get(
@@ -84,10 +86,10 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         responses={404: {"description": "There is no word on such a node"}},
     )
     def node(name: str) -> Response:
-        latest = journal.latest
+        latest = decision_log.latest
         found = None if latest is None else answers_nodes.node(latest, name)
         if found is None:
-            why = f": {latest.held}" if latest is not None and latest.held else ""
+            why = f": {latest.blocked_reason}" if latest is not None and latest.blocked_reason else ""
             raise HTTPException(404, f"there is no word on Node {shown(name)}{why}")
         return _json(found)
 

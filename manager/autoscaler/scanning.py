@@ -92,7 +92,7 @@ class Scans:
     ) -> GroupScan:
         rules = observer.rules
         group, identity = rules.group, rules.group.cloud_provider_group_name
-        acts: list[Action] = []  # what was done of them stands, whatever comes of the rest
+        actions: list[Action] = []  # what was done of them stands, whatever comes of the rest
         try:
             observed = hands.guard.observed
             seen = _observation(observer, objects, observed, peaks)
@@ -104,28 +104,32 @@ class Scans:
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
             mode = self._config.scan_mode_of(group)
-            done = Work(rules, mode, seen, decision, hands, now, acts, memory.marks).done()
+            done = Work(rules, mode, seen, decision, hands, now, actions, memory.marks).done()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
         except Exception as error:
             logger.exception("the scan broke down", extra={"group": group.name})
-            self._lock_for(group.name, acts, now)
-            return GroupScan(Decision(group.name, error=BROKE_DOWN.format(error), dry=rules.dry), tuple(acts))
+            self._lock_for(group.name, actions, now)
+            return GroupScan(Decision(group.name, error=BROKE_DOWN.format(error), dry=rules.dry), tuple(actions))
         if done.error:
             logger.warning("scan: %s", done.error, extra={"group": group.name})
         found = observed.groups.get(identity)
         return GroupScan(
             done,
-            tuple(acts),
+            tuple(actions),
             seen,
             instances=0 if found is None else len(found.instances),
             held_seconds=_held_seconds(rules, memory, now),
             lags=tuple(_lags(done, hands)),
         )
 
-    def _lock_for(self, group: str, acts: Sequence[Action], now: float) -> None:
+    def _lock_for(self, group: str, actions: Sequence[Action], now: float) -> None:
         """What was asked for before a scan broke down is waited for all the same."""
-        asked = sum(act.to_size - act.from_size for act in acts if act.done and act.what is ActionKind.INCREASE)
+        asked = sum(
+            action.to_size - action.from_size
+            for action in actions
+            if action.done and action.kind is ActionKind.INCREASE
+        )
         if asked:
             self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 

@@ -76,10 +76,10 @@ class Led(Autoscaler):
     """The autoscaler, whose threads but the informers' are whoever leads it."""
 
     def follow(self) -> None:
-        self._watching.start(self._loops)
+        self._listers.start(self._loops)
 
     def sees(self) -> ClusterObjects:
-        return self._watching.objects(self._clock.now())
+        return self._listers.objects(self._clock.now())
 
     @property
     def is_taking_away(self) -> bool:
@@ -178,10 +178,10 @@ class Rehearsal:
         made = self._led.round()
         self.seen.walls.append(time.perf_counter() - began)
         self.seen.cpus.append(time.thread_time() - thread_began)
-        if made.held:
-            raise RuntimeError(f"minute {minute}: {made.held}")
-        self._is_behind |= bool(made.acts)
-        self._rests = not (made.acts or any(step.rule in WAITING for scan in made.scans for step in scan.steps))
+        if made.blocked_reason:
+            raise RuntimeError(f"minute {minute}: {made.blocked_reason}")
+        self._is_behind |= bool(made.actions)
+        self._rests = not (made.actions or any(step.rule in WAITING for scan in made.scans for step in scan.steps))
 
     def _pass_minute(self) -> None:
         slices = SLICES if self._led.is_taking_away else 1

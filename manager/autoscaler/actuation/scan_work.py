@@ -55,7 +55,7 @@ class Hands:
 
 @dataclass
 class Work:
-    """One decision. `acts` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
+    """One decision. `actions` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
 
     rules: Rules
     mode: Mode
@@ -63,7 +63,7 @@ class Work:
     decision: Decision
     hands: Hands
     now: float
-    acts: list[Action] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
     marks: Mapping[str, Mark] = field(default_factory=dict)
 
     @property
@@ -139,7 +139,7 @@ class Work:
         names = tuple(each.name for each in nodes)
         error = "; ".join(told[:MOST_NAMED]) + (f"; and {len(told) - MOST_NAMED} more" * (len(told) > MOST_NAMED))
         most = self.seen.cloud.max_size
-        self.acts.append(Action(what, self.group, self.mode, before, after, most, names, why, done, error))
+        self.actions.append(Action(what, self.group, self.mode, before, after, most, names, why, done, error))
         if done:
             logger.info("%s: %s", what, why, extra={"group": self.group, "nodes": ", ".join(names)})
         elif error:

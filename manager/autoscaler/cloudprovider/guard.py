@@ -55,12 +55,12 @@ class Observed:
     """What a cloud said in one round.
 
     `refused` are groups of ours that cannot be judged, each with the reason, and unknown ones that it spoke of;
-    `foreign` those that are not ours. `group_of_node` holds the Nodes, by name, that are in one of `groups`.
+    `unmanaged` those that are not ours. `group_of_node` holds the Nodes, by name, that are in one of `groups`.
     """
 
     groups: Mapping[str, ObservedGroup] = field(default_factory=dict)
     refused: Mapping[str, ProviderError] = field(default_factory=dict)
-    foreign: frozenset[str] = frozenset()
+    unmanaged: frozenset[str] = frozenset()
     group_of_node: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -179,7 +179,7 @@ class Guard(CloudReader):
         if not self._ownership.prefix or spec.prefix != self._ownership.prefix:
             raise Refused(self.name, "", f"a group with the prefix {spec.prefix!r} would not be ours")
         self._check_doubt(NEW_GROUPS)
-        existing = {**observed.groups, **observed.refused, **dict.fromkeys(observed.foreign)}
+        existing = {**observed.groups, **observed.refused, **dict.fromkeys(observed.unmanaged)}
 
         def create() -> Created:
             made = self._provider.create_group(spec)
@@ -239,13 +239,13 @@ class Guard(CloudReader):
             for name, group in own.items()
             if name not in refused
         }
-        foreign = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
-        placed = self._placed(nodes, groups, foreign, refused, passed_by)
+        unmanaged = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
+        placed = self._placed(nodes, groups, unmanaged, refused, passed_by)
         errors = {what: str(error) for what, error in passed_by.items()}
         for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
             logger.warning("no %s: %s", what, errors[what], extra={"provider": self.name})
         self._passed_by = errors
-        return Observed(groups, refused, foreign, placed)
+        return Observed(groups, refused, unmanaged, placed)
 
     def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
         """With its target, if it is ours: a group of others may be one that nobody can tell of."""
@@ -276,7 +276,7 @@ class Guard(CloudReader):
         self,
         nodes: Sequence[NodeRef],
         groups: Mapping[str, ObservedGroup],
-        foreign: frozenset[str],
+        unmanaged: frozenset[str],
         refused: dict[str, ProviderError],
         passed_by: dict[str, ProviderError],
     ) -> dict[str, str]:
@@ -302,7 +302,7 @@ class Guard(CloudReader):
                 continue
             if group in groups:
                 placed[node.name] = group
-            elif group not in foreign and group not in refused:
+            elif group not in unmanaged and group not in refused:
                 refused[group] = InvalidAnswer(
                     self.name, group, f"group of node {node.name}", group, "there is no such group"
                 )

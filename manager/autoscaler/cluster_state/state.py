@@ -41,7 +41,7 @@ class IncidentKind(enum.StrEnum):
 class Incident:
     """Told once, when it is first seen. `seconds` since the increase was asked for, or that a backoff took."""
 
-    what: IncidentKind
+    kind: IncidentKind
     group: str
     nodes: int = 0
     seconds: float = 0.0
@@ -50,8 +50,8 @@ class Incident:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """One group of ours. `upcoming` nodes were asked for and are not up, `untold` of them not even in the target that
-    the cloud tells; `nodes` are the names of those registered.
+    """One managed group. `upcoming` nodes were requested and are not up yet; the target size that the cloud reports
+    lacks the `unconfirmed` ones among them. `nodes` names the registered nodes.
     """
 
     group: Group
@@ -60,7 +60,7 @@ class GroupStatus:
     acceptable: AcceptableRange
     healthy: bool
     upcoming: int = 0
-    untold: int = 0
+    unconfirmed: int = 0
     request: ScaleUpRequest | None = None
     backoff: GroupBackoff | None = None
     errors: tuple[InstanceError, ...] = ()
@@ -80,7 +80,7 @@ class ClusterState:
 
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-    foreign: frozenset[str] = frozenset()
+    unmanaged: frozenset[str] = frozenset()
     ungrouped: tuple[str, ...] = ()
     readiness: Readiness = field(default_factory=Readiness)
     healthy: bool = True

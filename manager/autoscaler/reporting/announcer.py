@@ -24,7 +24,7 @@ class Announcer:
 
     def __init__(
         self,
-        journal: DecisionLog,
+        decision_log: DecisionLog,
         history: DecisionHistory,
         recorder: Recorder | None,
         kept: ConfigMapStore | None,
@@ -34,7 +34,7 @@ class Announcer:
         clock: Clock,
         max_nodes_total: int = 0,
     ) -> None:
-        self._journal = journal
+        self._decision_log = decision_log
         self._history = history
         self._recorder = recorder
         self._kept = kept
@@ -45,32 +45,32 @@ class Announcer:
         self._before: Status | None = None
         self._told: Iteration | None = None
 
-    def announce(self, made: Iteration, uids: Mapping[str, str] | None = None) -> None:
+    def announce(self, iteration: Iteration, uids: Mapping[str, str] | None = None) -> None:
         """A round is over. `uids` are those of pods by "namespace/name"."""
-        self._journal.note(made)
+        self._decision_log.note(iteration)
         if not self._may_write():
             self._before = self._told = None
             self._history.forget()
             return
-        self._history.keep(self._journal.rounds(brief=True), self._clock.monotonic())
-        self._journal.earlier = self._history.earlier
+        self._history.keep(self._decision_log.rounds(brief=True), self._clock.monotonic())
+        self._decision_log.earlier = self._history.earlier
         if self._recorder is not None:
             for told in events.events(
-                made, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
+                iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
             ):
                 self._recorder.event(*told)
-            self._told = made
-        self._write(made)
+            self._told = iteration
+        self._write(iteration)
 
-    def _write(self, made: Iteration) -> None:
+    def _write(self, iteration: Iteration) -> None:
         if self._kept is None:
             return
         try:
             if self._before is None:
                 text, _ = self._kept.read()
                 self._before = None if text is None else status.read(text)
-            said = status.of(made, self._before)
-            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(made.time)})
+            said = status.of(iteration, self._before)
+            self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(iteration.time)})
             self._before = said
         except HeadroomError as error:
             self._before = None

@@ -56,7 +56,7 @@ def plan(of: Iteration) -> Plan:
     """All that a round has to say."""
     decision = of.decision or ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED)
     last = of.further[-1] if of.further else decision
-    acts = _acts(of)
+    actions = _acts(of)
     positions = {
         pod: position
         for position, demand in enumerate(decision.demands)
@@ -68,13 +68,13 @@ def plan(of: Iteration) -> Plan:
         time=durations.timestamp(of.time),
         dry_run=of.dry_run,
         outcome=HELD if of.decision is None else decision.outcome.value,
-        held=of.held,
-        decisions=acts,
+        held=of.blocked_reason,
+        decisions=actions,
         options=_options(decision, positions),
         unplaced=unplaced,
-        cost_per_hour=_cost(of.cost, _counted(acts)),
+        cost_per_hour=_cost(of.cost, _counted(actions)),
         pending=_pending(decision, {each.position: each.count for each in unplaced}),
-        aside=[AsideRow(reason, pods, len(pods)) for reason, pods in _by_value(of.aside.items()).items()],
+        aside=[AsideRow(reason, pods, len(pods)) for reason, pods in _by_value(of.skipped_pods.items()).items()],
         skipped=_skipped(decision),
         steps=_steps(decision),
         comparison=_comparison(decision),
@@ -93,7 +93,7 @@ def plan(of: Iteration) -> Plan:
         ],
         preferred_cpu_milli=decision.preferred_cpu_milli,
         incidents=[_incident(each) for each in of.incidents],
-        unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.unread.items())],
+        unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.invalid_objects.items())],
         scale_down=answers_nodes.scale_down(of),
         leaving=answers_nodes.leaving(of.leaving),
         scans=answers_nodes.scans(of.scans),
@@ -132,11 +132,11 @@ def groups(of: Iteration) -> Groups:
         healthy=state.healthy,
         groups=[_group(each, of.cost) for _, each in sorted(state.groups.items())],
         refused=[RefusedRow(group, reason) for group, reason in sorted(state.refused.items())],
-        foreign=sorted(state.foreign),
+        foreign=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
         nodes=_readiness(state.readiness),
         cost_per_hour=_cost(of.cost, _acts(of)),
-        held=of.held,
+        held=of.blocked_reason,
     )
 
 
@@ -184,34 +184,34 @@ def _acts(of: Iteration) -> list[DecisionRow]:
         of_new |= _prices_of_new_groups(decision)
     # A group that was created since has another name than its option; what it costs is certain where all cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
-    return [_act(act, prices.get(act.group, new), of.cost) for act in of.acts]
+    return [_act(action, prices.get(action.group, new), of.cost) for action in of.actions]
 
 
-def _act(act: Action, node_price: float | None, cost: Cost) -> DecisionRow:
-    nodes = act.to_size - act.from_size
-    if act.what is ActionKind.CREATE_GROUP and act.done:
+def _act(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
+    nodes = action.to_size - action.from_size
+    if action.kind is ActionKind.CREATE_GROUP and action.done:
         nodes = 0  # they come by its increase
     changes: float | None = 0.0
-    if nodes and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
+    if nodes and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
         changes = None if node_price is None else node_price * nodes
-    elif nodes < 0 and act.what in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
-        unregistered = 0.0 if act.what is ActionKind.DELETE_NODES else None  # those are in no sum
-        saved = [cost.by_node.get(node, unregistered) for node in act.nodes]
+    elif nodes < 0 and action.kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
+        unregistered = 0.0 if action.kind is ActionKind.DELETE_NODES else None  # those are in no sum
+        saved = [cost.by_node.get(node, unregistered) for node in action.nodes]
         known = [price for price in saved if price is not None]
         changes = -sum(known) if len(known) == len(saved) else None
     return DecisionRow(
-        what=act.what.value,
-        group=act.group,
-        mode=act.mode.value,
-        from_size=act.from_size,
-        to_size=act.to_size,
-        max_size=act.max_size,
+        what=action.kind.value,
+        group=action.group,
+        mode=action.mode.value,
+        from_size=action.from_size,
+        to_size=action.to_size,
+        max_size=action.max_size,
         nodes=nodes,
-        node_names=list(act.nodes),
+        node_names=list(action.nodes),
         cost_per_hour=changes,
-        reason=act.reason,
-        done=act.done,
-        error=act.error,
+        reason=action.reason,
+        done=action.done,
+        error=action.error,
     )
 
 
@@ -344,7 +344,7 @@ def _caps(decision: ScaleUpDecision) -> list[CapRow]:
 
 def _incident(of: Incident) -> IncidentRow:
     code, message = ("", "") if of.error is None else (of.error.code, of.error.message)
-    return IncidentRow(of.what.value, of.group, of.nodes, of.seconds, code, message)
+    return IncidentRow(of.kind.value, of.group, of.nodes, of.seconds, code, message)
 
 
 def _comparison(decision: ScaleUpDecision) -> ComparisonRow | None:
@@ -359,10 +359,10 @@ def _placement(of: Placement) -> PlacementRow:
     return PlacementRow(dict(sorted(of.nodes.items())), of.pod_count, of.cost)
 
 
-def _counted(acts: list[DecisionRow]) -> list[DecisionRow]:
+def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:
     """Advice costs nothing beside what is done in its place."""
-    enforced = [each for each in acts if each.mode != Mode.RECOMMEND]
-    return enforced if any(each.cost_per_hour != 0.0 for each in enforced) else acts
+    enforced = [each for each in actions if each.mode != Mode.RECOMMEND]
+    return enforced if any(each.cost_per_hour != 0.0 for each in enforced) else actions
 
 
 def _cost(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:

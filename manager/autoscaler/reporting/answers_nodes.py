@@ -51,7 +51,7 @@ def node(of: Iteration, name: str) -> NodeLeft | None:
     return NodeLeft(
         of.cluster,
         durations.timestamp(of.time),
-        of.held,
+        of.blocked_reason,
         _row(stay, of.cost.by_node),
         moves=dict(stay.moves),
         waits_for=list(stay.pods) if stay.standing is Standing.LEAVING else [],

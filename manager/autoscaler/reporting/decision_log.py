@@ -83,7 +83,7 @@ class DecisionLog:
             ended, before = _end(of), self._ended
             self._ended = ended
         ways_ended = any(each.stage.is_over for each in of.leaving)
-        if not (of.incidents or ways_ended or ended != before or any(act.done for act in _acts(of))):
+        if not (of.incidents or ways_ended or ended != before or any(action.done for action in _acts(of))):
             return
         plan = answers.plan(of)
         self._answer = of, plan
@@ -113,7 +113,7 @@ def _end(of: Iteration) -> object:
     """How a round ended, as far as a next one that ends alike is no news."""
     decision = of.decision
     if decision is None:
-        return of.held, _acts(of)
+        return of.blocked_reason, _acts(of)
     left = tuple((len(each.pods), each.awaiting) for each in decision.left)
     going = () if of.scale_down is None else tuple(each.node for each in of.scale_down.removals)
     return _acts(of), decision.outcome, decision.skipped, left, going
@@ -121,4 +121,4 @@ def _end(of: Iteration) -> object:
 
 def _acts(of: Iteration) -> tuple[Action, ...]:
     """Without marks that nothing comes of yet."""
-    return tuple(act for act in of.acts if not staying.is_soft(act))
+    return tuple(action for action in of.actions if not staying.is_soft(action))

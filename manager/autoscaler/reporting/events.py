@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
 
 def events(
-    made: Iteration,
+    iteration: Iteration,
     status: ObjectRef,
     *,
     uids: Mapping[str, str] | None = None,
@@ -49,15 +49,15 @@ def events(
     """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name";
     `before` is the round that was told last.
     """
-    if made.dry_run:
+    if iteration.dry_run:
         return []
-    told = [Told(status, *each) for each in _of_cluster(made, max_nodes_total)]
-    if made.decision is not None:
+    told = [Told(status, *each) for each in _of_cluster(iteration, max_nodes_total)]
+    if iteration.decision is not None:
         told += [
             Told(_pod(key, uids or {}), NORMAL, reason, message)
-            for key, reason, message in _of_pods(made, made.decision)
+            for key, reason, message in _of_pods(iteration, iteration.decision)
         ]
-    for going, stage in telling_nodes.changed(made.leaving, before.leaving if before is not None else ()):
+    for going, stage in telling_nodes.changed(iteration.leaving, before.leaving if before is not None else ()):
         told += [Told(status, *each) for each in telling_nodes.on_status(going)]
         node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
         told += [Told(node, *each) for each in telling_nodes.on_node(going, stage)]
@@ -68,22 +68,26 @@ def events(
     return told
 
 
-def _of_cluster(made: Iteration, max_nodes_total: int) -> Iterator[Said]:
-    if not made.state.healthy:
-        yield WARNING, "ClusterUnhealthy", f"Cluster is unhealthy: {made.held}" if made.held else "Cluster is unhealthy"
-    for incident in made.incidents:
+def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
+    if not iteration.state.healthy:
+        yield (
+            WARNING,
+            "ClusterUnhealthy",
+            f"Cluster is unhealthy: {iteration.blocked_reason}" if iteration.blocked_reason else "Cluster is unhealthy",
+        )
+    for incident in iteration.incidents:
         yield from _of_incident(incident)
-    for act in made.acts:
-        if act.done or act.error:
-            yield from _of_act(act)
-            yield from telling_nodes.of_act(act, made)
-        elif act.mode is Mode.RECOMMEND:
-            is_scanned = telling_nodes.is_scanned(act, made)
-            reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(act.what, RECOMMENDED_CLEANUP)
-            for text in (*_advice(act), *telling_nodes.advice(act, made)):
+    for action in iteration.actions:
+        if action.done or action.error:
+            yield from _of_act(action)
+            yield from telling_nodes.of_act(action, iteration)
+        elif action.mode is Mode.RECOMMEND:
+            is_scanned = telling_nodes.is_scanned(action, iteration)
+            reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(action.kind, RECOMMENDED_CLEANUP)
+            for text in (*_advice(action), *telling_nodes.advice(action, iteration)):
                 yield NORMAL, reason, text
-    yield from _of_priorities(made)
-    if made.decision is not None and made.decision.outcome is ScaleUpOutcome.ALL_NODES:
+    yield from _of_priorities(iteration)
+    if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
 
@@ -94,16 +98,16 @@ _RECOMMENDED = {
 }
 
 
-def _of_priorities(made: Iteration) -> Iterator[Said]:
-    wrong = made.unread.get(priority.SOURCE)
+def _of_priorities(iteration: Iteration) -> Iterator[Said]:
+    wrong = iteration.invalid_objects.get(priority.SOURCE)
     if wrong is not None:
         yield WARNING, "PriorityConfigMapInvalid", f"Wrong configuration for priority expander: {wrong}. Ignoring it."
-    if made.decision is None or not made.decision.unmatched:
+    if iteration.decision is None or not iteration.decision.unmatched:
         return
-    unmatched = made.decision.unmatched
+    unmatched = iteration.decision.unmatched
     for group in unmatched[:MOST_TOLD]:
         yield WARNING, "PriorityConfigMapNotMatchedGroup", f"Priority expander: no priority is given to group {group}"
-    kept = next((step.groups for step in made.decision.steps if step.expander == chain.PRIORITY), ())
+    kept = next((step.groups for step in iteration.decision.steps if step.expander == chain.PRIORITY), ())
     if set(kept) <= set(unmatched):
         yield (
             WARNING,
@@ -114,7 +118,7 @@ def _of_priorities(made: Iteration) -> Iterator[Said]:
 
 def _of_incident(incident: Incident) -> Iterator[Said]:
     group = incident.group
-    match incident.what:
+    match incident.kind:
         case IncidentKind.TIMED_OUT:
             waited = durations.render(round(incident.seconds))
             yield WARNING, "ScaleUpTimedOut", f"Nodes added to group {group} failed to register within {waited}"
@@ -124,10 +128,10 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
             yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
 
 
-def _of_act(act: Action) -> Iterator[Said]:
-    group, error = act.group, act.error
-    sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
-    match act.what:
+def _of_act(action: Action) -> Iterator[Said]:
+    group, error = action.group, action.error
+    sizes = f"{action.to_size} instead of {action.from_size} (max: {action.max_size})"
+    match action.kind:
         case ActionKind.INCREASE:
             yield NORMAL, "ScaledUpGroup", f"Scale-up: setting group {group} size to {sizes}"
             if error:
@@ -146,60 +150,63 @@ def _of_act(act: Action) -> Iterator[Said]:
                 yield WARNING, "FailedToDeleteNodeGroup", failed
             else:
                 yield NORMAL, "DeletedNodeGroup", f"NodeAutoprovisioning: removed node group {group}"
-        case ActionKind.DELETE_NODES if act.reason == reconciliation.UNREGISTERED:
-            for node in act.nodes:
+        case ActionKind.DELETE_NODES if action.reason == reconciliation.UNREGISTERED:
+            for node in action.nodes:
                 if error:
                     yield WARNING, "DeleteUnregisteredFailed", f"Failed to remove node {node}: {error}"
                 else:
                     yield NORMAL, "DeleteUnregistered", f"Removed unregistered node {node}"
         case ActionKind.DELETE_NODES:
             if error:
-                failed = f"Failed to remove {len(act.nodes)} nodes of group {group} ({act.reason}): {error}"
+                failed = f"Failed to remove {len(action.nodes)} nodes of group {group} ({action.reason}): {error}"
                 yield WARNING, "DeleteNodesFailed", failed
         case ActionKind.DECREASE_TARGET if error:
             failed = f"Failed to set group {group} size to {sizes}: {error}"
-            reverting = act.reason == reconciliation.NEVER_CAME
+            reverting = action.reason == reconciliation.NEVER_CAME
             yield WARNING, "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize", failed
 
 
-def _advice(act: Action) -> Iterator[str]:
-    match act.what:
+def _advice(action: Action) -> Iterator[str]:
+    match action.kind:
         case ActionKind.INCREASE:
-            sizes = f"{act.to_size} instead of {act.from_size} (max: {act.max_size})"
-            yield f"Scale-up: group {act.group} size would be set to {sizes}"
+            sizes = f"{action.to_size} instead of {action.from_size} (max: {action.max_size})"
+            yield f"Scale-up: group {action.group} size would be set to {sizes}"
         case ActionKind.CREATE_GROUP:
-            yield f"NodeAutoprovisioning: node group {act.group} would be created"
+            yield f"NodeAutoprovisioning: node group {action.group} would be created"
         case ActionKind.DELETE_GROUP:
-            yield f"NodeAutoprovisioning: node group {act.group} would be removed"
+            yield f"NodeAutoprovisioning: node group {action.group} would be removed"
         case ActionKind.DECREASE_TARGET:
-            yield f"group {act.group} size would be set to {act.to_size} instead of {act.from_size}: {act.reason}"
+            sizes = f"{action.to_size} instead of {action.from_size}"
+            yield f"group {action.group} size would be set to {sizes}: {action.reason}"
         case ActionKind.DELETE_NODES:
-            yield f"nodes {', '.join(act.nodes)} of group {act.group} would be removed: {act.reason}"
+            yield f"nodes {', '.join(action.nodes)} of group {action.group} would be removed: {action.reason}"
 
 
-def _of_pods(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
+def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     if decision.outcome is ScaleUpOutcome.GROW:
-        for each in (decision, *made.further):
-            yield from _of_triggered(made, each)
+        for each in (decision, *iteration.further):
+            yield from _of_triggered(iteration, each)
     elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
-        for key, why in itertools.islice(_unhelped(made, decision), MOST_TOLD):
+        for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):
             yield key, NOT_TRIGGERED, f"pod didn't trigger scale-up: {why}"
 
 
-def _of_triggered(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
+def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     own = {each.group for each in decision.increases} | {each.group for each in decision.creations}
-    acts = [act for act in made.acts if act.what in _GROWING and act.group in own]
-    acts = [act for act in acts if not decision.advice or act.mode is Mode.RECOMMEND]
-    grown = [act for act in acts if act.what is ActionKind.INCREASE and act.done]
-    advised = [act for act in acts if act.mode is Mode.RECOMMEND and not (act.done or act.error)]
+    actions = [action for action in iteration.actions if action.kind in _GROWING and action.group in own]
+    actions = [action for action in actions if not decision.advice or action.mode is Mode.RECOMMEND]
+    grown = [action for action in actions if action.kind is ActionKind.INCREASE and action.done]
+    advised = [action for action in actions if action.mode is Mode.RECOMMEND and not (action.done or action.error)]
     for those, reason, verb in ((grown, TRIGGERED, "triggered"), (advised, RECOMMENDED, "would trigger")):
         if those:
-            sizes = " ".join(f"{{{act.group} {act.from_size}->{act.to_size} (max: {act.max_size})}}" for act in those)
+            sizes = " ".join(
+                f"{{{action.group} {action.from_size}->{action.to_size} (max: {action.max_size})}}" for action in those
+            )
             for key in decision.triggered[:MOST_TOLD]:
                 yield key, reason, f"pod {verb} scale-up: [{sizes}]"
 
 
-def _unhelped(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
+def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
     """Pods that stay as they are, with the reason. One of every kind comes before the second of any."""
     texts: dict[int, str] = {}
     for alike in itertools.zip_longest(*(left.pods for left in decision.left)):
@@ -209,7 +216,9 @@ def _unhelped(made: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str,
             if left.position not in texts:
                 all_nodes = decision.outcome is ScaleUpOutcome.ALL_NODES
                 texts[left.position] = (
-                    ScaleUpOutcome.ALL_NODES.value if all_nodes else counted(decision.reasons(left), made.state.groups)
+                    ScaleUpOutcome.ALL_NODES.value
+                    if all_nodes
+                    else counted(decision.reasons(left), iteration.state.groups)
                 )
             yield key, texts[left.position]
 

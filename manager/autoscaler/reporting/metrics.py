@@ -54,29 +54,34 @@ class Metrics:
         if escalators is not None:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
 
-    def note(self, made: Iteration, nodes: Sequence[NodeInfo] = (), failure: Exception | None = None) -> None:
+    def note(self, iteration: Iteration, nodes: Sequence[NodeInfo] = (), failure: Exception | None = None) -> None:
         """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up),
         and what it failed of. Dry runs count as nothing.
         """
-        if made.dry_run:
+        if iteration.dry_run:
             return
-        active = {MAIN: made.time}
-        if any(act.done and act.what in (ActionKind.INCREASE, ActionKind.CREATE_GROUP) for act in made.acts):
-            active[SCALE_UP] = made.time
-        if any(act.done and act.what is ActionKind.REMOVE_NODES for act in made.acts):
-            active[SCALE_DOWN] = made.time
+        active = {MAIN: iteration.time}
+        if any(
+            action.done and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP)
+            for action in iteration.actions
+        ):
+            active[SCALE_UP] = iteration.time
+        if any(action.done and action.kind is ActionKind.REMOVE_NODES for action in iteration.actions):
+            active[SCALE_DOWN] = iteration.time
         usage: Tally[str] = Tally()
         if self._theirs is not None:
             for node in nodes:
                 usage.update(limits.usage_of(node.capacity))
         last = self._last
-        decided = made.scale_down
-        if decided is None and made.state.groups:  # none goes in a round that has groups grow, and all stays known
+        decided = iteration.scale_down
+        if decided is None and iteration.state.groups:  # none goes in a round that has groups grow, and all stays known
             decided = last.scale_down
-        self._last = Latest(made, {**last.active, **active}, usage, decided, staying.latest_scans(made, last.scans))
-        self._ours.note(made)
+        self._last = Latest(
+            iteration, {**last.active, **active}, usage, decided, staying.latest_scans(iteration, last.scans)
+        )
+        self._ours.note(iteration)
         if self._theirs is not None:
-            self._theirs.note(made, failure)
+            self._theirs.note(iteration, failure)
 
     def scanned(self, found: ScanResult) -> None:
         """A scan of all groups that scale by how full they are."""
@@ -114,29 +119,29 @@ class _Ours:
         self._failures = counter("failures", "Nodes that failed to come, by reason", "reason")
         self._nodes = metrics_nodes.Ours(OURS, registry)
 
-    def note(self, made: Iteration) -> None:
-        self._nodes.note(made)
-        self._rounds.labels("held" if made.held else "decided").inc()
-        for decision in (made.decision, *made.further):
+    def note(self, iteration: Iteration) -> None:
+        self._nodes.note(iteration)
+        self._rounds.labels("held" if iteration.blocked_reason else "decided").inc()
+        for decision in (iteration.decision, *iteration.further):
             if decision is not None:
                 self._decisions.labels(decision.outcome.value).inc()
-        for act in made.acts:
-            self._acts.labels(act.what.value, _result(act)).inc()
-            if act.error and act.what is ActionKind.INCREASE:
-                self._failures.labels("refused").inc(act.to_size - act.from_size)
-            if not act.done:
+        for action in iteration.actions:
+            self._acts.labels(action.kind.value, _result(action)).inc()
+            if action.error and action.kind is ActionKind.INCREASE:
+                self._failures.labels("refused").inc(action.to_size - action.from_size)
+            if not action.done:
                 continue
-            match act.what:
+            match action.kind:
                 case ActionKind.INCREASE:
-                    self._added.labels(act.group).inc(act.to_size - act.from_size)
+                    self._added.labels(action.group).inc(action.to_size - action.from_size)
                 case ActionKind.CREATE_GROUP:
                     self._created.inc()
                 case ActionKind.DELETE_GROUP:
                     self._deleted.inc()
-                    self._added.remove(act.group)  # created ones come under ever new names
+                    self._added.remove(action.group)  # created ones come under ever new names
                 case ActionKind.DELETE_NODES | ActionKind.DECREASE_TARGET:
-                    self._removed.labels(act.reason).inc(act.from_size - act.to_size)
-        for incident in made.incidents:
+                    self._removed.labels(action.reason).inc(action.from_size - action.to_size)
+        for incident in iteration.incidents:
             reason = _failure(incident)
             if reason:
                 self._failures.labels(reason).inc(incident.nodes)
@@ -154,24 +159,24 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         last = self._last()
-        made = last.made
-        if made is None:
+        iteration = last.iteration
+        if iteration is None:
             return
         activity = _family("last_activity_seconds", "When something was last done, in Unix seconds", "activity")
         for name, time in last.active.items():
             activity.add_metric([name], time)
         yield activity
-        yield _gauge("held", "1 while nothing can be decided", bool(made.held))
-        if made.cost != Cost():  # a round that saw nothing does not make the cluster free
-            yield from _costs(made)
-        yield _pending(made)
-        yield from _cluster(made)
-        yield from _groups(made)
-        yield from metrics_nodes.ours(_family, made, last.scale_down, last.scans)
+        yield _gauge("held", "1 while nothing can be decided", bool(iteration.blocked_reason))
+        if iteration.cost != Cost():  # a round that saw nothing does not make the cluster free
+            yield from _costs(iteration)
+        yield _pending(iteration)
+        yield from _cluster(iteration)
+        yield from _groups(iteration)
+        yield from metrics_nodes.ours(_family, iteration, last.scale_down, last.scans)
 
 
-def _costs(made: Iteration) -> Iterator[Metric]:
-    cost = made.cost
+def _costs(iteration: Iteration) -> Iterator[Metric]:
+    cost = iteration.cost
     yield _gauge("cost_per_hour", "What all nodes cost, in the price model's currency", cost.total)
     by_group = _family("group_cost_per_hour", "What the nodes of a group cost; of none: the empty name", "group")
     for group, price in sorted(cost.by_group.items()):
@@ -189,7 +194,7 @@ def _costs(made: Iteration) -> Iterator[Metric]:
     yield _gauge("unpriced_nodes", "Nodes without a price, which no cost has in it", len(cost.unpriced))
 
 
-def _pending(made: Iteration) -> Metric:
+def _pending(iteration: Iteration) -> Metric:
     """By what becomes of them. Only what is aside is known while nothing is decided."""
     pods = _family(
         "pending_pods",
@@ -197,9 +202,9 @@ def _pending(made: Iteration) -> Metric:
         "on what is bought now, left: on nothing, aside: not counted",
         "kind",
     )
-    pods.add_metric(["aside"], len(made.aside))
-    if made.decision is not None:
-        demands, decisions = made.decision.demands, (made.decision, *made.further)
+    pods.add_metric(["aside"], len(iteration.skipped_pods))
+    if iteration.decision is not None:
+        demands, decisions = iteration.decision.demands, (iteration.decision, *iteration.further)
         pods.add_metric(["schedulable"], sum(each.schedulable for each in demands))
         pods.add_metric(["reclaimed"], sum(each.reclaimed for each in demands))
         pods.add_metric(["triggered"], sum(len(each.triggered) for each in decisions))
@@ -207,28 +212,28 @@ def _pending(made: Iteration) -> Metric:
     return pods
 
 
-def _cluster(made: Iteration) -> Iterator[Metric]:
-    state = made.state
+def _cluster(iteration: Iteration) -> Iterator[Metric]:
+    state = iteration.state
     yield _gauge("cluster_healthy", "0 while too many nodes are not ready", state.healthy)
     nodes = _family("nodes", "Nodes of the cluster by state", "state")
     for name, count in STATES.items():
         nodes.add_metric([name], count(state.readiness))
     yield nodes
     yield _gauge("ungrouped_nodes", "Nodes that are in no group", len(state.ungrouped))
-    yield _gauge("foreign_groups", "Groups of the cloud that are not ours", len(state.foreign))
+    yield _gauge("foreign_groups", "Groups of the cloud that are not ours", len(state.unmanaged))
     refused = _family("group_refused", "1 for a group that cannot be judged", "group")
     for group in sorted(state.refused):
         refused.add_metric([group], 1)
     yield refused
 
 
-def _groups(made: Iteration) -> Iterator[Metric]:
+def _groups(iteration: Iteration) -> Iterator[Metric]:
     size = _family("group_size", "Nodes a group is to have, and may have", "group", "bound")
     nodes = _family("group_nodes", "Nodes of a group by state", "group", "state")
     mode = _family("group_mode", "1 for the mode a group is in", "group", "mode")
     healthy = _family("group_healthy", "0 while too many nodes of a group are missing or not ready", "group")
     backoff = _family("group_backoff", "1 while a group is left alone after a failure", "group", "reason")
-    for name, group in sorted(made.state.groups.items()):
+    for name, group in sorted(iteration.state.groups.items()):
         for bound, value in (
             ("min", group.group.min_size),
             ("target", group.group.target_size),
@@ -246,19 +251,19 @@ def _groups(made: Iteration) -> Iterator[Metric]:
     yield from (size, nodes, mode, healthy, backoff)
 
 
-def _result(act: Action) -> str:
-    if act.done:
+def _result(action: Action) -> str:
+    if action.done:
         return "done"
-    if act.error:
+    if action.error:
         return "failed"
-    return "left" if act.mode is Mode.ENFORCE else "advised"
+    return "left" if action.mode is Mode.ENFORCE else "advised"
 
 
 def _failure(incident: Incident) -> str:
     """The reason a failure counts under; empty where nothing failed. A cloud's own codes may be of any number."""
-    if incident.what is IncidentKind.TIMED_OUT:
+    if incident.kind is IncidentKind.TIMED_OUT:
         return reconciliation.TIMEOUT
-    if incident.what is IncidentKind.CREATION_FAILED and incident.error is not None:
+    if incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:
         return incident.error.kind.value
     return ""
 

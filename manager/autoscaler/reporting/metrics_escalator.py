@@ -101,7 +101,7 @@ class Escalators(Collector):
                 self._held_seconds.labels(group).observe(each.held_seconds)
             for lag in each.lags:
                 self._lags.labels(group).observe(lag)
-            self._delete_errors.update((group, node) for node in _not_deleted(each.acts))
+            self._delete_errors.update((group, node) for node in _not_deleted(each.actions))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registering computes nothing."""
@@ -131,11 +131,11 @@ class Escalators(Collector):
             yield family
 
 
-def _not_deleted(acts: Iterable[Action]) -> Iterator[str]:
+def _not_deleted(actions: Iterable[Action]) -> Iterator[str]:
     """By error the node that it is about, as long as it is one."""
-    for act in acts:
-        if act.what is ActionKind.DELETE_NODES and act.error:
-            yield act.nodes[0] if len(act.nodes) == 1 else ""
+    for action in actions:
+        if action.kind is ActionKind.DELETE_NODES and action.error:
+            yield action.nodes[0] if len(action.nodes) == 1 else ""
 
 
 def _pending(each: GroupScan) -> Largest:

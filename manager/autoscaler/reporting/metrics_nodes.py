@@ -43,7 +43,12 @@ class Ways:
                 pods = self._evicted.pop(each.node, 0)
                 yield each, max(0, pods - len(each.waits_for))
         there = {each.node for each in made.leaving if not each.stage.is_over}
-        begun = {node for act in made.acts if act.what is ActionKind.REMOVE_NODES and act.done for node in act.nodes}
+        begun = {
+            node
+            for action in made.actions
+            if action.kind is ActionKind.REMOVE_NODES and action.done
+            for node in action.nodes
+        }
         self._evicted = {node: pods for node, pods in self._evicted.items() if node in there | begun}
 
 
@@ -65,9 +70,15 @@ class Ours:
             self._removals.labels(going.kind.value, "done" if going.stage is Stage.GONE else "failed").inc()
             self._evictions.labels("done").inc(evicted)
             self._evictions.labels("failed").inc(len(going.waits_for))
-        for act in made.acts:
-            if act.what in (ActionKind.TAINT, ActionKind.UNTAINT) and not is_soft(act) and (act.done or act.error):
-                self._taints.labels(act.group, act.what.value, "done" if act.done else "failed").inc(len(act.nodes))
+        for action in made.actions:
+            if (
+                action.kind in (ActionKind.TAINT, ActionKind.UNTAINT)
+                and not is_soft(action)
+                and (action.done or action.error)
+            ):
+                self._taints.labels(action.group, action.kind.value, "done" if action.done else "failed").inc(
+                    len(action.nodes)
+                )
         for scan in made.scans:
             self._scans.labels(scan.group, "failed" if scan.error else "decided").inc()
 
@@ -146,9 +157,9 @@ class Theirs:
             self._evicted.labels("succeeded").inc(evicted)
             self._evicted.labels("failed").inc(len(going.waits_for))
         ripe = {node.name for scan in made.scans for node in scan.deletions}
-        for act in made.acts:
-            if act.what is ActionKind.DELETE_NODES and act.done and ripe.issuperset(act.nodes):
-                self._removed.labels(Kind.UNDERUTILIZED.value, "", "").inc(len(act.nodes))
+        for action in made.actions:
+            if action.kind is ActionKind.DELETE_NODES and action.done and ripe.issuperset(action.nodes):
+                self._removed.labels(Kind.UNDERUTILIZED.value, "", "").inc(len(action.nodes))
 
 
 def theirs(family: Family, made: Iteration, decided: Decision | None) -> Iterator[Metric]:

@@ -47,7 +47,7 @@ class Theirs:
 class Latest:
     """What gauges show: the last round, and what was known with it."""
 
-    made: Iteration | None = None
+    iteration: Iteration | None = None
     active: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
     scale_down: ScaleDown | None = None
@@ -81,37 +81,39 @@ class Counters:
         self._nodes = metrics_nodes.Theirs(THEIRS, registry)
         self._codes = metrics_errors.Codes()
 
-    def note(self, made: Iteration, failure: Exception | None) -> None:
-        self._nodes.note(made)
+    def note(self, iteration: Iteration, failure: Exception | None) -> None:
+        self._nodes.note(iteration)
         if failure is not None:
             self._errors.labels(metrics_errors.kind(failure)).inc()
-        for act in made.acts:
-            if act.error:
+        for action in iteration.actions:
+            if action.error:
                 self._errors.labels(metrics_errors.CLOUD).inc()
-            nodes = act.to_size - act.from_size
-            match act.what:
-                case ActionKind.INCREASE if act.done:
+            nodes = action.to_size - action.from_size
+            match action.kind:
+                case ActionKind.INCREASE if action.done:
                     self._scaled_up.labels("", "").inc(nodes)
-                case ActionKind.INCREASE if act.error:
+                case ActionKind.INCREASE if action.error:
                     self._failed.labels(metrics_errors.CLOUD, "", "").inc()
-                case ActionKind.CREATE_GROUP if act.done:
+                case ActionKind.CREATE_GROUP if action.done:
                     self._created.labels("autoprovisioned").inc()
-                case ActionKind.DELETE_GROUP if act.done:
+                case ActionKind.DELETE_GROUP if action.done:
                     self._deleted.labels("autoprovisioned").inc()
-                case ActionKind.DELETE_NODES if act.done and act.reason == reconciliation.UNREGISTERED:
-                    self.removed += len(act.nodes)
-        for incident in made.incidents:
-            if incident.what is IncidentKind.TIMED_OUT:
+                case ActionKind.DELETE_NODES if action.done and action.reason == reconciliation.UNREGISTERED:
+                    self.removed += len(action.nodes)
+        for incident in iteration.incidents:
+            if incident.kind is IncidentKind.TIMED_OUT:
                 self._failed.labels("timeout", "", "").inc()
                 self._failed_nodes.labels("timeout").inc(incident.nodes)
-            elif incident.what is IncidentKind.CREATION_FAILED and incident.error is not None:
+            elif incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:
                 code = self._codes.of(incident.error)
                 self._failed.labels(code, "", "").inc()
                 self._failed_nodes.labels(code).inc(incident.nodes)
         for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
-            if made.decision is not None and any(_exceeds(each.reason, resource) for each in made.decision.skipped):
+            if iteration.decision is not None and any(
+                _exceeds(each.reason, resource) for each in iteration.decision.skipped
+            ):
                 self.skipped["up", reason] += 1
-            if resource in metrics_nodes.below_limits(made):
+            if resource in metrics_nodes.below_limits(iteration):
                 self.skipped["down", reason] += 1
 
 
@@ -129,10 +131,10 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         last, configured = self._last(), self._configured
-        made = last.made
-        if made is None:
+        iteration = last.iteration
+        if iteration is None:
             return
-        state = made.state
+        state = iteration.state
         yield _gauge("cluster_safe_to_autoscale", "Whether the cluster is healthy enough to autoscale", state.healthy)
         nodes = _family("nodes_count", "Number of nodes in cluster", "state")
         for name in ("ready", "unready", "notStarted", "longUnregistered", "unregistered"):
@@ -144,9 +146,9 @@ class Gauges(Collector):
         groups.add_metric(["autoprovisioned"], created)
         yield groups
         pods = _family("unschedulable_pods_count", "Number of unschedulable pods in the cluster", "type")
-        demands = made.decision.demands if made.decision is not None else ()
+        demands = iteration.decision.demands if iteration.decision is not None else ()
         pods.add_metric(["unschedulable"], sum(len(each.pods) for each in demands))
-        pods.add_metric(["scheduler_unprocessed"], sum(why == NOT_JUDGED for why in made.aside.values()))
+        pods.add_metric(["scheduler_unprocessed"], sum(why == NOT_JUDGED for why in iteration.skipped_pods.values()))
         yield pods
         yield _gauge("max_nodes_count", "Maximum number of nodes in all node groups", configured.max_nodes_total)
         yield _gauge("cluster_cpu_current_cores", "Current number of cores", last.usage.get(CPU, 0))
@@ -171,7 +173,7 @@ class Gauges(Collector):
         yield skipped
         removed = "Number of unregistered nodes removed by CA"
         yield _gauge("old_unregistered_nodes_removed_count", removed, self._counters.removed)
-        yield from metrics_nodes.theirs(_family, made, last.scale_down)
+        yield from metrics_nodes.theirs(_family, iteration, last.scale_down)
         if configured.per_group:
             yield from _groups(state.groups)
 

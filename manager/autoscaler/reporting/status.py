@@ -118,21 +118,25 @@ class Status(Wire, frozen=True):
     node_groups: tuple[GroupEntry, ...] = ()
 
 
-def of(made: Iteration, before: Status | None = None) -> Status:
+def of(iteration: Iteration, before: Status | None = None) -> Status:
     """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
-    state, probed = made.state, durations.timestamp(made.time)
-    if made.held and state == ClusterState():
+    state, probed = iteration.state, durations.timestamp(iteration.time)
+    if iteration.blocked_reason and state == ClusterState():
         seen = before or Status("", INITIALIZING)
-        return replace(seen, time=go_time(made.time), autoscaler_status=INITIALIZING, message=_cut(made.held))
+        return replace(
+            seen, time=go_time(iteration.time), autoscaler_status=INITIALIZING, message=_cut(iteration.blocked_reason)
+        )
     known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
     wide = before.cluster_wide if before is not None else None
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
-    unneeded = () if made.scale_down is None else made.scale_down.unneeded
-    candidates = Counter(made.scale_down.verdicts[node].group for node in unneeded) if made.scale_down else Counter()
+    unneeded = () if iteration.scale_down is None else iteration.scale_down.unneeded
+    candidates = (
+        Counter(iteration.scale_down.verdicts[node].group for node in unneeded) if iteration.scale_down else Counter()
+    )
     return Status(
-        go_time(made.time),
+        go_time(iteration.time),
         RUNNING,
-        message=_cut("; ".join(_troubles(made.held, state))),
+        message=_cut("; ".join(_troubles(iteration.blocked_reason, state))),
         cluster_wide=ClusterWide(
             Health(
                 node_counts=_counts(state.readiness),
@@ -177,9 +181,9 @@ class _Since(TypedDict):
     last_transition_time: str
 
 
-def _troubles(held: str, state: ClusterState) -> Iterable[str]:
-    if held:
-        yield held
+def _troubles(blocked_reason: str, state: ClusterState) -> Iterable[str]:
+    if blocked_reason:
+        yield blocked_reason
     for group, why in state.refused.items():
         yield f"node group {group} is left alone: {why}"
 

@@ -69,7 +69,12 @@ class Stay:
 def of(made: Iteration) -> dict[str, Stay]:
     """By node, in the order of their names."""
     found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
-    acts = {node: act for act in made.acts if act.what in _ABOUT_NODES and not is_soft(act) for node in act.nodes}
+    actions = {
+        node: action
+        for action in made.actions
+        if action.kind in _ABOUT_NODES and not is_soft(action)
+        for node in action.nodes
+    }
     found |= {each.node: each for each in _judged(made)}
     for scan in made.scans:
         for each in _scanned(scan, dry=scan.dry or made.dry_run):
@@ -77,7 +82,7 @@ def of(made: Iteration) -> dict[str, Stay]:
             if before is None or before.reason in ("", Reason.NOT_AUTOSCALED):
                 group = each.group if before is None or not before.group else before.group
                 found[each.node] = replace(each, group=group)
-    found = {node: _acted(each, acts.get(node)) for node, each in found.items()}
+    found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
     for going in made.leaving:
         found[going.node] = _leaving(going, found.get(going.node))
     return dict(sorted(found.items()))
@@ -89,9 +94,9 @@ def latest_scans(made: Iteration, before: Iterable[Scan]) -> tuple[Scan, ...]:
     return tuple((kept | {each.group: each for each in made.scans}).values())
 
 
-def is_soft(act: Action) -> bool:
+def is_soft(action: Action) -> bool:
     """Whether it is about marks that only say which nodes are likely to go."""
-    return act.what in (ActionKind.TAINT, ActionKind.UNTAINT) and act.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
+    return action.kind in (ActionKind.TAINT, ActionKind.UNTAINT) and action.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
 
 
 _ABOUT_NODES = frozenset({ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES, ActionKind.TAINT, ActionKind.UNTAINT})
@@ -107,7 +112,7 @@ def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
 
 def _unjudged(made: Iteration, node: str, group: str) -> Stay:
     grows = made.decision is not None and made.decision.outcome is ScaleUpOutcome.GROW
-    why = f"nothing is decided: {made.held}" if made.held else GROWING if grows else NOT_LOOKED_AT
+    why = f"nothing is decided: {made.blocked_reason}" if made.blocked_reason else GROWING if grows else NOT_LOOKED_AT
     return Stay(node, group, Standing.UNJUDGED, detail=why)
 
 
@@ -139,13 +144,13 @@ def _of_verdict(
     )
 
 
-def _acted(stay: Stay, act: Action | None) -> Stay:
+def _acted(stay: Stay, action: Action | None) -> Stay:
     """With what has become of it."""
-    if act is None or act.done:
+    if action is None or action.done:
         return stay
-    if act.error:
-        return replace(stay, detail=f"{stay.detail}; it failed: {act.error}")
-    if act.mode is Mode.RECOMMEND:
+    if action.error:
+        return replace(stay, detail=f"{stay.detail}; it failed: {action.error}")
+    if action.mode is Mode.RECOMMEND:
         return replace(stay, detail=f"only recommended: {stay.detail}")
     return stay
 

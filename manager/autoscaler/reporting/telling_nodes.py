@@ -18,56 +18,56 @@ MOST_NAMES = 10  # of nodes or pods in one text
 Said = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message of an Event
 
 
-def of_act(act: Action, made: Iteration) -> Iterator[Said]:
+def of_act(action: Action, made: Iteration) -> Iterator[Said]:
     """Of a removal, or a change of taints, that was tried. Marks of those likely to go are nobody's concern."""
-    if staying.is_soft(act):
+    if staying.is_soft(action):
         return
-    many = f"nodes {names(act.nodes)} of group {act.group}"
-    match act.what:
-        case ActionKind.REMOVE_NODES if act.error:
-            yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {act.error}"
+    many = f"nodes {names(action.nodes)} of group {action.group}"
+    match action.kind:
+        case ActionKind.REMOVE_NODES if action.error:
+            yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {action.error}"
         case ActionKind.REMOVE_NODES:
             known = _removals(made)
-            for node in act.nodes:
-                yield _removing(node, act, known.get(node))
-        case ActionKind.DELETE_NODES if not act.error and is_scanned(act, made):
-            yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {act.reason}"
-        case ActionKind.TAINT if act.error:
-            yield WARNING, NOT_TAINTED, f"Utilization: failed to taint {many}: {act.error}"
+            for node in action.nodes:
+                yield _removing(node, action, known.get(node))
+        case ActionKind.DELETE_NODES if not action.error and is_scanned(action, made):
+            yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {action.reason}"
+        case ActionKind.TAINT if action.error:
+            yield WARNING, NOT_TAINTED, f"Utilization: failed to taint {many}: {action.error}"
         case ActionKind.TAINT:
-            yield NORMAL, TAINTED, f"Utilization: tainted {many}: {act.reason}"
-        case ActionKind.UNTAINT if act.error:
-            yield WARNING, NOT_UNTAINTED, f"Utilization: failed to untaint {many}: {act.error}"
+            yield NORMAL, TAINTED, f"Utilization: tainted {many}: {action.reason}"
+        case ActionKind.UNTAINT if action.error:
+            yield WARNING, NOT_UNTAINTED, f"Utilization: failed to untaint {many}: {action.error}"
         case ActionKind.UNTAINT:
-            yield NORMAL, UNTAINTED, f"Utilization: untainted {many}: {act.reason}"
+            yield NORMAL, UNTAINTED, f"Utilization: untainted {many}: {action.reason}"
 
 
-def advice(act: Action, made: Iteration) -> Iterator[str]:
+def advice(action: Action, made: Iteration) -> Iterator[str]:
     """The same of what is only recommended."""
-    if staying.is_soft(act):
+    if staying.is_soft(action):
         return
-    many = f"nodes {names(act.nodes)} of group {act.group}"
-    match act.what:
+    many = f"nodes {names(action.nodes)} of group {action.group}"
+    match action.kind:
         case ActionKind.REMOVE_NODES:
             known = _removals(made)
-            for node in act.nodes:
+            for node in action.nodes:
                 removal = known.get(node)
                 if removal is None:
-                    yield f"Scale-down: node {node} of group {act.group} would be removed: {act.reason}"
+                    yield f"Scale-down: node {node} of group {action.group} would be removed: {action.reason}"
                 elif removal.is_drained:
                     yield f"Scale-down: node {node} would be removed, {_rescheduled(removal)}"
                 else:
                     yield f"Scale-down: empty node {node} would be removed"
         case ActionKind.TAINT:
-            yield f"Utilization: {many} would be tainted: {act.reason}"
+            yield f"Utilization: {many} would be tainted: {action.reason}"
         case ActionKind.UNTAINT:
-            yield f"Utilization: {many} would be untainted: {act.reason}"
+            yield f"Utilization: {many} would be untainted: {action.reason}"
 
 
-def is_scanned(act: Action, made: Iteration) -> bool:
+def is_scanned(action: Action, made: Iteration) -> bool:
     """Whether it deletes nodes that the scan of their group found to be ripe, and not such as never came."""
     ripe = {node.name for scan in made.scans for node in scan.deletions}
-    return act.what is ActionKind.DELETE_NODES and bool(act.nodes) and ripe.issuperset(act.nodes)
+    return action.kind is ActionKind.DELETE_NODES and bool(action.nodes) and ripe.issuperset(action.nodes)
 
 
 def changed(now: Iterable[Leaving], before: Iterable[Leaving]) -> Iterator[tuple[Leaving, Stage | None]]:
@@ -112,9 +112,9 @@ def names(of: Sequence[str]) -> str:
     return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _removing(node: str, act: Action, removal: Removal | None) -> Said:
+def _removing(node: str, action: Action, removal: Removal | None) -> Said:
     if removal is None:
-        return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node} of group {act.group}: {act.reason}"
+        return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node} of group {action.group}: {action.reason}"
     if removal.is_drained:
         return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node}, {_rescheduled(removal)}"
     return NORMAL, EMPTY, f'Scale-down: removing empty node "{node}"'

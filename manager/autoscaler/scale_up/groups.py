@@ -31,8 +31,8 @@ LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes that stand for no machine
 class GroupState:
     """A group with all that decides whether and how it may grow. One with a `spec` does not exist yet.
 
-    `makes` is how many groups come of creating it. `zero_or_max`: it has all of its nodes or none. `barred` says why it
-    is not to grow, whatever else holds.
+    `makes` is how many groups come of creating it. `zero_or_max`: it has all of its nodes or none. `blocked_reason`
+    says why it must not grow, whatever else holds.
     """
 
     group: Group
@@ -42,7 +42,7 @@ class GroupState:
     zero_or_max: bool = False
     spec: GroupSpec | None = None
     makes: int = 1
-    barred: str = ""
+    blocked_reason: str = ""
 
     @property
     def id(self) -> str:
@@ -162,8 +162,8 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, owners
     """Why a group cannot grow; empty when it can."""
     if not ownership.owns(state.id):
         return NOT_OURS
-    if state.barred:
-        return state.barred
+    if state.blocked_reason:
+        return state.blocked_reason
     if state.exists and not state.healthy:
         return NOT_READY
     if state.backed_off:

@@ -39,7 +39,7 @@ class EstimateRules:
     all_or_nothing: bool = False
     fast_path: bool = False
     most_nodes: int = MOST_NODES_AT_ONCE
-    likeness: SimilarityRules = field(default_factory=SimilarityRules)
+    similarity: SimilarityRules = field(default_factory=SimilarityRules)
     gpu_label: str | None = None
     time: TimeLimits | None = None
 
@@ -146,7 +146,7 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
     like: dict[str, dict[str, frozenset[int]]] = {group: {} for group in by_id}
     real = [group for group, state in by_id.items() if state.exists and not state.zero_or_max]
     for one, other in itertools.combinations(real, 2):
-        if rules.likeness.are_similar(machines[one], machines[other]):
+        if rules.similarity.are_similar(machines[one], machines[other]):
             like[one][other] = taken[other]
             like[other][one] = taken[one]
     return {

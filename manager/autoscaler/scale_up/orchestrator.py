@@ -89,25 +89,27 @@ class ScaleUpSettings:
         return QuotaUsage(self.estimates.gpu_label)
 
 
-def headroom(situation: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:
+def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:
     """What the cluster may still take, upcoming nodes counted as there."""
-    nodes = situation.snapshot.nodes
-    cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, situation.templates_of_nodes)
-    quotas = (cluster_wide, *situation.quotas)
+    nodes = scale_up_input.snapshot.nodes
+    cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, scale_up_input.templates_of_nodes)
+    quotas = (cluster_wide, *scale_up_input.quotas)
     if settings.max_nodes_total == UNLIMITED:
         return Headroom(quotas)
     return Headroom(quotas, max(0, settings.max_nodes_total - len(nodes)))
 
 
-def decide(situation: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
+def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
     """The decision; `chance` is asked only where the expanders leave several options that are equally good."""
-    ordered = sorted(situation.classes, key=lambda each: each.pods)
-    quotas = tuple(sorted(situation.quotas, key=lambda each: each.name))
-    situation = replace(situation, classes=ordered, quotas=quotas)
-    room = headroom(situation, settings)
-    decision = _ScaleUp(situation, settings, chance, room).decision()
+    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
+    quotas = tuple(sorted(scale_up_input.quotas, key=lambda each: each.name))
+    scale_up_input = replace(scale_up_input, classes=ordered, quotas=quotas)
+    room = headroom(scale_up_input, settings)
+    decision = _ScaleUp(scale_up_input, settings, chance, room).decision()
     if settings.enforces_min_size and decision.outcome is not ScaleUpOutcome.GROW:
-        increases, caps, remaining = increases_to_min_sizes(situation.groups, settings.ownership, settings.usage, room)
+        increases, caps, remaining = increases_to_min_sizes(
+            scale_up_input.groups, settings.ownership, settings.usage, room
+        )
         return replace(decision, increases=increases, caps=(*decision.caps, *caps), remaining=remaining)
     return decision
 
@@ -123,14 +125,14 @@ class UnschedulablePods(NamedTuple):
 
 
 def filter_out_schedulable(
-    situation: ScaleUpInput, classes: Sequence[EquivalenceGroup], templates: Sequence[NodeTemplate] = ()
+    scale_up_input: ScaleUpInput, classes: Sequence[EquivalenceGroup], templates: Sequence[NodeTemplate] = ()
 ) -> UnschedulablePods:
     """First on what there is, then, if that is not enough, on what there will be within a reporting interval."""
-    asked = problem.packing_problem(situation.snapshot, classes, templates)
+    asked = problem.packing_problem(scale_up_input.snapshot, classes, templates)
     left = binpacking.pack_on_existing_nodes(asked)
     before: list[int] = left.pending.tolist()
-    if situation.expected and left.pending.any():
-        soon = reclaimed_capacity.with_expected(situation.snapshot, situation.expected)
+    if scale_up_input.expected and left.pending.any():
+        soon = reclaimed_capacity.with_expected(scale_up_input.snapshot, scale_up_input.expected)
         asked = problem.packing_problem(soon, classes, templates)
         left = binpacking.pack_on_existing_nodes(asked)
     return UnschedulablePods(asked, left, before)
@@ -168,15 +170,15 @@ def after_creation(
 
 @dataclass(frozen=True)
 class _ScaleUp:
-    situation: ScaleUpInput
+    scale_up_input: ScaleUpInput
     settings: ScaleUpSettings
     chance: random.Random
     room: Headroom
 
     def decision(self) -> ScaleUpDecision:
-        situation, settings = self.situation, self.settings
-        validity = groups.validate_groups(situation.groups, self.room, settings.usage, settings.ownership)
-        creates = situation.new_groups > 0
+        scale_up_input, settings = self.scale_up_input, self.settings
+        validity = groups.validate_groups(scale_up_input.groups, self.room, settings.usage, settings.ownership)
+        creates = scale_up_input.new_groups > 0
         states = [each for each in validity.valid if each.exists or creates]
         skipped = [
             *validity.skipped,
@@ -211,8 +213,8 @@ class _ScaleUp:
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
         """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
-        classes = self.situation.classes
-        asked, left, before = filter_out_schedulable(self.situation, classes, templates)
+        classes = self.scale_up_input.classes
+        asked, left, before = filter_out_schedulable(self.scale_up_input, classes, templates)
         demands = []
         for each, pending_now, pending_soon in zip(classes, before, left.pending.tolist(), strict=True):
             there = len(each.pods) - max(pending_now, pending_soon)
@@ -237,7 +239,7 @@ class _ScaleUp:
 
     @property
     def _preferred_cpu_milli(self) -> int:
-        return ranking.preferred_cpu_milli(self.settings.preset, self.situation.cluster_nodes)
+        return ranking.preferred_cpu_milli(self.settings.preset, self.scale_up_input.cluster_nodes)
 
     def _chosen(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
         """What is taken, what each expander left over, and the groups that priorities say nothing of."""
@@ -374,7 +376,7 @@ class _ScaleUp:
             room,
             settings.usage,
             prices,
-            self.situation.new_groups,
+            self.scale_up_input.new_groups,
             time.deadline(time.group_seconds) if time else options.no_deadline,
         )
         if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:

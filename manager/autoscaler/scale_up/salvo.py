@@ -13,29 +13,29 @@ from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import Holding, NodeInfo, NodeState, NodeTemplate
 
 
-def apply_decision(situation: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:
+def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:
     """The situation with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
 
     Those pods are pending no more, nor are pods that found a place without. A group that is to be created is no option
     any more, as its name is not yet known.
     """
-    ordered = sorted(situation.classes, key=lambda each: each.pods)
-    states = {state.id: state for state in situation.groups}
-    nodes, holdings = _upcoming(situation, decision, states)
-    settled = orchestrator.filter_out_schedulable(situation, ordered).left
+    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
+    states = {state.id: state for state in scale_up_input.groups}
+    nodes, holdings = _upcoming(scale_up_input, decision, states)
+    settled = orchestrator.filter_out_schedulable(scale_up_input, ordered).left
     there = [
         (int(node), ordered[placement.position].facts, int(count))
         for placement in settled.placements
         for node, count in zip(placement.nodes, placement.counts, strict=True)
     ]
-    snapshot = cluster.extend(situation.snapshot, nodes, [*there, *holdings])
+    snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*there, *holdings])
     triggered = Counter(decision.triggered)
     chosen_for = [each._replace(pods=tuple(pod for pod in each.pods if pod in triggered)) for each in ordered]
     if nodes:
         packing = Packing(problem.packing_problem(snapshot, chosen_for))
         template = NodeTemplate("", nodes[0])
         for position in binpacking.in_order(packing.problem, template, range(len(chosen_for))):
-            packing.fill(position, len(chosen_for[position].pods), len(situation.snapshot.nodes))
+            packing.fill(position, len(chosen_for[position].pods), len(scale_up_input.snapshot.nodes))
         on_new = [
             (int(node), chosen_for[placement.position].facts, int(count))
             for placement in packing.placements
@@ -49,26 +49,26 @@ def apply_decision(situation: ScaleUpInput, decision: ScaleUpDecision) -> ScaleU
     targets = {each.group: each.to_size for each in decision.increases}
     created = {each.group for each in decision.creations}
     return replace(
-        situation,
+        scale_up_input,
         snapshot=snapshot,
         classes=[each for each in left if each.pods],
         groups=[
             replace(state, group=replace(state.group, target_size=targets.get(state.id, state.group.target_size)))
-            for state in situation.groups
+            for state in scale_up_input.groups
             if state.id not in created
         ],
         quotas=decision.remaining.quotas[1:],  # before them stand the bounds of the cluster, which its nodes count in
-        new_groups=situation.new_groups - len(created),
+        new_groups=scale_up_input.new_groups - len(created),
     )
 
 
 def _upcoming(
-    situation: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupState]
+    scale_up_input: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupState]
 ) -> tuple[list[NodeInfo], list[Holding]]:
     """The new nodes, and what comes with each."""
     nodes: list[NodeInfo] = []
     holdings: list[Holding] = []
-    first = len(situation.snapshot.nodes)
+    first = len(scale_up_input.snapshot.nodes)
     for group, count in decision.nodes.items():
         template = states[group].template
         assert template is not None

@@ -149,8 +149,8 @@ def estimation_limiter(row: Input) -> object:
 def are_similar(row: Input) -> object:
     extra = frozenset(row.get("ignored_labels", ()))
     compared = frozenset(row.get("balancing_labels", ()))
-    likeness = SimilarityRules(ignored_labels=IGNORED_LABELS | extra, compared_labels=compared)
-    return likeness.are_similar(_template(row["a"]), _template(row["b"]))
+    similarity = SimilarityRules(ignored_labels=IGNORED_LABELS | extra, compared_labels=compared)
+    return similarity.are_similar(_template(row["a"]), _template(row["b"]))
 
 
 def _template(given: Input) -> NodeTemplate:

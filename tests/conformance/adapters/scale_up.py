@@ -120,7 +120,7 @@ def _settings(row: Input) -> ScaleUpSettings:
         bounds=bounds,
         max_nodes_total=row.get("max_nodes_total", UNLIMITED),
         estimates=EstimateRules(
-            likeness=SimilarityRules(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
+            similarity=SimilarityRules(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
             balance_similar=row.get("balance_similar", False),
             all_or_nothing=row.get("all_or_nothing", False),
         ),

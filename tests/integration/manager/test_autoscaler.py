@@ -184,8 +184,8 @@ def decides(manager: Manager, group: str) -> Callable[[], dict[str, Any]]:
     """What was decided to do with a group, in the last round."""
 
     def decided() -> dict[str, Any]:
-        acts = latest(manager).get("decisions", [])
-        return next((act for act in acts if act["group"] == group), {})
+        actions = latest(manager).get("decisions", [])
+        return next((action for action in actions if action["group"] == group), {})
 
     return decided
 
@@ -237,17 +237,17 @@ def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) 
     eventually(lambda: fetch(second, "/api/v1/decisions").json()["earlier"], PATIENCE_SECONDS)
     answer = fetch(second, "/api/v1/decisions").json()
     assert answer["cluster"] == "blue"
-    acts = [act for each in answer["earlier"] for act in each["decisions"]]
-    assert [act for each in decided for act in each["decisions"]][-1] in acts
-    assert not any(act["what"] == "increase" for each in answer["rounds"] for act in each["decisions"])
+    actions = [action for each in answer["earlier"] for action in each["decisions"]]
+    assert [action for each in decided for action in each["decisions"]][-1] in actions
+    assert not any(action["what"] == "increase" for each in answer["rounds"] for action in each["decisions"])
 
 
 def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     town.offer(WEB)
     manager = town.manager("0:10:web", dry_run=True)
     town.pods(1)
-    act = eventually(decides(manager, "web"), PATIENCE_SECONDS)
-    assert (act["what"], act["to_size"], act["done"], act["error"]) == ("increase", 1, False, "")
+    action = eventually(decides(manager, "web"), PATIENCE_SECONDS)
+    assert (action["what"], action["to_size"], action["done"], action["error"]) == ("increase", 1, False, "")
     later_rounds(manager)
     kept = [each["metadata"]["name"] for each in town.client.list(CONFIGMAPS, town.home).items]
     written = {names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, ledger.CONFIG_MAP, "cluster-autoscaler-status"}
@@ -266,8 +266,8 @@ def test_recommend_tells_and_does_nothing_and_observe_has_no_opinion(town: Town)
     groups.write_text(yaml.safe_dump({"node_groups": listed}))
     manager = town.manager(node_groups=str(groups))
     town.pods(1)
-    act = eventually(decides(manager, "web"), PATIENCE_SECONDS)
-    assert (act["mode"], act["to_size"], act["done"]) == ("recommend", 1, False)
+    action = eventually(decides(manager, "web"), PATIENCE_SECONDS)
+    assert (action["mode"], action["to_size"], action["done"]) == ("recommend", 1, False)
     assert [each["groups"] for each in latest(manager)["skipped"]] == [["other"]]
     eventually(lambda: town.cluster.events("RecommendedScaleUp"))
     later_rounds(manager)
@@ -408,7 +408,7 @@ def test_a_salvo_buys_of_several_groups_in_one_round(town: Town) -> None:
 
     def bought() -> list[list[str]]:
         told = fetch(manager, "/api/v1/decisions").json()["rounds"]
-        groups = [sorted(act["group"] for act in each["decisions"] if act["done"]) for each in told]
+        groups = [sorted(action["group"] for action in each["decisions"] if action["done"]) for each in told]
         return [each for each in groups if each]
 
     assert eventually(bought) == [["other", "web"]]
@@ -536,7 +536,7 @@ class Alone:
         self._watch()
 
     def _watch(self) -> None:
-        self.autoscaler._watching.start(self._loops)
+        self.autoscaler._listers.start(self._loops)
 
     def _expected(self, _: Sequence[Node]) -> dict[str, Amounts]:
         self.meanwhile()
@@ -565,7 +565,7 @@ def alone(town: Town) -> Iterator[Alone]:
 
 def needs_a_node(alone: Alone) -> Iteration | None:
     made = alone.round()
-    return made if any(act.what is ActionKind.INCREASE for act in made.acts) else None
+    return made if any(action.kind is ActionKind.INCREASE for action in made.actions) else None
 
 
 def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town: Town) -> None:
@@ -577,13 +577,13 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
         return needs_a_node(alone)
 
     alone.meanwhile = lose
-    eventually(lambda: alone.round().held == registry_store.NOT_LEADING, PATIENCE_SECONDS)
+    eventually(lambda: alone.round().blocked_reason == registry_store.NOT_LEADING, PATIENCE_SECONDS)
     with pytest.raises(NotFound):
         town.kept()
     town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: encode_registry(Registry())})
     made = eventually(decided, PATIENCE_SECONDS)
     assert made is not None
-    assert [(act.done, act.error) for act in made.acts] == [(False, "")]
+    assert [(action.done, action.error) for action in made.actions] == [(False, "")]
     assert town.targets() == {"web": 0}
     assert not town.kept().requests
 
@@ -605,7 +605,7 @@ def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Al
         """Asked of templates, in the midst of a plan."""
         alone.autoscaler._offered_by = lambda _: {}
         made = alone.round()
-        assert not made.held
+        assert not made.blocked_reason
         return {}
 
     alone.autoscaler._offered_by = offered
@@ -633,7 +633,7 @@ def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> 
     asker = threading.Thread(target=lambda: answered.append(alone.asked()), daemon=True)
     asker.start()
     asker.join(2 * PATIENCE_SECONDS)
-    assert [each.held for each in (*made, *answered)] == ["", ""]
+    assert [each.blocked_reason for each in (*made, *answered)] == ["", ""]
 
 
 def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_hangs(
@@ -676,9 +676,9 @@ def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone:
     seen = eventually(lambda: made if (made := alone.round()).cost.total else None, PATIENCE_SECONDS)
     assert seen is not None
     town.offer(WEB, outage="out for a walk")
-    made = eventually(lambda: found if (found := alone.round()).held else None, PATIENCE_SECONDS)
+    made = eventually(lambda: found if (found := alone.round()).blocked_reason else None, PATIENCE_SECONDS)
     assert made is not None
-    assert (made.cost, answers.groups(made).held) == (seen.cost, made.held)
+    assert (made.cost, answers.groups(made).held) == (seen.cost, made.blocked_reason)
     alone.leads = False
     assert alone.round().cost.total == 0
 
@@ -693,7 +693,7 @@ def test_a_jump_of_the_clock_makes_nothing_late(town: Town) -> None:
         eventually(lambda: alone.round() and town.kept().unregistered, PATIENCE_SECONDS)
         clock.ahead = 3600.0
         made = alone.round()
-        assert (made.held, made.acts, made.incidents) == ("", (), ())
+        assert (made.blocked_reason, made.actions, made.incidents) == ("", (), ())
         assert list(town.kept().requests) == ["web"]
     finally:
         alone.close()
@@ -710,7 +710,7 @@ def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, l
         file.write_text(f"address: localhost:{(tmp_path / 'port').read_text()}")
         alone = Alone(town, dry_run=dry_run, cloud_provider="externalgrpc", cloud_config=str(file))
         alone.leads = leads
-        eventually(lambda: alone.round().held in ("", registry_store.NOT_LEADING), PATIENCE_SECONDS)
+        eventually(lambda: alone.round().blocked_reason in ("", registry_store.NOT_LEADING), PATIENCE_SECONDS)
         alone.close()
         called = [json.loads(line)["method"] for line in (tmp_path / "calls").read_text().splitlines()] if leads else []
         assert ("Cleanup" in called) == (leads and not dry_run)
@@ -734,7 +734,7 @@ def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -
     def register() -> None:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "late"}, "spec": {"providerID": provider_id}}
         town.client.create(NODES, body)
-        eventually(lambda: provider_id in alone.autoscaler._watching.provider_ids())
+        eventually(lambda: provider_id in alone.autoscaler._listers.provider_ids())
 
     try:
         eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -742,7 +742,9 @@ def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -
         (provider_id,) = town.kept().unregistered["web"]
         alone.meanwhile = register
         made = alone.round()
-        assert [(act.what, act.nodes, act.done) for act in made.acts] == [(ActionKind.DELETE_NODES, (), False)]
+        assert [(action.kind, action.nodes, action.done) for action in made.actions] == [
+            (ActionKind.DELETE_NODES, (), False)
+        ]
         assert town.targets() == {"web": 1}
     finally:
         alone.close()
@@ -755,7 +757,7 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
         raise KeyError("a mistake of ours")
 
     alone.meanwhile = mistake
-    eventually(lambda: "a mistake of ours" in alone.round().held, PATIENCE_SECONDS)
+    eventually(lambda: "a mistake of ours" in alone.round().blocked_reason, PATIENCE_SECONDS)
     text = (town.client.get(CONFIGMAPS, "cluster-autoscaler-status", town.home, into=ConfigMap).data or {})[status.KEY]
     assert "a mistake of ours" in text
     alone.meanwhile = lambda: None
@@ -764,7 +766,7 @@ def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone,
 
 def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) -> None:
     alone.meanwhile = lambda: town.keep(names.BOOKS_CONFIG_MAP, **{registry_store.KEY: encode_registry(Registry())})
-    eventually(lambda: names.BOOKS_CONFIG_MAP in alone.round().held, PATIENCE_SECONDS)
+    eventually(lambda: names.BOOKS_CONFIG_MAP in alone.round().blocked_reason, PATIENCE_SECONDS)
     assert town.targets() == {"web": 0}
     alone.meanwhile = lambda: None
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -775,10 +777,10 @@ def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, serv
     server.fault(rule("status", names.BOOKS_CONFIG_MAP, method="PUT", times=0, status=403))
     made = eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
     assert made is not None
-    assert not any(act.done for act in made.acts)
+    assert not any(action.done for action in made.actions)
     assert town.targets() == {"web": 0}
     server.heal()
-    eventually(lambda: any(act.done for act in alone.round().acts), PATIENCE_SECONDS)
+    eventually(lambda: any(action.done for action in alone.round().actions), PATIENCE_SECONDS)
     assert town.targets() == {"web": 1}
 
 

@@ -210,7 +210,7 @@ def test_groups_sizes_and_instances_are_those_of_the_cloud(aws: Aws) -> None:
     web = observed.groups["web"]
     assert (web.group.min_size, web.group.max_size, web.group.target_size) == (1, 5, 2)
     assert {each.state for each in web.instances} == {InstanceState.RUNNING}
-    assert observed.foreign == {"others"}
+    assert observed.unmanaged == {"others"}
     ids = {each.provider_id.rpartition("/")[2] for each in web.instances}
     assert {each.provider_id for each in web.instances} == {f"aws:///{ZONE}/{each}" for each in ids}
     assert ids < aws.alive()
@@ -692,8 +692,8 @@ class TestFleet:
         earlier.observe()
         earlier.increase("web", 2)
         for how in ({"read_only": True}, {"enforced": False}):
-            watching = self.guard(aws, options, **how).observe().groups["web"]
-            assert (watching.group.target_size, aws.desired("web")) == (3, 1)  # who only looks leaves them alone
+            listers = self.guard(aws, options, **how).observe().groups["web"]
+            assert (listers.group.target_size, aws.desired("web")) == (3, 1)  # who only looks leaves them alone
         assert self.guard(aws, options).observe().groups["web"].group.target_size == aws.desired("web") == 3
 
     def test_an_order_whose_answer_got_lost_is_found(self, aws: Aws) -> None:

@@ -65,7 +65,7 @@ class Yard:
         self.guard = Guard(self.cloud, Ownership({"g": None}))
         self.lock = threading.Lock()
         self.loops = Loops(CollectorRegistry())
-        self.watching = Listers(
+        self.listers = Listers(
             client,
             cluster.namespace,
             expected=lambda _: {},
@@ -73,13 +73,13 @@ class Yard:
             pending=lambda: None,
             reads_controllers=True,
         )
-        self.watching.start(self.loops)
+        self.listers.start(self.loops)
         self.departures = self.made()
 
     def made(self, expendable_below: int = EXPENDABLE_BELOW, **actuation: Any) -> Departures:
         return Departures(
             self.client,
-            self.watching,
+            self.listers,
             self.guard,
             self.lock,
             Actuation(**actuation),
@@ -96,8 +96,8 @@ class Yard:
             self.client.create(NODES, body)
             self.cloud.members["g"].append(Instance(f"id:{name}"))
         self.cloud.listed = [Group("g", least, 10, len(self.cloud.members["g"]))]
-        eventually(lambda: not self.watching.unsynced() and not self.watching.stale())
-        eventually(lambda: all(map(self.watching.node, names)))
+        eventually(lambda: not self.listers.unsynced() and not self.listers.stale())
+        eventually(lambda: all(map(self.listers.node, names)))
         self.observe()
 
     def pod(self, name: str, node: str, **annotations: str) -> None:
@@ -113,12 +113,12 @@ class Yard:
         spec |= {"nodeName": node, "containers": [{"name": "c", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.client.create(PODS, body, self.namespace)
-        eventually(lambda: name in [pod.metadata.name for pod in self.watching.pods_on({node}).get(node, [])])
+        eventually(lambda: name in [pod.metadata.name for pod in self.listers.pods_on({node}).get(node, [])])
 
     def turn(self, name: str, node: str, phase: str) -> None:
         """The pod's phase is that from now on."""
         self.client.patch(PODS, name, {"status": {"phase": phase}}, self.namespace, subresource="status")
-        eventually(lambda: phase in [pod.status.phase for pod in self.watching.pods_on({node})[node]])
+        eventually(lambda: phase in [pod.status.phase for pod in self.listers.pods_on({node})[node]])
 
     def observe(self) -> None:
         with self.lock:
@@ -127,7 +127,7 @@ class Yard:
 
     def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
         kind = Kind.UNDERUTILIZED if evicted else Kind.EMPTY
-        nodes = {name: node for name in names if (node := self.watching.node(name)) is not None}
+        nodes = {name: node for name in names if (node := self.listers.node(name)) is not None}
         return self.departures.begin([Removal(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
 
     def after(self, seconds: float) -> None:
@@ -152,7 +152,7 @@ class Yard:
 
     def unseen(self, name: str) -> None:
         eventually(
-            lambda: name not in [p.metadata.name for on in self.watching.pods_on({"a", "b"}).values() for p in on]
+            lambda: name not in [p.metadata.name for on in self.listers.pods_on({"a", "b"}).values() for p in on]
         )
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ def test_an_empty_node_is_marked_and_deleted_after_the_scheduler_had_time_to_see
     assert underway.gone == {"a": "g"}
     assert (underway.happened.deleted, underway.happened_in["g"].deleted) == (yard.clock.now(), yard.clock.now())
     yard.client.delete(NODES, "a")
-    eventually(lambda: yard.watching.node("a") is None)
+    eventually(lambda: yard.listers.node("a") is None)
     yard.departures.step()
     assert not yard.departures.underway((), Memory()).gone
 
@@ -528,7 +528,7 @@ def test_who_makes_pods_again_is_known_of_every_kind_that_does(yard: Yard) -> No
     spec = {"replicas": 0, "template": template}
     yard.client.create(REPLICATIONCONTROLLERS, {**body, "spec": spec}, yard.namespace)
     expected = Controller("ReplicationController", "web", replicas=0, namespace=yard.namespace)
-    eventually(lambda: (yard.watching.controllers() or {}).get(expected.key) == expected)
+    eventually(lambda: (yard.listers.controllers() or {}).get(expected.key) == expected)
 
 
 def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:

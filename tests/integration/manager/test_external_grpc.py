@@ -136,7 +136,7 @@ def test_groups_instances_and_their_errors_are_read(server: Server, guard: Guard
     assert (web.group.min_size, web.group.max_size, web.group.target_size) == (1, 5, 3)
     assert web.group.debug == "spot"
     assert web.options == GroupOptions()  # that call is optional
-    assert observed.foreign == {"main"}
+    assert observed.unmanaged == {"main"}
     assert web.instances == (
         Instance("grpc://n1", InstanceState.RUNNING),
         Instance("grpc://n2", InstanceState.DELETING),
@@ -252,7 +252,7 @@ def test_options_that_end_in_an_error_are_those_that_were_told_last(server: Serv
 def test_a_group_of_others_that_cannot_be_told_of_costs_nothing(server: Server, guard: Guard) -> None:
     server.script({"NodeGroupTargetSize": {"web": {"targetSize": 3}}})
     observed = guard.observe()
-    assert (observed.groups["web"].group.target_size, observed.foreign) == (3, frozenset({"main"}))
+    assert (observed.groups["web"].group.target_size, observed.unmanaged) == (3, frozenset({"main"}))
     assert server.calls("NodeGroupTargetSize") == [{"id": "web"}]
 
 

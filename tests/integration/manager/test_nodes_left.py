@@ -107,7 +107,7 @@ def test_a_node_that_goes_is_told_of_until_it_is_gone(shrinking: Shrinking) -> N
     assert 'headroom_autoscaler_evicted_pods_total{result="done"} 1.0' in metrics
     rounds = fetch(manager, "/api/v1/decisions?brief=true").json()["rounds"]
     assert ["gone"] in [[each["stage"] for each in one["leaving"]] for one in rounds]
-    assert any(act["what"] == "remove nodes" and act["done"] for one in rounds for act in one["decisions"])
+    assert any(action["what"] == "remove nodes" and action["done"] for one in rounds for action in one["decisions"])
 
 
 def _rows(manager: Manager) -> list[Any]:

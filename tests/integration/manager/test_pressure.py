@@ -39,12 +39,12 @@ class Relieving:
     Of 100 MiB 80 are used, so that twelve are to be released; each pod uses eight.
     """
 
-    def __init__(self, pods: Pods, *, acts: bool = True) -> None:
+    def __init__(self, pods: Pods, *, actions: bool = True) -> None:
         self.clock = ManualClock()
         self.pods = pods
         self.registry = CollectorRegistry()
         self.thresholds: ResourceThresholds | None = EVICTS
-        self.acts = acts
+        self.actions = actions
         asker = Asker(pods.cluster.client, self.clock, Reporter(None), per_minute=60.0)
         self.reported: Report | None = None
         self.reliever = Reliever(
@@ -53,7 +53,7 @@ class Relieving:
             reports=lambda: [self.reported] if self.reported else [],
             pods=lambda _: pods.records(),
             thresholds=lambda _: self.thresholds,
-            may_act=lambda: self.acts,
+            may_act=lambda: self.actions,
             counters=PressureCounters(self.registry, lambda: 0),
         )
         self.report()
@@ -118,10 +118,10 @@ def test_a_new_report_waits_for_the_cool_down_and_an_old_one_evicts_nobody(pods:
 
 def test_nobody_goes_without_leave_of_policy_or_lead(pods: Pods) -> None:
     pods.add("a")
-    relieving = Relieving(pods, acts=False)
+    relieving = Relieving(pods, actions=False)
     assert relieving.round() == set()
     assert relieving.reliever.of("n1") is not None  # what would be done is told all the same
-    relieving.acts, relieving.thresholds = True, None
+    relieving.actions, relieving.thresholds = True, None
     assert relieving.round() == set()
     assert relieving.reliever.of("n1") is None
 

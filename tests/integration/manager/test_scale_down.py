@@ -254,10 +254,10 @@ def test_a_dry_run_says_what_would_go_and_touches_nothing(shrinking: Shrinking) 
     manager = shrinking.manager("0:10:web", dry_run=True, scale_down_utilization_threshold=0.6)
 
     def would_go() -> list[dict[str, Any]]:
-        return [act for act in latest(manager).get("decisions", []) if act["what"] == "remove nodes"]
+        return [action for action in latest(manager).get("decisions", []) if action["what"] == "remove nodes"]
 
-    (act,) = eventually(would_go, PATIENCE_SECONDS)
-    assert (act["group"], act["done"], act["error"]) == ("web", False, "")
+    (action,) = eventually(would_go, PATIENCE_SECONDS)
+    assert (action["group"], action["done"], action["error"]) == ("web", False, "")
     later_rounds(manager)
     assert {name: node.spec for name, node in shrinking.nodes.items()} == before
     assert not shrinking.made_again

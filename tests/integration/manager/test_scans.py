@@ -242,8 +242,8 @@ def only(scanned: ScanResult) -> Decision:
     return decision
 
 
-def acts(scanned: ScanResult, what: ActionKind) -> list[Action]:
-    return [act for act in scanned.acts if act.what is what]
+def actions(scanned: ScanResult, what: ActionKind) -> list[Action]:
+    return [action for action in scanned.actions if action.kind is what]
 
 
 def test_an_escalators_file_scales_up_and_down_and_changes_its_mind(open_shop: Callable[..., Shop]) -> None:
@@ -254,28 +254,34 @@ def test_an_escalators_file_scales_up_and_down_and_changes_its_mind(open_shop: C
     eventually(lambda: time.time() >= born + 1)  # the API server knows whole seconds
     for number in range(5):
         shop.pod(f"p{number}")
-    (act,) = shop.scan().acts
-    assert (act.what, act.from_size, act.to_size, act.max_size, act.done) == (ActionKind.INCREASE, 2, 4, 30, True)
-    assert act.reason == "above the scale-up threshold: 121.2 % of cpu, scale_up_threshold_percent is 70"
+    (action,) = shop.scan().actions
+    assert (action.kind, action.from_size, action.to_size, action.max_size, action.done) == (
+        ActionKind.INCREASE,
+        2,
+        4,
+        30,
+        True,
+    )
+    assert action.reason == "above the scale-up threshold: 121.2 % of cpu, scale_up_threshold_percent is 70"
     everything = shop.has(4)
     assert only(shop.scan(1)).locked
-    assert shop.scan(COOL_DOWN).acts == ()  # 61 % is enough
+    assert shop.scan(COOL_DOWN).actions == ()  # 61 % is enough
     shop.gone("p1", "p2", "p3", "p4")
-    (act,) = shop.scan().acts
-    assert (act.what, act.done, set(act.nodes)) == (ActionKind.TAINT, True, set(first))  # the oldest
+    (action,) = shop.scan().actions
+    assert (action.kind, action.done, set(action.nodes)) == (ActionKind.TAINT, True, set(first))  # the oldest
     assert shop.marks == dict.fromkeys(first, str(int(shop.clock.now())))
     for number in range(5, 9):
         shop.pod(f"p{number}")
-    (act,) = shop.scan(1).acts
-    assert (act.what, set(act.nodes), shop.target) == (ActionKind.UNTAINT, set(first), 4)
+    (action,) = shop.scan(1).actions
+    assert (action.kind, set(action.nodes), shop.target) == (ActionKind.UNTAINT, set(first), 4)
     assert shop.marks == {}
     shop.gone(*(f"p{number}" for number in range(5, 9)))
-    assert len(acts(shop.scan(COOL_DOWN), ActionKind.TAINT)) == 1
+    assert len(actions(shop.scan(COOL_DOWN), ActionKind.TAINT)) == 1
     marked = set(shop.marks)
-    assert shop.scan(SOFT - 2).acts == ()
-    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
-    assert (set(act.nodes), act.from_size, act.to_size, act.done) == (marked, 4, 2, True)
-    assert act.reason == "empty for long enough"
+    assert shop.scan(SOFT - 2).actions == ()
+    (action,) = actions(shop.scan(2), ActionKind.DELETE_NODES)
+    assert (set(action.nodes), action.from_size, action.to_size, action.done) == (marked, 4, 2, True)
+    assert action.reason == "empty for long enough"
     assert set(shop.names) == set(everything) - marked
     assert shop.target == 2
 
@@ -299,10 +305,10 @@ FEW = {"fast_node_removal_rate": 2}
 def test_a_node_with_pods_stays_until_its_hard_deadline(open_shop: Callable[..., Shop]) -> None:
     shop = open_shop(**FEW)
     marked, _ = idle(shop)
-    assert not acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
-    assert not acts(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
-    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
-    assert (sorted(act.nodes), act.reason, act.done) == (marked, "past its hard deadline", True)
+    assert not actions(shop.scan(SOFT), ActionKind.DELETE_NODES)
+    assert not actions(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
+    (action,) = actions(shop.scan(2), ActionKind.DELETE_NODES)
+    assert (sorted(action.nodes), action.reason, action.done) == (marked, "past its hard deadline", True)
 
 
 def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[..., Shop]) -> None:
@@ -314,14 +320,14 @@ def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[.
     for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
         shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
     began = shop.scan(HARD)
-    done, refused = acts(began, ActionKind.REMOVE_NODES)
+    done, refused = actions(began, ActionKind.REMOVE_NODES)
     assert (done.nodes, done.done, done.reason) == ((free,), True, "past its hard deadline, its pods leave first")
     assert (refused.nodes, refused.done) == ((kept,), False)
     assert "disruption budgets keep" in refused.error
-    assert not acts(began, ActionKind.DELETE_NODES)
+    assert not actions(began, ActionKind.DELETE_NODES)
     shop.gone(f"on-{free}")  # as its kubelet does in the end
-    (act,) = acts(shop.scan(60), ActionKind.DELETE_NODES)
-    assert act.nodes == (free,)
+    (action,) = actions(shop.scan(60), ActionKind.DELETE_NODES)
+    assert action.nodes == (free,)
     assert kept in shop.names
 
 
@@ -333,16 +339,16 @@ def test_a_pod_whose_eviction_fails_keeps_no_other_from_being_asked(
     for node in marked:
         shop.pod(f"second-{node}", node, "100m")
     failing = [rule("status", f"/pods/on-{node}/eviction", method="POST", times=0, status=500) for node in marked]
-    told = acts(shop.scan(HARD, meanwhile=lambda: server.fault(*failing)), ActionKind.REMOVE_NODES)
+    told = actions(shop.scan(HARD, meanwhile=lambda: server.fault(*failing)), ActionKind.REMOVE_NODES)
     server.heal()
-    assert [(sorted(act.nodes), act.done) for act in told] == [(marked, False)]
+    assert [(sorted(action.nodes), action.done) for action in told] == [(marked, False)]
     for node in marked:
         assert f"{node}: {shop.town.namespace}/on-{node} stays: 500" in told[0].error
     assert "budgets keep" not in told[0].error
     leaving = {pod.metadata.name for pod in shop.client.list(PODS, into=Pod).items if pod.metadata.deletion_timestamp}
     assert leaving == {f"second-{node}" for node in marked}
-    (act,) = acts(shop.scan(60), ActionKind.REMOVE_NODES)
-    assert (sorted(act.nodes), act.done) == (marked, True)
+    (action,) = actions(shop.scan(60), ActionKind.REMOVE_NODES)
+    assert (sorted(action.nodes), action.done) == (marked, True)
 
 
 @pytest.mark.parametrize("drains", [False, True])
@@ -352,14 +358,14 @@ def test_a_jump_of_the_clock_makes_no_taint_older_or_younger(
 ) -> None:
     shop = open_shop(**FEW, drain_before_termination=drains)
     marked, _ = idle(shop)
-    assert shop.scan(5, jump=jump).acts == ()
+    assert shop.scan(5, jump=jump).actions == ()
     shop.gone(f"on-{marked[0]}")
-    assert shop.scan(SOFT - 7).acts == ()
-    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
-    assert (act.nodes, act.done) == ((marked[0],), True)
-    assert not acts(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
+    assert shop.scan(SOFT - 7).actions == ()
+    (action,) = actions(shop.scan(2), ActionKind.DELETE_NODES)
+    assert (action.nodes, action.done) == ((marked[0],), True)
+    assert not actions(shop.scan(HARD - SOFT - 2), ActionKind.DELETE_NODES)
     what = ActionKind.REMOVE_NODES if drains else ActionKind.DELETE_NODES
-    assert [(act.nodes, act.done) for act in acts(shop.scan(2), what)] == [((marked[1],), True)]
+    assert [(action.nodes, action.done) for action in actions(shop.scan(2), what)] == [((marked[1],), True)]
 
 
 def test_a_taint_of_a_clock_that_was_ahead_keeps_no_empty_node(open_shop: Callable[..., Shop]) -> None:
@@ -372,10 +378,10 @@ def test_a_taint_of_a_clock_that_was_ahead_keeps_no_empty_node(open_shop: Callab
     mark = {"key": taints.TO_BE_REMOVED, "value": str(int(shop.clock.now() + 30 * 86400)), "effect": "NoSchedule"}
     shop.client.patch(NODES, ahead, {"spec": {"taints": [mark]}})
     shop.gone(f"on-{ahead}")
-    assert not acts(shop.scan(), ActionKind.DELETE_NODES)
-    assert not acts(shop.scan(SOFT - 2), ActionKind.DELETE_NODES)
-    (act,) = acts(shop.scan(2), ActionKind.DELETE_NODES)
-    assert (act.nodes, act.done, act.reason) == ((ahead,), True, "empty for long enough")
+    assert not actions(shop.scan(), ActionKind.DELETE_NODES)
+    assert not actions(shop.scan(SOFT - 2), ActionKind.DELETE_NODES)
+    (action,) = actions(shop.scan(2), ActionKind.DELETE_NODES)
+    assert (action.nodes, action.done, action.reason) == ((ahead,), True, "empty for long enough")
 
 
 def test_a_jump_of_the_clock_asks_for_nothing_twice(open_shop: Callable[..., Shop]) -> None:
@@ -385,10 +391,10 @@ def test_a_jump_of_the_clock_asks_for_nothing_twice(open_shop: Callable[..., Sho
     shop.town.offer(CLOUD | {"size": 2, "faults": {"never_register": True}})
     for number in range(5):
         shop.pod(f"p{number}")
-    assert [act.done for act in acts(shop.scan(), ActionKind.INCREASE)] == [True]
+    assert [action.done for action in actions(shop.scan(), ActionKind.INCREASE)] == [True]
     for jump in (7200.0, -3600.0, -7200.0):
         assert only(shop.scan(10, jump=jump)).locked
-    assert (acts(shop.scan(COOL_DOWN), ActionKind.INCREASE), shop.target) == ([], 4)  # they are on their way still
+    assert (actions(shop.scan(COOL_DOWN), ActionKind.INCREASE), shop.target) == ([], 4)  # they are on their way still
     shop.scans.shift(-3600.0)
     shop.clock.jump(-3600.0)
     shop.clock.advance(59)
@@ -426,8 +432,8 @@ def test_whoever_begins_between_mark_and_deletion_goes_on_by_the_marks(open_shop
     assert set(marked) <= set(shop.marks)
     shop.gone(*(f"on-{node}" for node in marked))
     shop.begin()
-    (act,) = acts(shop.scan(31), ActionKind.DELETE_NODES)
-    assert sorted(act.nodes) == marked
+    (action,) = actions(shop.scan(31), ActionKind.DELETE_NODES)
+    assert sorted(action.nodes) == marked
     assert set(others) <= set(shop.names)
 
 
@@ -438,7 +444,7 @@ def test_whoever_begins_waits_for_what_is_on_its_way(open_shop: Callable[..., Sh
     town.offer(CLOUD | {"boot_seconds": 86_400})
     for number in range(5):
         shop.pod(f"p{number}")
-    assert shop.scan().acts[0].to_size == 4
+    assert shop.scan().actions[0].to_size == 4
     shop.begin()
     assert only(shop.scan(60)).locked
     assert shop.target == 4
@@ -463,7 +469,7 @@ def test_what_has_changed_since_it_was_looked_at_is_passed_over(open_shop: Calla
     shop.begin()
     for name in there:
         shop.client.patch(NODES, name, {"spec": {"taints": []}})
-    first, second = acts(shop.scan(1, meanwhile=lambda: cordon(oldest[0])), ActionKind.TAINT)
+    first, second = actions(shop.scan(1, meanwhile=lambda: cordon(oldest[0])), ActionKind.TAINT)
     assert (oldest[0] in first.nodes, len(first.nodes), first.done) == (False, 2, True)
     assert (second.nodes, second.done) == ((oldest[0],), False)
     assert "cordoned" in second.error
@@ -471,7 +477,7 @@ def test_what_has_changed_since_it_was_looked_at_is_passed_over(open_shop: Calla
 
     empty, *rest = first.nodes
     shop.gone(*(f"on-{node}" for node in first.nodes))
-    deleted, kept = acts(shop.scan(SOFT, meanwhile=lambda: shop.pod("late", empty)), ActionKind.DELETE_NODES)
+    deleted, kept = actions(shop.scan(SOFT, meanwhile=lambda: shop.pod("late", empty)), ActionKind.DELETE_NODES)
     assert (deleted.nodes, deleted.done) == (tuple(rest), True)
     assert (kept.nodes, kept.error) == ((empty,), f"{empty}: holds pods")
     assert empty in shop.names
@@ -503,14 +509,14 @@ def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
         shop.pod(f"p{number}")
     town.offer(CLOUD | {"faults": {"refuse": "not today"}})
     refused = shop.scan()
-    assert [(act.what, act.done, "not today" in act.error) for act in refused.acts] == [
+    assert [(action.kind, action.done, "not today" in action.error) for action in refused.actions] == [
         (ActionKind.INCREASE, False, True)
     ]
     assert not only(shop.scan(1)).locked
     slow = CLOUD | {"boot_seconds": 86_400}
     town.offer(slow | {"faults": {"hang_seconds": 30}})
-    (act,) = shop.scan(60).acts
-    assert (act.done, "no answer" in act.error) == (False, True)
+    (action,) = shop.scan(60).actions
+    assert (action.done, "no answer" in action.error) == (False, True)
     shop.clock.advance(30)  # and now it has been done
 
     def answers() -> bool:
@@ -544,8 +550,8 @@ def test_forced_nodes_that_the_cloud_keeps_keep_nobody_from_growing(
             shop.pod(f"p{before}-{number}")
         shop.cloud.is_away = False
         told = shop.scan(seconds)
-        assert [act.done for act in acts(told, ActionKind.INCREASE)] == [True]
-        assert [act.done for act in acts(told, ActionKind.DELETE_NODES)] == [False]
+        assert [action.done for action in actions(told, ActionKind.INCREASE)] == [True]
+        assert [action.done for action in actions(told, ActionKind.DELETE_NODES)] == [False]
         assert shop.target > before
         shop.has(shop.target)
     assert set(forced) <= set(shop.names)
@@ -561,7 +567,7 @@ def test_where_the_cloud_is_full_what_is_to_go_goes_first(open_shop: Callable[..
     for number in range(9):
         shop.pod(f"p{number}")
     shop.cloud.keeps = {forced[0]}
-    told = [(act.what, act.from_size, act.to_size, act.done) for act in shop.scan().acts]
+    told = [(action.kind, action.from_size, action.to_size, action.done) for action in shop.scan().actions]
     deleted, kept = (ActionKind.DELETE_NODES, 4, 3, True), (ActionKind.DELETE_NODES, 3, 2, False)
     assert told == [deleted, kept, (ActionKind.INCREASE, 3, 4, True)]
 
@@ -576,11 +582,11 @@ def test_only_what_may_have_been_done_is_waited_for(
     for number in range(5):
         shop.pod(f"p{number}")
     shop.cloud.deaf, shop.cloud.fails = True, fails
-    assert [act.done for act in shop.scan().acts] == [False]
+    assert [action.done for action in shop.scan().actions] == [False]
     shop.cloud.deaf = False
     again = shop.scan(1)
     assert only(again).locked is locks
-    assert [act.done for act in again.acts] == ([] if locks else [True])
+    assert [action.done for action in again.actions] == ([] if locks else [True])
 
 
 def test_a_group_that_has_failed_to_grow_for_pending_pods_is_left_alone_by_scans_too(
@@ -592,12 +598,12 @@ def test_a_group_that_has_failed_to_grow_for_pending_pods_is_left_alone_by_scans
     for number in range(5):
         shop.pod(f"p{number}")
     shop.cloud.deaf = True
-    assert "not now" in shop.scan().acts[0].error
+    assert "not now" in shop.scan().actions[0].error
     shop.cloud.deaf = False
-    (act,) = shop.scan(60).acts
-    assert (act.done, "left alone for a while, after: " in act.error) == (False, True)
+    (action,) = shop.scan(60).actions
+    assert (action.done, "left alone for a while, after: " in action.error) == (False, True)
     assert not only(shop.scan(1)).locked
-    assert [act.done for act in shop.scan(300).acts] == [True]
+    assert [action.done for action in shop.scan(300).actions] == [True]
 
 
 @pytest.mark.parametrize("fails", [Refused, Unavailable])
@@ -611,14 +617,14 @@ def test_of_a_batch_that_fails_half_way_all_go_that_may(
     shop.scan()
     first, second, third = (node.name for node in only(shop.scan(1)).classes.tainted)
     shop.cloud.keeps, shop.cloud.fails = {second}, fails
-    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
+    deleted, kept = actions(shop.scan(SOFT), ActionKind.DELETE_NODES)
     left = {second} if fails is Refused else {second, third}  # one that gives no answer is not asked at once again
     assert (set(deleted.nodes), deleted.done) == ({first, second, third} - left, True)
     assert (set(kept.nodes), kept.done) == (left, False)
     assert (set(shop.marks), shop.target, len(shop.names)) == (left, 1 + len(left), 1 + len(left))
     told = shop.scan(60)
     assert second in shop.names
-    assert not any(act.done for act in told.acts if second in act.nodes)
+    assert not any(action.done for action in told.actions if second in action.nodes)
     shop.cloud.keeps = set()
     shop.scan(60)
     assert (shop.marks, shop.target, len(shop.names)) == ({}, 1, 1)
@@ -629,7 +635,7 @@ def test_no_more_are_deleted_than_leave_the_minimum_to_those_that_are_there(open
     marked, _ = idle(shop, pods="")
     shop.town.offer(CLOUD | {"size": 4, "min": 1})
     shop.cloud.joining = 2
-    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
+    deleted, kept = actions(shop.scan(SOFT), ActionKind.DELETE_NODES)
     assert (len(deleted.nodes), deleted.done) == (1, True)
     assert (len(kept.nodes), kept.error) == (1, f"{kept.nodes[0]}: the cloud's minimum")
     assert {*deleted.nodes, *kept.nodes} == set(marked)
@@ -640,7 +646,7 @@ def test_escalator_asks_for_all_at_once_and_for_none_after_one_that_stays(open_s
     marked, _ = idle(shop, pods="")
     shop.scan(1)  # marks a third, which is due at the next scan as the two are, and may stand before them
     shop.cloud.keeps = {min(shop.marks)}
-    assert [act.done for act in acts(shop.scan(SOFT), ActionKind.DELETE_NODES)] == [False]
+    assert [action.done for action in actions(shop.scan(SOFT), ActionKind.DELETE_NODES)] == [False]
     assert (set(marked) <= set(shop.marks), shop.target) == (True, 4)
 
 
@@ -652,15 +658,15 @@ def test_a_budget_that_never_allows_keeps_its_node_for_now_and_nothing_else(open
     for patch, where in (({"metadata": {"labels": {"app": "kept"}}}, None), ({"status": status}, "status")):
         shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
     shop.gone(f"on-{other}")
-    assert [act.nodes for act in acts(shop.scan(HARD), ActionKind.DELETE_NODES) if act.done] == [(other,)]
+    assert [action.nodes for action in actions(shop.scan(HARD), ActionKind.DELETE_NODES) if action.done] == [(other,)]
     for _ in range(5):
-        (act,) = acts(shop.scan(60), ActionKind.REMOVE_NODES)
-        assert (act.nodes, act.done, "disruption budgets keep" in act.error) == ((kept,), False, True)
+        (action,) = actions(shop.scan(60), ActionKind.REMOVE_NODES)
+        assert (action.nodes, action.done, "disruption budgets keep" in action.error) == ((kept,), False, True)
     for number in range(9):
         shop.pod(f"p{number}")
     told = shop.scan(60)
-    assert [kept in act.nodes for act in acts(told, ActionKind.UNTAINT) if act.done] == [True]
-    assert [act.done for act in acts(told, ActionKind.INCREASE)] == [True]
+    assert [kept in action.nodes for action in actions(told, ActionKind.UNTAINT) if action.done] == [True]
+    assert [action.done for action in actions(told, ActionKind.INCREASE)] == [True]
     assert {kept, *others} <= set(shop.names)
 
 
@@ -687,9 +693,9 @@ def test_what_goes_wrong_with_one_group_stops_no_other(open_shop: Callable[..., 
     told = shop.scan()
     broken, apart = told.decisions
     assert (broken.group, broken.error) == ("shared", "the scan broke down: RuntimeError('out of order')")
-    assert (apart.error, [act.done for act in told.acts if act.group == "apart-nodes"]) == ("", [True])
+    assert (apart.error, [action.done for action in told.actions if action.group == "apart-nodes"]) == ("", [True])
     shop.hands = hands
-    assert [act.what for act in shop.scan(1).acts if act.done] == [ActionKind.INCREASE]
+    assert [action.kind for action in shop.scan(1).actions if action.done] == [ActionKind.INCREASE]
 
 
 def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(open_shop: Callable[..., Shop]) -> None:
@@ -699,7 +705,7 @@ def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(ope
     forced = shop.has(3)[0]
     for number in range(4):
         shop.pod(f"there-{number}")
-    assert not shop.scan().acts  # and from now on it knows what is on its way by its own memory
+    assert not shop.scan().actions  # and from now on it knows what is on its way by its own memory
     shop.client.patch(NODES, forced, {"spec": {"taints": [{"key": taints.FORCE, "effect": "NoSchedule"}]}})
     for number in range(5):
         shop.pod(f"p{number}")
@@ -713,7 +719,7 @@ def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(ope
     shop.hands = replace(hands, may_write=breaks_once_it_has_grown)
     told = shop.scan()
     assert "out of order" in only(told).error
-    assert [act.what for act in told.acts if act.done] == [ActionKind.INCREASE]
+    assert [action.kind for action in told.actions if action.done] == [ActionKind.INCREASE]
     shop.hands = hands
     assert only(shop.scan(1)).locked
 
@@ -729,7 +735,7 @@ def test_of_a_marked_node_whose_machine_is_gone_the_node_goes_too(open_shop: Cal
         spec = {"providerID": f"kwok:{name}", "taints": marks}
         shop.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
         shop.client.patch(NODES, name, {"status": status}, subresource="status")
-    deleted, kept = acts(shop.scan(), ActionKind.DELETE_NODES)
+    deleted, kept = actions(shop.scan(), ActionKind.DELETE_NODES)
     assert (deleted.nodes, deleted.done, deleted.reason) == (("gone",), True, "its machine is gone")
     assert (deleted.from_size, deleted.to_size) == (2, 2)
     assert (kept.nodes, kept.error) == (("alive",), "alive (kwok:alive) is not in the cloud's group")
@@ -766,7 +772,7 @@ def test_a_node_the_cloud_does_not_know_keeps_no_other_from_going(open_shop: Cal
     mark = {"key": taints.TO_BE_REMOVED, "value": "1", "effect": "NoSchedule"}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": stray, "spec": {"providerID": "x://1", "taints": [mark]}}
     shop.client.create(NODES, body)
-    deleted, kept = acts(shop.scan(SOFT), ActionKind.DELETE_NODES)
+    deleted, kept = actions(shop.scan(SOFT), ActionKind.DELETE_NODES)
     assert (sorted(deleted.nodes), deleted.done) == (marked, True)
     assert (kept.nodes, kept.error) == (("stray",), "stray (x://1) is not in the cloud's group")
     assert shop.client.get(NODES, "stray")
@@ -803,10 +809,12 @@ def test_nodes_of_a_group_that_is_not_ours_stay_as_they_are_whatever_their_label
     names, before = {node.metadata.name for node in others()}, ours_to_write(others())
     for seconds in (0.0, SOFT, HARD, COOL_DOWN):
         told = shop.scan(seconds)
-        assert {name for act in told.acts if act.done for name in act.nodes}.isdisjoint(names)
+        assert {name for action in told.actions if action.done for name in action.nodes}.isdisjoint(names)
     for number in range(20):
         shop.pod(f"p{number}")
-    assert [act.group for act in acts(shop.scan(COOL_DOWN), ActionKind.INCREASE) if act.done] == ["shared-nodes"]
+    assert [action.group for action in actions(shop.scan(COOL_DOWN), ActionKind.INCREASE) if action.done] == [
+        "shared-nodes"
+    ]
     assert ours_to_write(others()) == before
     assert town.targets()["others-nodes"] == 3
 
@@ -819,17 +827,17 @@ def test_an_api_server_that_fails_stops_the_scan_and_the_next_one_goes_on(
     shop.guard.observe()
     shop.has(4)
     failing = rule("status", "/nodes/", method="PATCH", times=0, status=503)
-    told = acts(shop.scan(meanwhile=lambda: server.fault(failing)), ActionKind.TAINT)
-    assert [(act.done, "503" in act.error) for act in told] == [(False, True)]
+    told = actions(shop.scan(meanwhile=lambda: server.fault(failing)), ActionKind.TAINT)
+    assert [(action.done, "503" in action.error) for action in told] == [(False, True)]
     server.heal()
-    assert [act.done for act in acts(shop.scan(60), ActionKind.TAINT)] == [True]
+    assert [action.done for action in actions(shop.scan(60), ActionKind.TAINT)] == [True]
     marked = sorted(shop.marks)
     failing = rule("status", "/pods", method="GET", times=0, status=503)
-    told = acts(shop.scan(SOFT, meanwhile=lambda: server.fault(failing)), ActionKind.DELETE_NODES)
-    assert [act.done for act in told] == [False]
+    told = actions(shop.scan(SOFT, meanwhile=lambda: server.fault(failing)), ActionKind.DELETE_NODES)
+    assert [action.done for action in told] == [False]
     server.heal()
     assert shop.target == 4
-    assert [sorted(act.nodes) for act in acts(shop.scan(60), ActionKind.DELETE_NODES)] == [marked]
+    assert [sorted(action.nodes) for action in actions(shop.scan(60), ActionKind.DELETE_NODES)] == [marked]
 
 
 def test_a_group_that_the_cloud_does_not_have_is_left_alone_and_said(
@@ -841,7 +849,7 @@ def test_a_group_that_the_cloud_does_not_have_is_left_alone_and_said(
     shop.has(4)
     town.offer(CLOUD | {"name": "another"})
     told = shop.scan()
-    assert not told.acts
+    assert not told.actions
     assert only(told).error == "simulated: group shared-nodes: listed as ours, and not there"
     assert not shop.marks
 
@@ -857,7 +865,7 @@ def test_a_group_grows_for_what_its_nodes_are_predicted_to_need(
     peaks = dict.fromkeys(there, peak)
     for node in there:
         shop.pod(f"on-{node}", node)  # 48 %, and so are the peaks of prod; with Mid's they are 77 %
-    assert [act.what for act in shop.scan(peaks=peaks).acts] == ([ActionKind.INCREASE] if grows else [])
+    assert [action.kind for action in shop.scan(peaks=peaks).actions] == ([ActionKind.INCREASE] if grows else [])
 
 
 def test_whoever_leads_no_more_writes_nothing(open_shop: Callable[..., Shop]) -> None:
@@ -869,13 +877,13 @@ def test_whoever_leads_no_more_writes_nothing(open_shop: Callable[..., Shop]) ->
         shop.leads = False
 
     told = shop.scan(SOFT, meanwhile=deposed)
-    assert [(act.done, act.error) for act in acts(told, ActionKind.DELETE_NODES)] == [(False, NOT_LEADING)]
+    assert [(action.done, action.error) for action in actions(told, ActionKind.DELETE_NODES)] == [(False, NOT_LEADING)]
     assert (shop.target, len(shop.names)) == (4, 4)
     shop.leads = True
     for number in range(9):
         shop.pod(f"p{number}")
     told = shop.scan(60, meanwhile=deposed)
-    assert not any(act.done for act in told.acts)
+    assert not any(action.done for action in told.actions)
     assert sorted(shop.marks) == marked
     assert shop.target == 4
 
@@ -889,13 +897,13 @@ def test_dry_it_decides_and_writes_nothing(open_shop: Callable[..., Shop], how: 
     shop.guard.observe()
     shop.has(4)
     before = ours_to_write(shop.town.nodes)
-    (act,) = shop.scan().acts
-    assert (act.what, len(act.nodes), act.done, act.error) == (ActionKind.TAINT, 2, False, "")
+    (action,) = shop.scan().actions
+    assert (action.kind, len(action.nodes), action.done, action.error) == (ActionKind.TAINT, 2, False, "")
     for number in range(20):
         shop.pod(f"p{number}")
     told = shop.scan(COOL_DOWN)
-    assert [act.what for act in told.acts] == [ActionKind.UNTAINT, ActionKind.INCREASE]
-    assert not any(act.done or act.error for act in told.acts)
+    assert [action.kind for action in told.actions] == [ActionKind.UNTAINT, ActionKind.INCREASE]
+    assert not any(action.done or action.error for action in told.actions)
     assert ours_to_write(shop.town.nodes) == before
     assert shop.target == 4
 
@@ -908,7 +916,7 @@ def test_pending_pods_know_of_what_a_scan_has_asked_for_and_the_other_way_round(
     shop.has(2)
     for number in range(5):
         shop.pod(f"p{number}")
-    assert shop.scan().acts[0].to_size == 4
+    assert shop.scan().actions[0].to_size == 4
     assert shop.town.kept().requests["shared-nodes"].nodes == 2
     shop.begin()  # and what is in the books is waited for, whoever has asked for it
     assert only(shop.scan(COOL_DOWN)).locked
@@ -955,7 +963,7 @@ def test_of_two_managers_one_scales_a_group_up_and_down(lively: Town) -> None:
     assert lively.targets() == {"shared-nodes": 1}
     assert len(lively.nodes) == 1
     told = [each for manager in managers for each in fetch(manager, "/api/v1/decisions").json()["rounds"]]
-    assert {act["group"] for each in told for act in each["decisions"]} <= {"shared-nodes"}
+    assert {action["group"] for each in told for action in each["decisions"]} <= {"shared-nodes"}
 
 
 def test_while_the_api_server_is_away_no_node_goes_and_then_all_goes_on(lively: Town, server: ApiServer) -> None:

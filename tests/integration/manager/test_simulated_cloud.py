@@ -325,7 +325,7 @@ def test_groups_that_are_not_ours_are_seen_and_left_alone(cloud: Cloud) -> None:
     cloud.offer(GROUP, GROUP | {"name": "main", "size": 1})
     guard = cloud.start()
     observed = guard.observe()
-    assert observed.foreign == {"main"}
+    assert observed.unmanaged == {"main"}
     with pytest.raises(Refused, match="not ours"):
         guard.increase("main", 1)
     eventually(lambda: len(cloud.nodes) == 1)

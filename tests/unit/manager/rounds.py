@@ -70,7 +70,7 @@ def decided(states: Sequence[GroupState], classes: Sequence[EquivalenceGroup], *
     return orchestrator.decide(ScaleUpInput(cluster.snapshot_of_nodes([]), classes, states), settings, random.Random(7))
 
 
-def acts(decision: ScaleUpDecision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Action, ...]:
+def actions(decision: ScaleUpDecision, mode: Mode = Mode.ENFORCE, **more: Any) -> tuple[Action, ...]:
     """What is to be done of a decision."""
     return tuple(
         Action(ActionKind.INCREASE, each.group, mode, each.from_size, each.to_size, each.max_size, **more)
@@ -84,7 +84,7 @@ def round_of(
     """What these groups do for these pods."""
     options = {key: more.pop(key) for key in ("pricing", "expanders", "estimates", "bounds") if key in more}
     decision = decided(states, classes, **options)
-    given: dict[str, Any] = {"acts": acts(decision), **more}
+    given: dict[str, Any] = {"acts": actions(decision), **more}
     return Iteration(number, NOW, decision=decision, **given)
 
 
@@ -96,7 +96,7 @@ def two_groups(number: int = 1, **more: Any) -> Iteration:
 
 
 def held(why: str, number: int = 1) -> Iteration:
-    return Iteration(number, NOW, held=why)
+    return Iteration(number, NOW, blocked_reason=why)
 
 
 def everything() -> Iteration:

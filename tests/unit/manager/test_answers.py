@@ -139,13 +139,13 @@ def test_a_group_that_would_be_created_is_told_with_its_labels() -> None:
 def test_a_group_that_was_created_meanwhile_costs_what_its_option_did() -> None:
     spec = GroupSpec("m", "nodeautoprovisioning")
     made = rounds.round_of([group("nodeautoprovisioning-m", 4, spec=spec)], [pending(1)])
-    acts = (
+    actions = (
         Action(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-x", to_size=1, done=True),
         Action(ActionKind.INCREASE, "nodeautoprovisioning-m-x", to_size=1, max_size=100, done=True),
     )
-    plan = answers.plan(replace(made, acts=acts))
+    plan = answers.plan(replace(made, actions=actions))
     assert [(each.nodes, each.cost_per_hour) for each in plan.decisions] == [(0, 0.0), (1, plan.options[0].node_price)]
-    undone = answers.plan(replace(made, acts=(replace(acts[0], done=False),)))
+    undone = answers.plan(replace(made, actions=(replace(actions[0], done=False),)))
     assert undone.cost_per_hour.added == plan.cost_per_hour.added == plan.options[0].node_price
 
 
@@ -153,7 +153,9 @@ def test_later_decisions_of_a_round_speak_of_the_same_classes() -> None:
     states = [group("small", 2, most=1), group("big", 8, most=1)]
     first = decided(states[:1], [pending(1, 3, "web"), pending(4, 1, "db")], uses_mix=False)
     more = decided(states[1:], [pending(4, 1, "db"), pending(1, 1, "web")], uses_mix=False)
-    plan = answers.plan(Iteration(1, 0.0, decision=first, further=(more,), acts=rounds.acts(first) + rounds.acts(more)))
+    plan = answers.plan(
+        Iteration(1, 0.0, decision=first, further=(more,), actions=rounds.actions(first) + rounds.actions(more))
+    )
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
     assert [each.group for each in plan.further[0].options] == ["big"]
     names = [row.pods[0].partition("/")[2].partition("-")[0] for row in plan.pending]

@@ -37,7 +37,7 @@ POOL = GroupStatus(
 STATE = ClusterState(
     {"pool": POOL, "nap": replace(POOL, group=Group("nap", 0, 9, 0, autoprovisioned=True), backoff=None)},
     refused={"odd": "no"},
-    foreign=frozenset({"theirs"}),
+    unmanaged=frozenset({"theirs"}),
     ungrouped=("n9",),
     readiness=Readiness(ready=5, unready=1, not_started=1, long_unregistered=1),
 )
@@ -71,9 +71,9 @@ MADE = Iteration(
     1,
     NOW,
     STATE,
-    aside={"team/young": "too young", "team/new": NOT_JUDGED},
+    skipped_pods={"team/young": "too young", "team/new": NOT_JUDGED},
     decision=DECISION,
-    acts=ACTS,
+    actions=ACTS,
     cost=Cost(3.0, {"pool": 2.0, "": 1.0}, idle=0.5, offered=0.25, used=0.125, unpriced=("n7",)),
     incidents=INCIDENTS,
 )
@@ -126,7 +126,7 @@ def test_pending_pods_are_shown_by_what_becomes_of_them(scrape: Scrape, kind: st
 
 def test_a_group_that_was_deleted_is_counted_for_no_more(scrape: Scrape) -> None:
     assert scrape.ours("nodes_added_total", group="pool") == 2
-    scrape.metrics.note(replace(MADE, acts=(Action(ActionKind.DELETE_GROUP, "pool", done=True),), incidents=()))
+    scrape.metrics.note(replace(MADE, actions=(Action(ActionKind.DELETE_GROUP, "pool", done=True),), incidents=()))
     assert scrape.ours("nodes_added_total", group="pool") is None
     assert scrape.ours("groups_deleted_total") == 2
 
@@ -146,7 +146,9 @@ def test_every_group_is_shown_with_sizes_nodes_mode_health_and_backoff(scrape: S
 
 
 def test_what_is_decided_and_done_is_counted_up(scrape: Scrape) -> None:
-    scrape.metrics.note(replace(MADE, number=2, held="not yet", decision=None, acts=ACTS[:1], incidents=()))
+    scrape.metrics.note(
+        replace(MADE, number=2, blocked_reason="not yet", decision=None, actions=ACTS[:1], incidents=())
+    )
     assert scrape.ours("rounds_total", result="decided") == 1
     assert scrape.ours("rounds_total", result="held") == 1
     assert scrape.ours("decisions_total", outcome="scale up") == 1
@@ -168,7 +170,7 @@ def test_the_last_activity_of_each_kind_is_kept(scrape: Scrape) -> None:
 
 
 def test_groups_that_are_gone_are_not_shown_and_a_blind_round_makes_nothing_free(scrape: Scrape) -> None:
-    scrape.metrics.note(Iteration(2, NOW + 10, held="the cloud does not answer"))
+    scrape.metrics.note(Iteration(2, NOW + 10, blocked_reason="the cloud does not answer"))
     assert scrape.ours("held") == 1
     assert scrape.ours("group_size", group="pool", bound="min") is None
     assert scrape.ours("cost_per_hour") is None
@@ -260,7 +262,7 @@ def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> No
 )
 def test_rounds_that_failed_count_by_what_they_failed_of(failure: Exception, kind: str) -> None:
     scrape = Scrape(Theirs())
-    scrape.metrics.note(Iteration(1, NOW, held=str(failure)), (), failure)
+    scrape.metrics.note(Iteration(1, NOW, blocked_reason=str(failure)), (), failure)
     assert scrape.theirs("errors_total", type=kind) == 1
 
 

@@ -30,7 +30,7 @@ STUCK = replace(POOL, backoff=GroupBackoff("none left", NOW, 300, NOW + 300, "ST
 
 def a_round(group: GroupStatus = POOL, *, healthy: bool = True, at: float = NOW, held: str = "") -> Iteration:
     state = ClusterState({"pool": group}, readiness=group.readiness, healthy=healthy)
-    return Iteration(1, at, state, held=held)
+    return Iteration(1, at, state, blocked_reason=held)
 
 
 def test_the_text_has_cluster_autoscalers_fields() -> None:
@@ -121,7 +121,7 @@ def test_what_stands_in_the_way_is_the_message() -> None:
 
 
 def test_before_the_first_round_it_is_initializing() -> None:
-    made = Iteration(1, NOW, held="not all has been seen yet: pods")
+    made = Iteration(1, NOW, blocked_reason="not all has been seen yet: pods")
     assert yaml.safe_load(status.document(status.of(made))) == {
         "time": "2023-11-14 22:13:20 +0000 UTC",
         "autoscalerStatus": "Initializing",
@@ -131,7 +131,7 @@ def test_before_the_first_round_it_is_initializing() -> None:
 
 def test_a_restart_that_has_seen_nothing_yet_leaves_what_stands_there() -> None:
     first = status.of(a_round())
-    unseen = status.of(Iteration(1, NOW + 60, held="not all has been seen yet: pods"), first)
+    unseen = status.of(Iteration(1, NOW + 60, blocked_reason="not all has been seen yet: pods"), first)
     assert (unseen.autoscaler_status, unseen.node_groups) == ("Initializing", first.node_groups)
     later = status.of(a_round(at=NOW + 90), unseen)
     assert (later.autoscaler_status, later.message) == ("Running", "")

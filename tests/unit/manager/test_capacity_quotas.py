@@ -26,7 +26,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.resources import Resource
 from tests.unit.manager.objects import NOW
-from tests.unit.manager.test_planning import Cloud, acts, config, node, planned, pod, reasons
+from tests.unit.manager.test_planning import Cloud, actions, config, node, planned, pod, reasons
 
 GIB = 1 << 30
 
@@ -125,13 +125,13 @@ def test_groups_whose_nodes_a_quota_selects_do_not_grow_beyond_it_and_others_do(
     cloud.has("y", nodes[1])
     pods = tuple(pod(f"p{number}", {"cpu": "4"}, nodeSelector={"pool": "x"}) for number in range(3))
     objects: dict[str, Any] = {"nodes": nodes, "pods": pods}
-    assert acts(planned(cloud, config("x", "y"), **objects)) == [(ActionKind.INCREASE, "x", 3)]
+    assert actions(planned(cloud, config("x", "y"), **objects)) == [(ActionKind.INCREASE, "x", 3)]
     found = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=X, cpu=8),), **objects)
-    assert acts(found) == [(ActionKind.INCREASE, "x", 2)]
+    assert actions(found) == [(ActionKind.INCREASE, "x", 2)]
     full = planned(cloud, config("x", "y"), capacity_quotas=(quota("small", X, cpu=7), quota("big", cpu=99)), **objects)
-    assert (acts(full), reasons(full)) == ([], {"x": 'exceeded quota: "CapacityQuota/small", resources: cpu'})
+    assert (actions(full), reasons(full)) == ([], {"x": 'exceeded quota: "CapacityQuota/small", resources: cpu'})
     other = planned(cloud, config("x", "y"), capacity_quotas=(quota(selector=NOT_X, nodes=0),), **objects)
-    assert acts(other) == [(ActionKind.INCREASE, "x", 3)]
+    assert actions(other) == [(ActionKind.INCREASE, "x", 3)]
 
 
 def test_nodes_on_their_way_count_towards_a_quota() -> None:
@@ -142,7 +142,7 @@ def test_nodes_on_their_way_count_towards_a_quota() -> None:
     under_way = add_request(Registry(), Increase("x", 1, 2, 10), NOW - 10, 900)
     objects: dict[str, Any] = {"nodes": (one,), "pods": tuple(pod(f"p{number}", {"cpu": "4"}) for number in range(9))}
     found = planned(cloud, config("x"), under_way, capacity_quotas=(quota(selector=X, nodes=3),), **objects)
-    assert acts(found) == [(ActionKind.INCREASE, "x", 3)]
+    assert actions(found) == [(ActionKind.INCREASE, "x", 3)]
 
 
 def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
@@ -153,12 +153,12 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     memory = AutoscalerCache(chosen)
     objects: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
     before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **objects)
-    assert acts(before) == []
+    assert actions(before) == []
     after = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes="one"),), **objects)
-    assert (acts(after), list(after.round.unread)) == ([], ["CapacityQuota q"])
-    assert "spec.limits.resources.nodes: 'one'" in str(after.round.unread["CapacityQuota q"])
+    assert (actions(after), list(after.round.invalid_objects)) == ([], ["CapacityQuota q"])
+    assert "spec.limits.resources.nodes: 'one'" in str(after.round.invalid_objects["CapacityQuota q"])
     gone = planned(cloud, chosen, memory=memory, **objects)
-    assert acts(gone) == [(ActionKind.INCREASE, "x", 2)]
+    assert actions(gone) == [(ActionKind.INCREASE, "x", 2)]
 
 
 def with_status(of: CapacityQuota, **status: Any) -> CapacityQuota:

@@ -162,13 +162,15 @@ class Rounds:
             return None
         found = reconciliation.reconcile(observed, nodes, self.registry, self.rules, self.now)
         self.registry = decode_registry(encode_registry(found.registry), "books", self.now)
-        for act in found.corrections:
+        for action in found.corrections:
             with contextlib.suppress(ProviderError):
-                if act.what is ActionKind.DELETE_NODES:
-                    self.guard.delete_nodes(act.group, [NodeRef(each, each) for each in act.nodes], below_min=True)
+                if action.kind is ActionKind.DELETE_NODES:
+                    self.guard.delete_nodes(
+                        action.group, [NodeRef(each, each) for each in action.nodes], below_min=True
+                    )
                 else:
-                    self.guard.decrease_target(act.group, act.from_size - act.to_size)
-        if not found.corrections and not found.held:
+                    self.guard.decrease_target(action.group, action.from_size - action.to_size)
+        if not found.corrections and not found.blocked_reason:
             self._grow(observed, grow)
         return found
 
@@ -230,7 +232,7 @@ def test_whatever_the_cloud_does_targets_stay_within_what_was_asked_and_all_agre
     assert cloud.target("web") == len(cloud.members["web"]) == len(web) <= rounds.asked
     assert found.state.groups["web"].group.target_size == cloud.target("web")
     assert (rounds.registry.requests, rounds.registry.short, rounds.registry.unregistered) == ({}, {}, {})
-    assert (found.corrections, found.held) == ((), "")
+    assert (found.corrections, found.blocked_reason) == ((), "")
     cloud.boot()
     before = cloud.target("web")
     if rounds.turn(1) is not None and before < WEB.max_size:

@@ -19,60 +19,62 @@ from tests.unit.manager.rounds import held, two_groups
 def acting(number: int) -> Iteration:
     """A round that has done what it decided."""
     made = two_groups(number)
-    return replace(made, acts=tuple(replace(act, done=True) for act in made.acts))
+    return replace(made, actions=tuple(replace(action, done=True) for action in made.actions))
 
 
-def numbers(journal: DecisionLog) -> list[int]:
-    return [each.round for each in journal.rounds()]
+def numbers(decision_log: DecisionLog) -> list[int]:
+    return [each.round for each in decision_log.rounds()]
 
 
 def test_rounds_that_do_something_are_kept_with_all_they_say() -> None:
-    journal = DecisionLog()
+    decision_log = DecisionLog()
     for number in (1, 2):
-        journal.note(acting(number))
-    assert journal.rounds() == [answers.plan(acting(2)), answers.plan(acting(1))]
+        decision_log.note(acting(number))
+    assert decision_log.rounds() == [answers.plan(acting(2)), answers.plan(acting(1))]
 
 
 def test_advice_that_nobody_follows_is_told_once() -> None:
-    journal = DecisionLog()
+    decision_log = DecisionLog()
     for number in (1, 2, 3):
-        journal.note(two_groups(number))
-    assert numbers(journal) == [1]
+        decision_log.note(two_groups(number))
+    assert numbers(decision_log) == [1]
 
 
 def test_a_round_that_ends_like_the_one_before_is_no_news() -> None:
-    journal = DecisionLog()
+    decision_log = DecisionLog()
     for number, why in enumerate(["cluster unhealthy", "cluster unhealthy", "not leader"], start=1):
-        journal.note(held(why, number))
-    journal.note(two_groups(4, acts=()))
-    journal.note(two_groups(5, acts=()))
-    assert numbers(journal) == [4, 3, 1]
-    assert journal.latest is not None
-    assert journal.latest.number == 5
+        decision_log.note(held(why, number))
+    decision_log.note(two_groups(4, actions=()))
+    decision_log.note(two_groups(5, actions=()))
+    assert numbers(decision_log) == [4, 3, 1]
+    assert decision_log.latest is not None
+    assert decision_log.latest.number == 5
 
 
 def test_what_fails_in_the_same_way_every_time_is_told_once() -> None:
-    journal = DecisionLog()
+    decision_log = DecisionLog()
     for number, error in enumerate(["forbidden", "forbidden", "no quota"], start=1):
         made = two_groups(number)
-        journal.note(replace(made, acts=tuple(replace(act, error=error) for act in made.acts)))
-    assert numbers(journal) == [3, 1]
+        decision_log.note(replace(made, actions=tuple(replace(action, error=error) for action in made.actions)))
+    assert numbers(decision_log) == [3, 1]
 
 
 def test_what_has_happened_since_is_news() -> None:
-    journal = DecisionLog()
-    journal.note(held("quiet", 1))
-    journal.note(Iteration(2, NOW, held="quiet", incidents=(Incident(IncidentKind.REGISTERED, "a", 2, 30.0),)))
-    assert numbers(journal) == [2, 1]
-    assert journal.rounds()[0].incidents[0].what == "registered"
+    decision_log = DecisionLog()
+    decision_log.note(held("quiet", 1))
+    decision_log.note(
+        Iteration(2, NOW, blocked_reason="quiet", incidents=(Incident(IncidentKind.REGISTERED, "a", 2, 30.0),))
+    )
+    assert numbers(decision_log) == [2, 1]
+    assert decision_log.rounds()[0].incidents[0].what == "registered"
 
 
 def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
-    journal = DecisionLog(capacity=3)
+    decision_log = DecisionLog(capacity=3)
     for number in range(1, 6):
-        journal.note(acting(number))
-    assert numbers(journal) == [5, 4, 3]
-    assert [each.round for each in journal.rounds(1)] == [5]
+        decision_log.note(acting(number))
+    assert numbers(decision_log) == [5, 4, 3]
+    assert [each.round for each in decision_log.rounds(1)] == [5]
     size = len(msgspec.json.encode(answers.plan(acting(1))))
     small = DecisionLog(most_bytes=2 * size + 10)
     for number in range(1, 6):
@@ -81,29 +83,29 @@ def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
 
 
 def test_what_is_brief_names_few_pods_and_counts_them_all() -> None:
-    journal = DecisionLog()
-    journal.note(two_groups(1))
-    (short,), (whole,) = journal.rounds(brief=True), journal.rounds()
+    decision_log = DecisionLog()
+    decision_log.note(two_groups(1))
+    (short,), (whole,) = decision_log.rounds(brief=True), decision_log.rounds()
     assert [len(row.pods) for row in whole.pending] == [row.count for row in whole.pending] == [1, 5]
     assert [(len(row.pods), row.count) for row in short.pending] == [(1, 1), (3, 5)]
     assert short.options == whole.options
 
 
 def test_the_last_round_is_told_also_when_it_is_no_news() -> None:
-    journal = DecisionLog()
-    assert journal.plan() is None
+    decision_log = DecisionLog()
+    assert decision_log.plan() is None
     for number in (1, 2):
-        journal.note(held("not leader", number))
-    assert journal.plan() == answers.plan(held("not leader", 2))
-    assert journal.plan() is journal.plan(), "worked out once"
+        decision_log.note(held("not leader", number))
+    assert decision_log.plan() == answers.plan(held("not leader", 2))
+    assert decision_log.plan() is decision_log.plan(), "worked out once"
 
 
 def test_every_round_that_is_kept_is_a_line_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     path.write_text('{"older": true}\n')
-    journal = DecisionLog(str(path))
-    journal.note(two_groups(1))
-    journal.note(held("not leader", 2))
+    decision_log = DecisionLog(str(path))
+    decision_log.note(two_groups(1))
+    decision_log.note(held("not leader", 2))
     lines = path.read_bytes().splitlines()
     assert len(lines) == 3
     assert [msgspec.json.decode(line, type=Plan).round for line in lines[1:]] == [1, 2]
@@ -119,8 +121,8 @@ def test_a_file_that_cannot_be_written_is_refused_at_start_and_survived_later(tm
         DecisionLog(str(tmp_path / "missing" / "decisions"))
     folder = tmp_path / "there"
     folder.mkdir()
-    journal = DecisionLog(str(folder / "decisions"))
+    decision_log = DecisionLog(str(folder / "decisions"))
     (folder / "decisions").unlink()
     folder.rmdir()
-    journal.note(two_groups(1))
-    assert numbers(journal) == [1]
+    decision_log.note(two_groups(1))
+    assert numbers(decision_log) == [1]

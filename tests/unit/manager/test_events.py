@@ -34,9 +34,9 @@ def status_of(group: str) -> GroupStatus:
     return GroupStatus(Group(group, 0, 5, 1), Mode.ENFORCE, Readiness(ready=1), AcceptableRange(1, 1, 1), healthy=True)
 
 
-def a_round(*acts: Action, decision: ScaleUpDecision | None = None, incidents: Sequence[Incident] = ()) -> Iteration:
+def a_round(*actions: Action, decision: ScaleUpDecision | None = None, incidents: Sequence[Incident] = ()) -> Iteration:
     state = ClusterState({group: status_of(group) for group in ("pool", "spare")})
-    return Iteration(1, NOW, state, decision=decision, acts=acts, incidents=tuple(incidents))
+    return Iteration(1, NOW, state, decision=decision, actions=actions, incidents=tuple(incidents))
 
 
 def said(made: Iteration) -> list[tuple[str, str, str, str]]:
@@ -44,8 +44,8 @@ def said(made: Iteration) -> list[tuple[str, str, str, str]]:
     return [(each.regarding.name, *each[1:]) for each in events.events(made, STATUS, max_nodes_total=7)]
 
 
-def about_cluster(*acts: Action, incidents: Sequence[Incident] = ()) -> list[tuple[str, str, str]]:
-    told = said(a_round(*acts, incidents=incidents))
+def about_cluster(*actions: Action, incidents: Sequence[Incident] = ()) -> list[tuple[str, str, str]]:
+    told = said(a_round(*actions, incidents=incidents))
     assert all(name == STATUS.name for name, *_ in told)
     return [(kind, reason, message) for _, kind, reason, message in told]
 
@@ -61,7 +61,7 @@ def test_pods_are_told_what_they_triggered() -> None:
 
 def test_what_is_wrong_with_priorities_is_told() -> None:
     wrong = InvalidInput(source=priority.SOURCE, field="priorities", value=None, problem="there is none")
-    told = said(replace(a_round(), unread={priority.SOURCE: wrong}))
+    told = said(replace(a_round(), invalid_objects={priority.SOURCE: wrong}))
     assert [(name, kind, reason) for name, kind, reason, _ in told] == [
         (STATUS.name, "Warning", "PriorityConfigMapInvalid")
     ]
@@ -121,8 +121,8 @@ def test_each_of_several_decisions_speaks_of_its_own_groups() -> None:
 def test_a_group_that_would_be_created_is_recommended_by_its_future_name() -> None:
     creation = GroupCreation("nap-e2", GroupSpec("e2", "nap"), 2)
     decision = ScaleUpDecision(ScaleUpOutcome.GROW, creations=(creation,), triggered=("team/a",))
-    act = Action(ActionKind.CREATE_GROUP, "nap-e2", Mode.RECOMMEND, to_size=2, max_size=9)
-    assert said(a_round(act, decision=decision)) == [
+    action = Action(ActionKind.CREATE_GROUP, "nap-e2", Mode.RECOMMEND, to_size=2, max_size=9)
+    assert said(a_round(action, decision=decision)) == [
         (
             "cluster-autoscaler-status",
             "Normal",
@@ -259,7 +259,7 @@ def test_increases_that_failed_later_are_told() -> None:
 
 
 def test_an_unhealthy_cluster_is_told() -> None:
-    made = Iteration(1, NOW, ClusterState(healthy=False), held="too many are unready")
+    made = Iteration(1, NOW, ClusterState(healthy=False), blocked_reason="too many are unready")
     assert said(made) == [
         ("cluster-autoscaler-status", "Warning", "ClusterUnhealthy", "Cluster is unhealthy: too many are unready")
     ]

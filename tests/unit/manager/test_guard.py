@@ -535,8 +535,8 @@ def test_whatever_is_asked_groups_of_others_stay_and_books_agree(
                     guard.create_group(SPEC)
                 case _:
                     guard.observe()
-    foreign = {group.id: group for group in cloud.listed if not ownership.owns(group.id)}
-    assert foreign == {name: group for name, group in before.items() if not ownership.owns(name)}
+    unmanaged = {group.id: group for group in cloud.listed if not ownership.owns(group.id)}
+    assert unmanaged == {name: group for name, group in before.items() if not ownership.owns(name)}
     assert all(ownership.owns(group) for group in cloud.written)
     if any(failure for *_, failure in asked):
         guard.observe()  # until then, what became of a lost write is not known

@@ -137,9 +137,9 @@ def test_when_a_node_may_go_and_where_its_pods_would_is_told() -> None:
 
 
 def test_what_a_round_did_not_look_at_says_why() -> None:
-    blind = replace(MADE, scale_down=None, scans=(), leaving=(), acts=())
+    blind = replace(MADE, scale_down=None, scans=(), leaving=(), actions=())
     for made, why in (
-        (replace(blind, held="the cloud does not answer"), "nothing is decided: the cloud does not answer"),
+        (replace(blind, blocked_reason="the cloud does not answer"), "nothing is decided: the cloud does not answer"),
         (replace(blind, decision=ScaleUpDecision(ScaleUpOutcome.GROW)), staying.GROWING),
         (blind, staying.NOT_LOOKED_AT),
     ):
@@ -217,12 +217,12 @@ def test_a_scan_stands_until_the_next_of_its_group_as_long_as_groups_are_seen() 
     other = replace(first, group="other")
     assert staying.latest_scans(replace(MADE, scans=()), (first,)) == (first,)
     assert staying.latest_scans(replace(MADE, scans=(other,)), (first,)) == (first, other)
-    assert staying.latest_scans(Iteration(2, NOW, held="not leading"), (first,)) == ()
-    journal = DecisionLog()
-    journal.note(MADE)
-    journal.note(replace(MADE, number=2, scans=()))
-    assert journal.latest is not None
-    assert journal.latest.scans == (first,)
+    assert staying.latest_scans(Iteration(2, NOW, blocked_reason="not leading"), (first,)) == ()
+    decision_log = DecisionLog()
+    decision_log.note(MADE)
+    decision_log.note(replace(MADE, number=2, scans=()))
+    assert decision_log.latest is not None
+    assert decision_log.latest.scans == (first,)
 
 
 def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
@@ -247,7 +247,7 @@ def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
 
 
 def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
-    still = replace(MADE, acts=(), leaving=MADE.leaving[:1])
+    still = replace(MADE, actions=(), leaving=MADE.leaving[:1])
     assert events.events(still, STATUS, before=MADE) == []
     further = replace(still, leaving=(replace(MADE.leaving[0], stage=Stage.GONE, kind=Kind.EMPTY),))
     assert [each.message for each in events.events(further, STATUS, before=still)] == [
@@ -260,10 +260,10 @@ def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
 
 def test_a_drained_node_is_told_with_its_pods() -> None:
     drained = rounds.unneeded(memory=verdict.Memory({"idle": 0.0}))
-    act = Action(
+    action = Action(
         ActionKind.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("idle",), reason="not needed", done=True
     )
-    made = replace(MADE, scale_down=drained, leaving=(), acts=(act,))
+    made = replace(MADE, scale_down=drained, leaving=(), actions=(action,))
     (told,) = events.events(made, STATUS)
     assert told.message == "Scale-down: removing node idle, utilization: 0.25, pods to reschedule: ns/web"
 
@@ -288,11 +288,11 @@ def test_a_drained_node_is_told_with_its_pods() -> None:
         ),
     ],
 )
-def test_what_is_only_recommended_would_be_done(act: Action, reason: str, message: str) -> None:
-    made = replace(MADE, acts=(replace(act, mode=Mode.RECOMMEND),), leaving=())
+def test_what_is_only_recommended_would_be_done(action: Action, reason: str, message: str) -> None:
+    made = replace(MADE, actions=(replace(action, mode=Mode.RECOMMEND),), leaving=())
     assert [(each.reason, each.message) for each in events.events(made, STATUS)] == [(reason, message)]
-    assert events.events(replace(made, acts=(replace(act, mode=Mode.OBSERVE),)), STATUS) == []
-    (failed,) = events.events(replace(made, acts=(replace(act, error="forbidden"),)), STATUS)
+    assert events.events(replace(made, actions=(replace(action, mode=Mode.OBSERVE),)), STATUS) == []
+    (failed,) = events.events(replace(made, actions=(replace(action, error="forbidden"),)), STATUS)
     assert failed.type == "Warning"
     assert "forbidden" in failed.message
     assert events.events(replace(made, dry_run=True), STATUS) == []
@@ -300,20 +300,20 @@ def test_what_is_only_recommended_would_be_done(act: Action, reason: str, messag
 
 def test_marks_of_nodes_that_are_likely_to_go_are_no_event() -> None:
     soft = Action(ActionKind.TAINT, "pool", nodes=("idle",), reason=LIKELY_TO_GO, done=True)
-    for act in (soft, replace(soft, done=False, error="conflict"), replace(soft, done=False, mode=Mode.RECOMMEND)):
-        assert events.events(replace(MADE, acts=(act,), leaving=()), STATUS) == []
-        assert staying.of(replace(MADE, acts=(act,)))["idle"] == staying.of(MADE)["idle"]
+    for action in (soft, replace(soft, done=False, error="conflict"), replace(soft, done=False, mode=Mode.RECOMMEND)):
+        assert events.events(replace(MADE, actions=(action,), leaving=()), STATUS) == []
+        assert staying.of(replace(MADE, actions=(action,)))["idle"] == staying.of(MADE)["idle"]
 
 
 def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
     scan = utilized.decided(rules_of(), seen((*nodes(3), *nodes(1, "ripe", tainted_for=100)), pod("p", 1500)))
-    act = Action(
+    action = Action(
         ActionKind.DELETE_NODES, "jobs-nodes", from_size=4, to_size=3, nodes=("ripe0",), reason="empty", done=True
     )
-    made = Iteration(1, NOW, scans=(scan,), acts=(act,))
+    made = Iteration(1, NOW, scans=(scan,), actions=(action,))
     (told,) = events.events(made, STATUS)
     assert (told.reason, told.message) == ("ScaleDown", "Scale-down: nodes ripe0 of group jobs-nodes removed: empty")
-    advised = replace(made, acts=(replace(act, done=False, mode=Mode.RECOMMEND),))
+    advised = replace(made, actions=(replace(action, done=False, mode=Mode.RECOMMEND),))
     assert [each.reason for each in events.events(advised, STATUS)] == ["RecommendedScaleDown"]
 
 
@@ -354,9 +354,9 @@ def test_a_scrape_shows_who_could_go_who_stays_and_who_is_on_the_way() -> None:
 
 def test_removals_are_counted_once_by_kind_and_result_with_their_pods() -> None:
     begun = replace(MADE, scale_down=rounds.unneeded(memory=verdict.Memory({"idle": 0.0})))
-    begun = replace(begun, acts=(Action(ActionKind.REMOVE_NODES, "pool", nodes=("idle",), done=True),), leaving=())
+    begun = replace(begun, actions=(Action(ActionKind.REMOVE_NODES, "pool", nodes=("idle",), done=True),), leaving=())
     way = Leaving("idle", "pool", Kind.UNDERUTILIZED, Stage.DRAINING, NOW, ("ns/web",))
-    between = replace(begun, scale_down=None, acts=(), leaving=(way,))
+    between = replace(begun, scale_down=None, actions=(), leaving=(way,))
     gone = replace(between, leaving=(replace(way, stage=Stage.GONE, waits_for=()),))
     over = replace(between, leaving=())
     scrape = Scrape(begun, between, gone, over)
@@ -375,7 +375,7 @@ def test_a_round_in_which_groups_grow_hides_nothing_and_a_follower_shows_nothing
     grown = replace(MADE, scale_down=None, scans=(), leaving=())
     assert Scrape(MADE, grown).ours("unneeded_nodes", group="pool") == 2
     assert Scrape(MADE, grown).ours("scan_delta", group="jobs") == -5
-    follower = Scrape(MADE, Iteration(2, NOW, held="not leading"))
+    follower = Scrape(MADE, Iteration(2, NOW, blocked_reason="not leading"))
     assert follower.ours("unneeded_nodes", group="pool") is None
     assert follower.ours("scan_delta", group="jobs") is None
 
@@ -401,16 +401,16 @@ def test_the_status_counts_candidates_of_cluster_and_groups() -> None:
 
 
 def test_a_way_that_ended_is_news_and_needed_nodes_are_not_kept(tmp_path: Path) -> None:
-    journal = DecisionLog(str(tmp_path / "decisions"))
-    quiet = replace(MADE, acts=(), leaving=())
+    decision_log = DecisionLog(str(tmp_path / "decisions"))
+    quiet = replace(MADE, actions=(), leaving=())
     for number, made in enumerate([quiet, quiet, replace(quiet, leaving=MADE.leaving[1:2])], start=1):
-        journal.note(replace(made, number=number))
-    assert [each.round for each in journal.rounds()] == [3, 1]
+        decision_log.note(replace(made, number=number))
+    assert [each.round for each in decision_log.rounds()] == [3, 1]
     kept = msgspec.json.decode((tmp_path / "decisions").read_bytes().splitlines()[0], type=Plan).scale_down
     assert kept is not None
     assert {row.standing for row in kept.nodes} == {"goes", "unneeded"}
     assert sum(row.count for row in kept.stay if row.standing == "needed") == 4
-    assert journal.plan() == answers.plan(replace(quiet, number=3, leaving=MADE.leaving[1:2]))
+    assert decision_log.plan() == answers.plan(replace(quiet, number=3, leaving=MADE.leaving[1:2]))
 
 
 def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
@@ -537,14 +537,14 @@ SCANS = st.builds(
 @given(
     leaving=st.lists(LEAVING, max_size=4),
     scans=st.lists(SCANS, max_size=2),
-    acts=st.lists(st.sampled_from(MADE.acts), max_size=2),
+    actions=st.lists(st.sampled_from(MADE.actions), max_size=2),
     looked=st.booleans(),
     held=st.sampled_from(["", "the cloud does not answer"]),
 )
 def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
-    leaving: list[Leaving], scans: list[Scan], acts: list[Action], looked: bool, held: str
+    leaving: list[Leaving], scans: list[Scan], actions: list[Action], looked: bool, held: str
 ) -> None:
-    made = replace(MADE, leaving=tuple(leaving), scans=tuple(scans), acts=tuple(acts), held=held)
+    made = replace(MADE, leaving=tuple(leaving), scans=tuple(scans), actions=tuple(actions), blocked_reason=held)
     made = made if looked else replace(made, scale_down=None)
     found = answers_nodes.scale_down(made)
     assert found is not None

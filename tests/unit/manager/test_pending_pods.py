@@ -66,7 +66,7 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
 )
 def test_a_pod_counts_or_is_left_aside_with_a_reason(given: Pod, rules: PendingRules, reason: str | None) -> None:
     found = pending_pods.list_pending_pods([given], rules, NOW, NODES)
-    assert found.aside == ({} if reason is None else {"ns/p": reason})
+    assert found.skipped_pods == ({} if reason is None else {"ns/p": reason})
     assert found.pods == ((given,) if reason is None else ())
 
 
@@ -115,7 +115,7 @@ def test_no_node_helps_a_pod_whose_claim_another_has_for_itself(user: Pod, waits
     for order in ([user, given], [given, user]):
         found = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
         assert found.pods == ((given,) if waits else ())
-        assert found.aside.get("ns/p") == (None if waits else pending_pods.CLAIM_IN_USE)
+        assert found.skipped_pods.get("ns/p") == (None if waits else pending_pods.CLAIM_IN_USE)
         shared = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOnce")})
         assert shared.pods == (given,)
 
@@ -134,7 +134,7 @@ def test_of_pods_that_want_one_claim_for_themselves_the_one_the_scheduler_takes_
     for order in ([first, second], [second, first]):
         found = pending_pods.list_pending_pods(order, PendingRules(), NOW, NODES, {"ns/c": claim("ReadWriteOncePod")})
         assert found.pods == (first,)
-        assert found.aside == {second.metadata.key: pending_pods.CLAIM_IN_USE}
+        assert found.skipped_pods == {second.metadata.key: pending_pods.CLAIM_IN_USE}
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more:
         guard.close()
 
 
-def acts(of: PlannedIteration) -> list[tuple[ActionKind, str, int]]:
-    return [(act.what, act.group, act.to_size) for act in of.round.acts]
+def actions(of: PlannedIteration) -> list[tuple[ActionKind, str, int]]:
+    return [(action.kind, action.group, action.to_size) for action in of.round.actions]
 
 
 def reasons(of: PlannedIteration) -> dict[str, str]:
@@ -127,8 +127,8 @@ def reasons(of: PlannedIteration) -> dict[str, str]:
 
 def test_a_pod_that_fits_nowhere_makes_a_group_grow() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p"),))
-    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
-    assert (found.round.acts[0].mode, found.round.acts[0].done) == (Mode.ENFORCE, False)
+    assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
+    assert (found.round.actions[0].mode, found.round.actions[0].done) == (Mode.ENFORCE, False)
 
 
 @pytest.mark.parametrize("mark", [taints.TO_BE_REMOVED, taints.FORCE])
@@ -140,28 +140,28 @@ def test_a_group_of_which_every_node_is_to_go_grows_for_a_pod(mark: str) -> None
     cloud.has("a", leaving)
     both = NodeGroup(name="jobs", cloud_provider_group_name="a", policy=Policy.BOTH)
     found = planned(cloud, config("a", groups=(both,)), nodes=(leaving,), pods=(pod("p"),))
-    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
+    assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
 
 
 def test_a_pod_that_fits_on_a_node_there_is_makes_none() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(node("n"),), pods=(pod("p"),))
-    assert acts(found) == []
+    assert actions(found) == []
 
 
 def test_what_is_on_its_way_is_not_bought_again() -> None:
     cloud = Cloud(Group("a", 0, 5, 1))
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING))
     under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 10, 900)
-    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"),))) == []
-    assert acts(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(ActionKind.INCREASE, "a", 2)]
+    assert actions(planned(cloud, config("a"), under_way, pods=(pod("p"),))) == []
+    assert actions(planned(cloud, config("a"), under_way, pods=(pod("p"), pod("q")))) == [(ActionKind.INCREASE, "a", 2)]
 
 
 @pytest.mark.parametrize("limit", [{"max_nodes_total": 1}, {"bounds": {"cpu": ResourceBounds(high=4)}}])
 def test_a_node_that_has_not_started_counts_towards_limits_whoever_asked_for_it(limit: dict[str, Any]) -> None:
     starting = node("stranger", at=NOW - 30, ready="False")
     chosen = config("a", decides=limit)
-    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, nodes=(starting,), pods=(pod("p"),))) == []
-    assert acts(planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))) == [(ActionKind.INCREASE, "a", 1)]
+    assert actions(planned(Cloud(Group("a", 0, 5, 0)), chosen, nodes=(starting,), pods=(pod("p"),))) == []
+    assert actions(planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))) == [(ActionKind.INCREASE, "a", 1)]
 
 
 def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
@@ -171,19 +171,19 @@ def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
     under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 60, 900)
     chosen = config("a", decides={"max_nodes_total": 2})
     found = planned(cloud, chosen, under_way, nodes=(starting,), pods=(pod("p"), pod("q")))
-    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
+    assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
     assert [each.state for each in found.context.current.nodes] == [NodeState.UPCOMING]
 
 
 def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again() -> None:
     under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 5, 900)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
-    assert acts(found) == []
-    assert reasons(found) == {"a": context.UNTOLD}
+    assert actions(found) == []
+    assert reasons(found) == {"a": context.UNCONFIRMED}
     beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
-    assert acts(beside) == []
+    assert actions(beside) == []
     later = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 61, 900)
-    assert acts(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [
+    assert actions(planned(Cloud(Group("a", 0, 5, 0)), config("a"), later, pods=(pod("p"),))) == [
         (ActionKind.INCREASE, "a", 1)
     ]
 
@@ -194,7 +194,7 @@ def test_after_no_answer_the_target_says_whether_another_group_is_to_help(target
     asked = add_request(Registry(), increase, NOW - 5, 900)
     in_doubt = fail_request(asked, increase, "no answer", NOW - 5, chosen.backoff, in_doubt=True)
     cloud = Cloud(Group("a", 0, 5, target), Group("b", 0, 5, 0))
-    assert acts(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
+    assert actions(planned(cloud, chosen, in_doubt, pods=(pod("p"),))) == bought
 
 
 class Quiet(Cloud):
@@ -214,35 +214,35 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
     under_way = add_request(Registry(), increase, NOW - 900, 900)
     found = planned(cloud, chosen, under_way, pods=(pod("p"),))
-    assert (acts(found), found.round.held) == ([], f"{planning.OBSCURE}: memory: group a: lost")
+    assert (actions(found), found.round.blocked_reason) == ([], f"{planning.UNKNOWN_UPCOMING}: memory: group a: lost")
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
+    assert (actions(found), found.round.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
     memory = AutoscalerCache(chosen)
     for cloud.quiet in (False, True):  # it is as it was described last
         found = planned(cloud, chosen, under_way, memory=memory, pods=(pod("p"),))
-        assert (acts(found), found.round.held) == ([], "")
+        assert (actions(found), found.round.blocked_reason) == ([], "")
 
 
 def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
     cloud = Cloud(Group("a", 0, 5, -1), Group("b", 0, 5, 0))
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
-    assert acts(found) == []
-    assert found.round.held.startswith(f"{planning.OBSCURE}: memory: group a: target_size: -1")
+    assert actions(found) == []
+    assert found.round.blocked_reason.startswith(f"{planning.UNKNOWN_UPCOMING}: memory: group a: target_size: -1")
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (acts(found), found.round.held) == ([(ActionKind.INCREASE, "b", 1)], "")
+    assert (actions(found), found.round.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
 
 
 def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
-    assert acts(found) == [(ActionKind.INCREASE, "b", 1)]
+    assert actions(found) == [(ActionKind.INCREASE, "b", 1)]
     assert reasons(found) == {"a": context.OBSERVED}
 
 
 def test_acts_carry_the_mode_of_their_group() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
-    assert [act.mode for act in found.round.acts] == [Mode.RECOMMEND]
+    assert [action.mode for action in found.round.actions] == [Mode.RECOMMEND]
 
 
 def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() -> None:
@@ -250,7 +250,10 @@ def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() 
     cloud = Cloud(Group("advised", 0, 5, 0), Group("done", 0, 5, 0))
     chosen = config("advised", "done", group_modes=modes, decides={"expanders": ("priority",)})
     found = planned(cloud, chosen, pods=(pod("p"),), priorities="10: [advised]\n1: [done]")
-    assert [(act.group, act.mode) for act in found.round.acts] == [("advised", Mode.RECOMMEND), ("done", Mode.ENFORCE)]
+    assert [(action.group, action.mode) for action in found.round.actions] == [
+        ("advised", Mode.RECOMMEND),
+        ("done", Mode.ENFORCE),
+    ]
     assert [decision.advice for decision in found.decisions] == [True, False]
     assert {each.group: each.reason for each in found.decisions[1].skipped} == {"advised": planning.RECOMMENDED}
 
@@ -266,7 +269,7 @@ def test_advice_keeps_no_other_group_from_its_minimum() -> None:
     modes = {"advised": Mode.RECOMMEND}
     chosen = config("advised", "short", group_modes=modes, decides={"enforces_min_size": True})
     found = planned(cloud, chosen, pods=(pod("p"),))
-    assert [(act.group, act.mode, act.to_size) for act in found.round.acts] == [
+    assert [(action.group, action.mode, action.to_size) for action in found.round.actions] == [
         ("advised", Mode.RECOMMEND, 1),
         ("short", Mode.ENFORCE, 2),
     ]
@@ -274,7 +277,7 @@ def test_advice_keeps_no_other_group_from_its_minimum() -> None:
 
 def test_where_every_group_is_only_recommended_all_is_advice() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
-    assert [(act.group, act.mode) for act in found.round.acts] == [("a", Mode.RECOMMEND)]
+    assert [(action.group, action.mode) for action in found.round.actions] == [("a", Mode.RECOMMEND)]
     assert [decision.advice for decision in found.decisions] == [True]
 
 
@@ -285,7 +288,7 @@ def test_the_order_of_what_is_known_does_not_matter() -> None:
         cloud.has("a", nodes[0])
         cloud.has("b", nodes[1])
         pending = [pod(f"p{number}", {"cpu": f"{number % 3 + 1}"}) for number in range(9)]
-        return acts(planned(cloud, config("a", "b", "c"), nodes=tuple(turn(nodes)), pods=tuple(turn(pending))))
+        return actions(planned(cloud, config("a", "b", "c"), nodes=tuple(turn(nodes)), pods=tuple(turn(pending))))
 
     straight = told(lambda each: each)
     assert straight
@@ -294,13 +297,13 @@ def test_the_order_of_what_is_known_does_not_matter() -> None:
 
 def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p", at=NOW - 1),))
-    assert (found.round.held, found.round.acts, found.again_seconds) == (planning.SETTLING, (), 1.0)
+    assert (found.round.blocked_reason, found.round.actions, found.again_seconds) == (planning.SETTLING, (), 1.0)
 
 
 def test_gpu_pods_are_waited_for_longer() -> None:
     young = pod("p", {"cpu": "1", "nvidia.com/gpu": "1"}, at=NOW - 3)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(young, pod("old")))
-    assert (found.round.held, found.again_seconds) == (planning.SETTLING, 27.0)
+    assert (found.round.blocked_reason, found.again_seconds) == (planning.SETTLING, 27.0)
 
 
 def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
@@ -308,15 +311,15 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
         pod("p"), status=msgspec.structs.replace(pod("p").status, nominated_node_name="n")
     )
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(nominated,))
-    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
+    assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(node("n"),), pods=(nominated,))
-    assert acts(found) == []
+    assert actions(found) == []
 
 
 def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
     cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
-    assert planned(cloud, chosen, pods=(pod("p"),)).round.held == planning.NO_READY_NODE
-    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).round.held
+    assert planned(cloud, chosen, pods=(pod("p"),)).round.blocked_reason == planning.NO_READY_NODE
+    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).round.blocked_reason
 
 
 def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
@@ -324,19 +327,19 @@ def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
     error = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT")
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING, error))
     found = planned(cloud, config("a", "b"), pods=(pod("p"),))
-    assert acts(found) == [(ActionKind.DELETE_NODES, "a", 0), (ActionKind.INCREASE, "b", 1)]
+    assert actions(found) == [(ActionKind.DELETE_NODES, "a", 0), (ActionKind.INCREASE, "b", 1)]
     assert reasons(found) == {"a": context.CORRECTED}
 
 
 def test_a_group_that_failed_is_backed_off() -> None:
     known = back_off(Registry(), "a", "no", NOW - 1, config().backoff, code="x")
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), known, pods=(pod("p"),))
-    assert (acts(found), reasons(found)) == ([], {"a": groups.BACKED_OFF})
+    assert (actions(found), reasons(found)) == ([], {"a": groups.BACKED_OFF})
 
 
 def test_a_group_nobody_can_judge_says_why() -> None:
     found = planned(Cloud(Group("a", 5, 2, 0), Group("b", 0, 5, 0)), config("a", "b"), pods=(pod("p"),))
-    assert acts(found) == [(ActionKind.INCREASE, "b", 1)]
+    assert actions(found) == [(ActionKind.INCREASE, "b", 1)]
     assert "min_size" in reasons(found)["a"]
 
 
@@ -345,8 +348,8 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
     found = planned(
         Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(broken,), pods=(pod("p"), pod("odd", {"cpu": "much"}))
     )
-    assert acts(found) == [(ActionKind.INCREASE, "a", 1)]
-    assert sorted(found.round.unread) == ["broken", "ns/odd"]
+    assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
+    assert sorted(found.round.invalid_objects) == ["broken", "ns/odd"]
 
 
 @pytest.mark.parametrize(("text", "left"), [("[", 1), ("10: [", 1), ("{1: [(]}", 1), ("", 2), (" ", 2), (None, 2)])
@@ -357,11 +360,11 @@ def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_ever
     chosen = config("a", "b", decides={"expanders": ("priority", "price")})
     memory = AutoscalerCache(chosen)
     good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
-    assert (acts(good), good.round.unread) == ([(ActionKind.INCREASE, "b", 1)], {})
+    assert (actions(good), good.round.invalid_objects) == ([(ActionKind.INCREASE, "b", 1)], {})
     for kept, expected in ((memory, left), (AutoscalerCache(chosen), 2)):
         bad = planned(cloud, chosen, memory=kept, pods=(pod("p"),), priorities=text)
         assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [expected]
-        assert list(bad.round.unread) == [f"ConfigMap {priority.CONFIG_MAP}"]
+        assert list(bad.round.invalid_objects) == [f"ConfigMap {priority.CONFIG_MAP}"]
 
 
 def test_groups_without_a_priority_are_named() -> None:
@@ -375,12 +378,12 @@ def test_groups_without_a_priority_are_named() -> None:
 def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> None:
     chosen = replace(config("a"), prices=PROVIDER)
     found = planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))
-    assert list(found.round.unread) == ["--prices"]
+    assert list(found.round.invalid_objects) == ["--prices"]
     (left,) = found.decisions[0].left
     assert found.decisions[0].reasons(left) == {"a": (orchestrator.NO_PRICES,)}
     without = replace(chosen, scale_up=replace(chosen.scale_up, expanders=("least-waste",)))
     found = planned(Cloud(Group("a", 0, 5, 0)), without, pods=(pod("p"),))
-    assert (acts(found), found.round.unread) == ([(ActionKind.INCREASE, "a", 1)], {})
+    assert (actions(found), found.round.invalid_objects) == ([(ActionKind.INCREASE, "a", 1)], {})
 
 
 class Priced(FilePricing):
@@ -405,7 +408,7 @@ def test_a_machine_that_the_cloud_cannot_price_is_not_bought_beside_those_it_can
         cloud.has(group, each)
     chosen = replace(config("priced", "unpriced", decides={"expanders": ("price",)}), prices=AUTO)
     found = planned(cloud, chosen, nodes=nodes, pods=(pod("p"), pod("q"), pod("r")))
-    assert acts(found) == [(ActionKind.INCREASE, "priced", 2)]
+    assert actions(found) == [(ActionKind.INCREASE, "priced", 2)]
     assert {each.group: each.ranked.problem for each in found.decisions[0].considered} == {
         "priced": "",
         "unpriced": str(error),
@@ -417,9 +420,9 @@ def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
     cloud = Cloud(Group("a", 0, 1, 0), Group("b", 0, 1, 0))
     pending = tuple(pod(f"p{number}") for number in range(3))
     single = planned(cloud, config("a", "b"), pods=pending)
-    assert len(single.round.acts) == 1
+    assert len(single.round.actions) == 1
     salvo = planned(cloud, config("a", "b", salvo_seconds=60.0), pods=pending)
-    assert sorted(acts(salvo)) == [(ActionKind.INCREASE, "a", 1), (ActionKind.INCREASE, "b", 1)]
+    assert sorted(actions(salvo)) == [(ActionKind.INCREASE, "a", 1), (ActionKind.INCREASE, "b", 1)]
     assert len(salvo.decisions) == 2
     assert sum(len(each.triggered) for each in salvo.decisions) == 2
 
@@ -432,7 +435,7 @@ def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
     chosen = config("a", autoprovisioning=AutoprovisioningRules(enabled=True))
     placed = tuple(pod(f"fits{number}", {"cpu": "100m"}) for number in range(5))
     found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
-    assert [(what, size) for what, _, size in acts(found)] == [(ActionKind.CREATE_GROUP, 1)]
+    assert [(what, size) for what, _, size in actions(found)] == [(ActionKind.CREATE_GROUP, 1)]
     assert [dict(spec.labels) for spec in cloud.asked if spec.labels] == [{"team": "db"}]
 
 
@@ -460,13 +463,13 @@ def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> Non
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
     pods = tuple(pod(f"p{number}", nodeSelector={"team": team}) for number, team in enumerate("aab"))
     first = planned(Picky(), chosen, pods=pods)
-    assert acts(first) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
+    assert actions(first) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
     refused = planned(Picky(refuses="a"), chosen, pods=pods)
-    assert acts(refused) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert actions(refused) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(refused) == {"nodeautoprovisioning-m": "no a"}
     known = back_off(Registry(), "nodeautoprovisioning-m-1-a", "no", NOW - 1, chosen.backoff, code="x")
     failed = planned(Picky(), chosen, known, pods=pods)
-    assert acts(failed) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert actions(failed) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
     assert reasons(failed) == {"nodeautoprovisioning-m-1-a": groups.BACKED_OFF}
 
 
@@ -477,7 +480,7 @@ def test_where_the_most_popular_pods_find_no_place_on_their_machine_others_do() 
     beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods = [pod(f"p{number}", nodeSelector={"team": "a"}, affinity=beside) for number in range(2)]
     found = planned(Picky(), chosen, pods=(*pods, pod("q", nodeSelector={"team": "b"})))
-    assert acts(found) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
+    assert actions(found) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-b", 1)]
 
 
 def test_pods_that_no_machine_would_take_are_told_why() -> None:
@@ -494,16 +497,16 @@ def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
     assert creation.spec.labels == {ZONE: "b"}
     beside = pod("q", {"cpu": "1"}, nodeSelector={"team": "t"})
     both = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}), beside))
-    assert acts(both) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-2-b-t", 1)]
+    assert actions(both) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-2-b-t", 1)]
     nowhere = planned(Picky(refuses="b"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
-    assert (acts(nowhere), reasons(nowhere)) == ([], {"nodeautoprovisioning-m": "no b"})
+    assert (actions(nowhere), reasons(nowhere)) == ([], {"nodeautoprovisioning-m": "no b"})
 
 
 @pytest.mark.parametrize(("most", "makes"), [(3, True), (2, False)])
 def test_groups_that_come_with_another_count_towards_the_limit(most: int, makes: bool) -> None:
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, most_autoprovisioned=most))
     found = planned(Picky(at_once=3), chosen, pods=(pod("p"),))
-    assert [what for what, _, _ in acts(found)] == ([ActionKind.CREATE_GROUP] if makes else [])
+    assert [what for what, _, _ in actions(found)] == ([ActionKind.CREATE_GROUP] if makes else [])
     assert reasons(found) == ({} if makes else {"nodeautoprovisioning-m-0": groups.AT_MOST_GROUPS})
 
 
@@ -514,13 +517,13 @@ def test_no_other_group_is_made_of_what_has_just_failed() -> None:
     made = add_created_groups(Registry(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
     failed = back_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
     first = planned(cloud, chosen, failed, pods=(pod("p"),))
-    assert acts(first) == [(ActionKind.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
+    assert actions(first) == [(ActionKind.DELETE_GROUP, "nodeautoprovisioning-m-x", 0)]
     assert reasons(first)["nodeautoprovisioning-m-0"] == groups.BACKED_OFF
     without = Cloud()
     without.types = ("m",)
-    assert acts(planned(without, chosen, first.registry, pods=(pod("p"),))) == []
+    assert actions(planned(without, chosen, first.registry, pods=(pod("p"),))) == []
     cloud.types = without.types = ("m", "n")
-    assert acts(planned(without, chosen, first.registry, pods=(pod("p"),))) == [
+    assert actions(planned(without, chosen, first.registry, pods=(pod("p"),))) == [
         (ActionKind.CREATE_GROUP, "nodeautoprovisioning-n-0", 1)
     ]
 
@@ -544,16 +547,16 @@ def test_a_group_there_is_grows_before_another_of_the_same_kind_is_made(seed: in
     chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
     full = msgspec.structs.replace(pod("full"), spec=msgspec.structs.replace(pod("full").spec, node_name="n"))
     found = planned(cloud, chosen, nodes=(there,), pods=(full, pod("p")), chance=random.Random(seed))
-    assert acts(found) == [(ActionKind.INCREASE, name, 2)]
+    assert actions(found) == [(ActionKind.INCREASE, name, 2)]
 
 
 def test_a_group_that_was_made_goes_when_it_is_empty_unless_it_is_needed() -> None:
     name = "nodeautoprovisioning-m"
     cloud = Cloud(Group(name, 0, 5, 0, autoprovisioned=True))
-    assert acts(planned(cloud, config())) == [(ActionKind.DELETE_GROUP, name, 0)]
-    assert acts(planned(cloud, config(), pods=(pod("p"),))) == [(ActionKind.INCREASE, name, 1)]
-    assert acts(planned(cloud, config(mode=Mode.OBSERVE))) == []
-    assert acts(planned(Cloud(Group(name, 0, 5, 0)), config())) == []
+    assert actions(planned(cloud, config())) == [(ActionKind.DELETE_GROUP, name, 0)]
+    assert actions(planned(cloud, config(), pods=(pod("p"),))) == [(ActionKind.INCREASE, name, 1)]
+    assert actions(planned(cloud, config(mode=Mode.OBSERVE))) == []
+    assert actions(planned(Cloud(Group(name, 0, 5, 0)), config())) == []
 
 
 def lends(amount: int) -> Callable[[Node], Amounts]:
@@ -562,9 +565,9 @@ def lends(amount: int) -> Callable[[Node], Amounts]:
 
 def test_a_new_node_is_bought_for_the_batch_it_will_offer() -> None:
     cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
-    assert acts(planned(cloud, config("a"), pods=wants)) == []
-    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(2000))) == [(ActionKind.INCREASE, "a", 1)]
-    assert acts(planned(cloud, config("a"), pods=wants, offered_by=lends(1999))) == []
+    assert actions(planned(cloud, config("a"), pods=wants)) == []
+    assert actions(planned(cloud, config("a"), pods=wants, offered_by=lends(2000))) == [(ActionKind.INCREASE, "a", 1)]
+    assert actions(planned(cloud, config("a"), pods=wants, offered_by=lends(1999))) == []
 
 
 def test_what_comes_with_a_node_takes_of_the_batch_it_will_offer() -> None:
@@ -576,7 +579,7 @@ def test_what_comes_with_a_node_takes_of_the_batch_it_will_offer() -> None:
     cloud, wants = Cloud(Group("a", 0, 5, 0)), (pod("p", {BATCH_CPU: "2000"}),)
 
     def bought(amount: int) -> bool:
-        return bool(acts(planned(cloud, config("a"), pods=wants, daemon_sets=(daemon,), offered_by=lends(amount))))
+        return bool(actions(planned(cloud, config("a"), pods=wants, daemon_sets=(daemon,), offered_by=lends(amount))))
 
     assert bought(2500)
     assert not bought(2499)
@@ -590,7 +593,7 @@ def test_no_batch_is_expected_where_no_node_of_the_group_ever_offers_any(
     cloud.has("a", there)
     wants = (pod("p", {BATCH_CPU: "2000"}),)
     found = planned(cloud, config("a"), nodes=(there,), pods=wants, offered_by=lends(3000))
-    assert bool(acts(found)) is bought
+    assert bool(actions(found)) is bought
 
 
 def test_nothing_is_bought_for_what_the_next_report_gives() -> None:
@@ -603,7 +606,7 @@ def test_nothing_is_bought_for_what_the_next_report_gives() -> None:
         expected={"n": {BATCH_CPU: 2000}},
         offered_by=lends(3000),
     )
-    assert acts(found) == []
+    assert actions(found) == []
     assert found.round.decision is not None
     assert [each.reclaimed for each in found.round.decision.demands] == [1]
 
@@ -615,19 +618,19 @@ def test_what_is_offered_is_lent_until_less_is_whoever_else_waits() -> None:
         found = planned(
             Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(there,), pods=waiting, expected={"n": {BATCH_CPU: -500}}
         )
-        assert acts(found) == []
+        assert actions(found) == []
         assert found.round.decision is not None
         assert [each.schedulable for each in found.round.decision.demands if "ns/fits" in each.pods] == [1]
 
 
 def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() -> None:
     cloud = Cloud(Group("a", 2, 5, 0))
-    assert acts(planned(cloud, config("a"))) == []
+    assert actions(planned(cloud, config("a"))) == []
     chosen = config("a")
     enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
     found = planned(cloud, enforcing)
-    assert acts(found) == [(ActionKind.INCREASE, "a", 2)]
-    assert found.round.acts[0].reason == planning.BELOW_MINIMUM
+    assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
+    assert found.round.actions[0].reason == planning.BELOW_MINIMUM
 
 
 def test_a_dry_run_is_marked_as_one() -> None:

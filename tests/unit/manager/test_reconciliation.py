@@ -112,13 +112,13 @@ def test_a_group_at_rest_has_all_of_its_nodes_and_nothing_to_tell() -> None:
     assert (status.readiness, status.upcoming, status.healthy) == (Readiness(ready=2), 0, True)
     assert (status.nodes, found.state.ungrouped) == (("a", "b"), ("stranger",))
     assert found.state.readiness == Readiness(ready=3)
-    assert (found.registry, found.corrections, found.incidents, found.held) == (Registry(), (), (), "")
+    assert (found.registry, found.corrections, found.incidents, found.blocked_reason) == (Registry(), (), (), "")
 
 
 def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -> None:
     broken = {"x": STOCKOUT, "y": STOCKOUT, "z": STOCKOUT}
-    (act,) = judged(seen(broken=broken, target=2), []).corrections
-    assert (act.what, act.nodes, act.to_size) == (ActionKind.DELETE_NODES, ("id-x", "id-y"), 0)
+    (action,) = judged(seen(broken=broken, target=2), []).corrections
+    assert (action.kind, action.nodes, action.to_size) == (ActionKind.DELETE_NODES, ("id-x", "id-y"), 0)
     assert judged(seen(broken=broken, target=0), []).corrections == ()
 
 
@@ -160,7 +160,7 @@ def test_an_increase_ends_when_all_of_its_nodes_are_up_and_so_does_an_earlier_ba
 def test_an_increase_of_which_a_part_failed_leaves_the_group_backed_off_when_the_rest_is_up() -> None:
     registry = back_off(asked(1, 2), "pool", "stockout", NOW - 30, ReconcileRules().backoff, code="c")
     found = judged(seen("a", "b"), [machine("a"), machine("b")], registry)
-    assert [each.what for each in found.incidents] == [IncidentKind.REGISTERED]
+    assert [each.kind for each in found.incidents] == [IncidentKind.REGISTERED]
     assert found.state.groups["pool"].backoff == registry.backoffs["pool"]
 
 
@@ -185,7 +185,7 @@ def test_an_increase_that_is_not_there_in_time_is_taken_back_and_backs_the_group
     assert found.state.groups["pool"].upcoming == 0
     # One of the three has an instance, which may still register.
     (back,) = found.corrections
-    assert (back.what, back.from_size, back.to_size, back.reason) == (ActionKind.DECREASE_TARGET, 4, 2, NEVER_CAME)
+    assert (back.kind, back.from_size, back.to_size, back.reason) == (ActionKind.DECREASE_TARGET, 4, 2, NEVER_CAME)
 
 
 def test_at_its_very_deadline_an_increase_is_still_under_way() -> None:
@@ -200,7 +200,7 @@ def test_what_is_taken_back_never_goes_below_the_minimum() -> None:
 def test_of_what_is_deleted_and_what_is_taken_back_together_the_minimum_stays() -> None:
     registry = Registry(unregistered={"pool": {"id-lost": NOW - 901}}, short={"pool": Shortage(NOW - 901, 2)})
     found = judged(seen("a", "lost", target=4, least=2), [machine("a")], registry)
-    assert [(each.what, each.from_size, each.to_size) for each in found.corrections] == [
+    assert [(each.kind, each.from_size, each.to_size) for each in found.corrections] == [
         (ActionKind.DELETE_NODES, 4, 3),
         (ActionKind.DECREASE_TARGET, 3, 2),
     ]
@@ -231,7 +231,7 @@ def test_instances_that_could_not_be_made_are_told_once_and_deleted_until_they_a
     assert (again.incidents, again.registry, again.corrections) == ((), found.registry, found.corrections)
 
     gone = judged(seen("a", "b"), [machine("a"), machine("b")], again.registry)
-    assert [each.what for each in gone.incidents] == [IncidentKind.REGISTERED]
+    assert [each.kind for each in gone.incidents] == [IncidentKind.REGISTERED]
     assert (gone.registry.failed, gone.registry.requests) == ({}, {})
 
 
@@ -246,7 +246,7 @@ def test_what_failed_and_is_not_deleted_yet_neither_comes_nor_is_waited_for() ->
     booting = judged(observed, [machine("a"), starting("b")], registry)
     assert booting.state.groups["pool"].upcoming == 1
     up = judged(observed, [machine("a"), machine("b")], booting.registry)
-    assert [each.what for each in up.incidents] == [IncidentKind.REGISTERED]
+    assert [each.kind for each in up.incidents] == [IncidentKind.REGISTERED]
 
 
 def test_what_a_whole_group_or_none_cannot_use_goes_with_what_failed() -> None:
@@ -264,7 +264,7 @@ def test_an_instance_without_a_node_is_deleted_after_its_time_and_not_below_the_
     assert in_time.corrections == ()
     late = reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 901)
     assert late.state.groups["pool"].readiness.long_unregistered == 2
-    assert [(each.what, each.nodes, each.reason) for each in late.corrections] == [
+    assert [(each.kind, each.nodes, each.reason) for each in late.corrections] == [
         (ActionKind.DELETE_NODES, ("id-lost",), UNREGISTERED)
     ]
     forced = reconcile(
@@ -290,16 +290,16 @@ def test_a_group_has_its_own_time_to_provision() -> None:
 def test_a_target_without_instances_is_lowered_after_its_time_and_holds_the_round() -> None:
     observed = seen("a", target=3, least=1)
     first = judged(observed, [machine("a")])
-    assert (first.corrections, first.held) == ((), "")
+    assert (first.corrections, first.blocked_reason) == ((), "")
     assert first.registry.short == {"pool": Shortage(NOW, 2)}
     assert reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 900).corrections == ()
     late = reconcile(observed, [machine("a")], first.registry, ReconcileRules(), NOW + 901)
     (down,) = late.corrections
-    assert (down.what, down.from_size, down.to_size, down.reason) == (ActionKind.DECREASE_TARGET, 3, 1, NOT_THERE)
-    assert late.held == "target sizes are being put right: pool"
+    assert (down.kind, down.from_size, down.to_size, down.reason) == (ActionKind.DECREASE_TARGET, 3, 1, NOT_THERE)
+    assert late.blocked_reason == "target sizes are being put right: pool"
     # A cloud that refuses it does not hold all rounds to come.
     refused = reconcile(observed, [machine("a")], late.registry, ReconcileRules(), NOW + 911)
-    assert (refused.corrections, refused.held) == ((), "")
+    assert (refused.corrections, refused.blocked_reason) == ((), "")
     assert len(reconcile(observed, [machine("a")], refused.registry, ReconcileRules(), NOW + 1802).corrections) == 1
 
 
@@ -332,7 +332,7 @@ def test_an_unhealthy_cluster_holds_the_round_and_only_lets_unregistered_instanc
     observed = seen("a", *names, "lost", broken={"x": QUOTA})
     registry = Registry(unregistered={"pool": {"id-lost": NOW - 901}})
     found = judged(observed, [machine("a"), *sick], registry)
-    assert (found.state.healthy, found.held) == (False, "the cluster is unhealthy: 4 of 5 nodes are unready")
+    assert (found.state.healthy, found.blocked_reason) == (False, "the cluster is unhealthy: 4 of 5 nodes are unready")
     assert not found.state.groups["pool"].healthy
     assert [each.nodes for each in found.corrections] == [("id-lost",)]
 
@@ -383,7 +383,7 @@ def test_nothing_is_put_right_in_a_group_that_is_only_observed() -> None:
     assert (watched.corrections, watched.registry.short) == ((), registry.short)
     advised = judged(observed, [], registry, ReconcileRules(modes=lambda _: Mode.RECOMMEND))
     assert {each.mode for each in advised.corrections} == {Mode.RECOMMEND}
-    assert (len(advised.corrections), advised.held) == (3, "")
+    assert (len(advised.corrections), advised.blocked_reason) == (3, "")
 
 
 @pytest.mark.parametrize(("mode", "upcoming"), [(Mode.OBSERVE, 3), (Mode.RECOMMEND, 3), (Mode.ENFORCE, 0)])
@@ -482,7 +482,7 @@ def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
     situation: tuple[Observed, list[Node], Registry, ReconcileRules],
 ) -> None:
     for status in reconcile(*situation, NOW).state.groups.values():
-        target = status.group.target_size + status.untold
+        target = status.group.target_size + status.unconfirmed
         assert 0 <= status.upcoming <= target
         assert status.upcoming + status.readiness.ready <= max(target, status.readiness.ready)
 
@@ -508,21 +508,21 @@ def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_nee
     registered = {node.spec.provider_id for node in nodes}
     sizes = {name: each.group.target_size for name, each in observed.groups.items()}
     gone: set[str] = set()
-    for act in reconcile(observed, nodes, registry, rules, NOW).corrections:
-        group = observed.groups[act.group]
+    for action in reconcile(observed, nodes, registry, rules, NOW).corrections:
+        group = observed.groups[action.group]
         members = {each.provider_id: each for each in group.instances}
-        assert rules.modes(act.group) is not Mode.OBSERVE
-        assert act.from_size == sizes[act.group]
-        assert 0 <= act.to_size < act.from_size
-        sizes[act.group] = act.to_size
-        if act.what is ActionKind.DECREASE_TARGET:
+        assert rules.modes(action.group) is not Mode.OBSERVE
+        assert action.from_size == sizes[action.group]
+        assert 0 <= action.to_size < action.from_size
+        sizes[action.group] = action.to_size
+        if action.kind is ActionKind.DECREASE_TARGET:
             left = [each for each in group.instances if each.provider_id not in gone]
-            assert act.to_size >= sum(each.state is not InstanceState.DELETING for each in left)
-            assert act.to_size >= group.group.min_size
+            assert action.to_size >= sum(each.state is not InstanceState.DELETING for each in left)
+            assert action.to_size >= group.group.min_size
             continue
-        assert act.from_size - act.to_size == len(set(act.nodes))
-        assert not set(act.nodes) & (registered | gone)
-        gone |= set(act.nodes)
-        assert all(members[each].state is not InstanceState.DELETING for each in act.nodes)
-        if act.reason == UNREGISTERED and not rules.force_delete_unregistered:
-            assert act.to_size >= group.group.min_size
+        assert action.from_size - action.to_size == len(set(action.nodes))
+        assert not set(action.nodes) & (registered | gone)
+        gone |= set(action.nodes)
+        assert all(members[each].state is not InstanceState.DELETING for each in action.nodes)
+        if action.reason == UNREGISTERED and not rules.force_delete_unregistered:
+            assert action.to_size >= group.group.min_size

@@ -100,14 +100,18 @@ def reasons(of: PlannedIteration) -> dict[str, Reason | None]:
 
 def removed(of: PlannedIteration) -> list[tuple[str, Mode, int, int, tuple[str, ...]]]:
     return [
-        (act.group, act.mode, act.from_size, act.to_size, act.nodes)
-        for act in of.round.acts
-        if act.what is ActionKind.REMOVE_NODES
+        (action.group, action.mode, action.from_size, action.to_size, action.nodes)
+        for action in of.round.actions
+        if action.kind is ActionKind.REMOVE_NODES
     ]
 
 
 def softened(of: PlannedIteration) -> dict[ActionKind, tuple[str, ...]]:
-    return {act.what: act.nodes for act in of.round.acts if act.what in (ActionKind.TAINT, ActionKind.UNTAINT)}
+    return {
+        action.kind: action.nodes
+        for action in of.round.actions
+        if action.kind in (ActionKind.TAINT, ActionKind.UNTAINT)
+    }
 
 
 def test_a_node_that_nobody_needs_goes() -> None:
@@ -239,7 +243,7 @@ def test_machines_that_never_worked_and_nodes_that_are_idle_do_not_share_what_a_
     failed = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT", "none left")
     cloud.members["a"] += [Instance(f"broken{each}", InstanceState.CREATING, failed) for each in range(2)]
     found = planned(cloud, config("a"), nodes=nodes, underway=idle(*"xyz"))
-    sizes = [(act.what, act.from_size, act.to_size) for act in found.round.acts if act.nodes]
+    sizes = [(action.kind, action.from_size, action.to_size) for action in found.round.actions if action.nodes]
     assert sizes[0] == (ActionKind.DELETE_NODES, 5, 3)
     assert sizes[1:] == ([(ActionKind.REMOVE_NODES, 3, 0)] if least == 0 else [])
     if least:
@@ -449,7 +453,7 @@ def test_what_a_group_wants_otherwise_holds_for_it() -> None:
 def test_without_scale_down_nobody_is_judged() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a", scales_down=False), nodes=(one,), underway=idle("n"))
-    assert (found.round.scale_down, found.round.acts) == (None, ())
+    assert (found.round.scale_down, found.round.actions) == (None, ())
 
 
 def draining(name: str) -> Underway:
@@ -462,7 +466,7 @@ def test_pods_of_a_node_that_is_drained_take_their_new_places_before_anything_is
 
     def grown(**more: Any) -> list[tuple[str, int]]:
         found = planned(cloud_of(going, other), config("a"), nodes=(going, other), underway=draining("going"), **more)
-        return [(act.group, act.to_size) for act in found.round.acts if act.what is ActionKind.INCREASE]
+        return [(action.group, action.to_size) for action in found.round.actions if action.kind is ActionKind.INCREASE]
 
     assert grown(pods=(moving,)) == [], "there is room on the other node"
     assert grown(pods=(pod("waiting"),)) == []
@@ -530,11 +534,11 @@ def test_what_lasts_does_so_whatever_the_clock_says() -> None:
 def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none(seconds: float) -> None:
     clock = ManualClock(NOW)
     client = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
-    watching = Listers(
+    listers = Listers(
         client, "here", expected=lambda _: {}, peaks=lambda _: None, pending=lambda: None, reads_controllers=True
     )
     guard = Guard(MemoryCloud(), Ownership())
-    removals = Removals(client, config(), watching, guard, threading.Lock(), clock=clock, may_write=lambda: True)
+    removals = Removals(client, config(), listers, guard, threading.Lock(), clock=clock, may_write=lambda: True)
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,))
     removals.begin(clock.now())
@@ -554,4 +558,4 @@ def test_verdicts_stand_even_where_nothing_is_done() -> None:
     found = planned(cloud_of(one), config("a"), nodes=(one,), underway=idle("n"), dry_run=True)
     assert found.round.scale_down is not None
     assert found.round.scale_down.verdicts["n"].standing is Standing.GOES
-    assert [act.done for act in found.round.acts] == [False]
+    assert [action.done for action in found.round.actions] == [False]

@@ -45,7 +45,7 @@ class Planner:
     """Plans for an empty cluster, whose cloud has two groups of machines with 4 cores."""
 
     def __init__(self) -> None:
-        self.journal = DecisionLog()
+        self.decision_log = DecisionLog()
         cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
         cloud.model = FilePricing()
         cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
@@ -94,11 +94,11 @@ def test_before_the_first_round_nothing_is_known(url: str) -> None:
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
-    journal = DecisionLog()
+    decision_log = DecisionLog()
     for number in (1, 2, 3):
-        journal.note(replace(rounds.everything(), number=number))
+        decision_log.note(replace(rounds.everything(), number=number))
     planner = Planner()
-    planner.journal = journal
+    planner.decision_log = decision_log
     app = FastAPI()
     app.include_router(router(planner, SETTINGS))
     server = web.server(app, "127.0.0.1:0")
@@ -133,10 +133,10 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
     try:
         assert {named(path) for path in asked} == {"prod-1"}  # before the first round, too
-        planner.journal.note(planner.asked((), config.load(settings)))
+        planner.decision_log.note(planner.asked((), config.load(settings)))
         assert {named(path) for path in asked} == {"prod-1"}
         assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
-        planner.journal.note(replace(rounds.shrinking(), cluster="prod-1"))
+        planner.decision_log.note(replace(rounds.shrinking(), cluster="prod-1"))
         assert named("autoscaler/nodes/idle") == "prod-1"
     finally:
         server.close()
@@ -144,7 +144,7 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
 
 def test_every_node_says_why_it_is_still_here(url: str) -> None:
-    PLANNER.journal.note(rounds.shrinking())
+    PLANNER.decision_log.note(rounds.shrinking())
     answer = httpx.get(f"{url}/autoscaler/nodes").json()
     assert list(schemas.problems(answer, schemas.published("nodes_left"))) == []
     rows = {row["node"]: row for row in answer["scale_down"]["nodes"]}
@@ -155,7 +155,7 @@ def test_every_node_says_why_it_is_still_here(url: str) -> None:
     assert {row["standing"] for row in brief["scale_down"]["nodes"]} == {"goes", "unneeded", "leaving", "gone"}
     missing = httpx.get(f"{url}/autoscaler/nodes/nowhere")
     assert (missing.status_code, missing.json()) == (404, {"detail": "there is no word on Node 'nowhere'"})
-    PLANNER.journal.note(rounds.held("not leading"))
+    PLANNER.decision_log.note(rounds.held("not leading"))
     held = httpx.get(f"{url}/autoscaler/nodes/idle")
     assert (held.status_code, held.json()) == (404, {"detail": "there is no word on Node 'idle': not leading"})
     assert httpx.get(f"{url}/autoscaler/nodes").json()["held"] == "not leading"

@@ -178,21 +178,21 @@ def template(
 
 
 def test_groups_differ_by_any_resource_or_label_that_is_not_ignored() -> None:
-    likeness = SimilarityRules()
-    assert likeness.are_similar(template(), template(memory=985))
-    assert not likeness.are_similar(template(), template(memory=984))
-    assert not likeness.are_similar(template(), template(cpu=4001))
-    assert not likeness.are_similar(template(), template(gpus=1))
-    assert not likeness.are_similar(template(), template(PodInfo(requests={"cpu": 500})))
-    assert likeness.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template())
-    assert not likeness.are_similar(template(labels={"pool": "a"}), template())
+    similarity = SimilarityRules()
+    assert similarity.are_similar(template(), template(memory=985))
+    assert not similarity.are_similar(template(), template(memory=984))
+    assert not similarity.are_similar(template(), template(cpu=4001))
+    assert not similarity.are_similar(template(), template(gpus=1))
+    assert not similarity.are_similar(template(), template(PodInfo(requests={"cpu": 500})))
+    assert similarity.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template())
+    assert not similarity.are_similar(template(labels={"pool": "a"}), template())
 
 
 def test_with_labels_to_compare_nothing_else_counts() -> None:
-    likeness = SimilarityRules(compared_labels=frozenset({"pool"}))
-    assert likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1))
-    assert not likeness.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}))
-    assert not likeness.are_similar(template(), template())
+    similarity = SimilarityRules(compared_labels=frozenset({"pool"}))
+    assert similarity.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1))
+    assert not similarity.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}))
+    assert not similarity.are_similar(template(), template())
 
 
 def test_a_similar_group_shares_an_option_only_when_it_takes_all_its_classes() -> None:
