@@ -77,7 +77,7 @@ class Reporting:
         given = AgentSettings(node_name=NODE, state_dir=str(directory), cold_start_seconds=0, **settings)
         self.cache = MetricCache(clock=self.clock)
         self.predict_server = predict_server(directory, self.cache, self.clock, cold_start_seconds=0)
-        client = Client(Connection(server.url), "test", retry=ONCE, clock=self.clock)
+        self.client = client = Client(Connection(server.url), "test", retry=ONCE, clock=self.clock)
         self.states = StatesInformer(
             client,
             NODE,
