@@ -25,6 +25,7 @@ IMPORTS = {
     "deploy.local.apiserver": ("deploy.local.apiserver.__main__",),
     "deploy.local.node": ("deploy.local.node",),
     "manager": ("manager.main",),
+    "tests.support.faulty_apiserver": ("deploy.local.apiserver.__main__",),
 }
 
 
