@@ -1,6 +1,7 @@
 """Runs conformance files through the product's own functions: `python -m tests.conformance CASES [--groups a,b]`."""
 
 import argparse
+import functools
 import re
 import sys
 from collections import Counter
@@ -44,6 +45,7 @@ def test_name(scenario: str) -> str:
     return "test_" + re.sub(r"\W", "_", scenario)
 
 
+@functools.cache
 def scenario_tests(folder: Path = Path(__file__).parents[1]) -> str:
     """The names of all tests, of which those of scenarios carry their ids."""
     return "\n".join(
