@@ -18,12 +18,11 @@ import msgspec
 from deploy.local import leash
 
 ORDER_BYTES = 1 << 20
-# What can be run, and what that imports, at once or later.
+# What imports more than itself when it is run.
 IMPORTS = {
     "agent": ("agent.main",),
     "deploy.cli": ("deploy.cli", "deploy.cleanup", "deploy.forget", "deploy.local.up"),
     "deploy.local.apiserver": ("deploy.local.apiserver.__main__",),
-    "deploy.local.node": ("deploy.local.node",),
     "manager": ("manager.main",),
     "tests.support.faulty_apiserver": ("deploy.local.apiserver.__main__",),
 }
@@ -44,7 +43,7 @@ def serve(orders: socket.socket, parent_pid: int) -> Order | None:
         if not received:
             return None
         order = msgspec.json.decode(received, type=Order)
-        for name in IMPORTS[order.target]:
+        for name in IMPORTS.get(order.target, (order.target,)):
             importlib.import_module(name)
         gc.collect()
         gc.freeze()  # what is shared stays shared
