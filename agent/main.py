@@ -114,7 +114,7 @@ class Agent:
             reporter=self._reporter,
             enforcer_status=None if self._publisher is None else Path(settings.enforcer_status_dir),
         )
-        self._certificate = None if settings.tls == "off" else serving.ServingCertificate(settings, clock)
+        self._certificate = None if settings.tls == "off" else serving.AgentCertificate(settings, clock)
         self._web = web.server(
             Face(rooms),
             settings.listen,

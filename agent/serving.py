@@ -25,7 +25,7 @@ class _Made(msgspec.Struct, frozen=True):
     key: str
 
 
-class ServingCertificate:
+class AgentCertificate:
     """`turn` keeps `tls` good. Raises InvalidInput where there is none to begin with."""
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:

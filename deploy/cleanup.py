@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deploy import cleanup_pods
-from deploy.cleanup_pods import Pods
+from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.eviction import condition
@@ -61,7 +61,7 @@ class Unfinished(HeadroomError):
 
 
 @dataclass(frozen=True)
-class Removal:
+class NodeCleanup:
     """What goes from one Node: the patch of its status, and the names of what that removes."""
 
     patch: dict[str, Any]
@@ -69,7 +69,7 @@ class Removal:
 
 
 @dataclass(frozen=True)
-class Past:
+class FormerManager:
     """What kind of manager there was: the tiers that it offered, what its autoscaler called its status, and whether its
     cloud was the simulated one, whose Nodes stand for nothing; and what becomes of its pods.
     """
@@ -77,11 +77,11 @@ class Past:
     tiers: Collection[Tier] = ALL_TIERS
     status: str = STATUS
     simulated_cloud: bool = False
-    pods: Pods = Pods.KEEP
+    pods: PodCleanup = PodCleanup.KEEP
 
 
 @dataclass(frozen=True)
-class Step:
+class CleanupStep:
     """One thing to remove, and how."""
 
     what: str
@@ -90,7 +90,7 @@ class Step:
 
 def removal(
     node: Node, tiers: Collection[Tier] = ALL_TIERS, holding: Mapping[Tier, Resources] = NOBODY_HOLDS
-) -> Removal | None:
+) -> NodeCleanup | None:
     """What the product left on the Node when it offered these tiers; None when there is nothing.
 
     What its pods are `holding` stays, and no more.
@@ -120,7 +120,7 @@ def removal(
         for keys in fields.values()
         for key, amount in keys.items()
     )
-    return Removal(patch, tuple(removed)) if patch else None
+    return NodeCleanup(patch, tuple(removed)) if patch else None
 
 
 def run(
@@ -129,7 +129,7 @@ def run(
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],
-    past: Past = Past(),
+    past: FormerManager = FormerManager(),
 ) -> None:
     """The command.
 
@@ -148,13 +148,13 @@ def clean(
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],
-    past: Past = Past(),
+    past: FormerManager = FormerManager(),
 ) -> None:
     """Removes everything, and looks again until it stays away; `say` gets a line for each object.
 
     Raises Unfinished, and what the API server answers.
     """
-    if past.pods is Pods.DRAIN:
+    if past.pods is PodCleanup.DRAIN:
         if dry_run:
             for pod in cleanup_pods.holding(client, past.tiers):
                 say(f"would evict pod {pod.key} from node {pod.node}")
@@ -168,45 +168,47 @@ def clean(
         _remove(client, namespace, past, steps, say)
     if not steps:
         say("nothing to remove")
-    if past.pods is Pods.KEEP and (kept := cleanup_pods.holding(client, past.tiers)):
+    if past.pods is PodCleanup.KEEP and (kept := cleanup_pods.holding(client, past.tiers)):
         nodes = len({pod.node for pod in kept})
         say(f"kept on {nodes} nodes: what {len(kept)} running pods hold; once they are gone, clean up again")
 
 
-def due(client: Client, namespace: str, past: Past = Past()) -> Iterator[Step]:
+def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -> Iterator[CleanupStep]:
     """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
     tiers = past.tiers
-    held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is Pods.KEEP else {}
+    held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is PodCleanup.KEEP else {}
     for node in _readable(client.list(NODES, into=Node)):
         if past.simulated_cloud and fake_nodes.belongs_to(node) is not None:
             name, uid = node.metadata.name, node.metadata.uid
-            yield Step(f"node {name} of the simulated cloud", partial(client.delete, NODES, name, uid=uid))
+            yield CleanupStep(f"node {name} of the simulated cloud", partial(client.delete, NODES, name, uid=uid))
             continue
         if found := removal(node, tiers, held.get(node.metadata.name, NOBODY_HOLDS)):
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
-            yield Step(f"from node {name}: {', '.join(found.removed)}", patch)
+            yield CleanupStep(f"from node {name}: {', '.join(found.removed)}", patch)
         if said := [type_ for type_ in condition.types(tiers) if condition.on(node, type_)]:
             name, gone = node.metadata.name, [{"type": type_, "$patch": "delete"} for type_ in said]
             body = {"status": {"conditions": gone}}
             patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)
-            yield Step(f"from node {name}: {', '.join(said)}", patch)
+            yield CleanupStep(f"from node {name}: {', '.join(said)}", patch)
     if Tier.BATCH in tiers:
         yield from _zones(client)
     for metric in _own_metrics(client):
         name, uid = metric.metadata.name, metric.metadata.uid
-        yield Step(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
+        yield CleanupStep(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
     with contextlib.suppress(NotFound):
         lease = names.MANAGER_LEASE
         client.get(LEASES, lease, namespace)
-        yield Step(f"lease {namespace}/{lease}", partial(client.delete, LEASES, lease, namespace))
+        yield CleanupStep(f"lease {namespace}/{lease}", partial(client.delete, LEASES, lease, namespace))
     for name in (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, past.status, ledger.CONFIG_MAP):
         with contextlib.suppress(NotFound):
             client.get(CONFIGMAPS, name, namespace)
-            yield Step(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))
+            yield CleanupStep(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))
 
 
-def _remove(client: Client, namespace: str, past: Past, steps: list[Step], say: Callable[[str], None]) -> None:
+def _remove(
+    client: Client, namespace: str, past: FormerManager, steps: list[CleanupStep], say: Callable[[str], None]
+) -> None:
     for _ in range(ROUNDS):
         failed = [step for step in steps if not _done(step, say)]
         if failed:
@@ -220,7 +222,7 @@ def _remove(client: Client, namespace: str, past: Past, steps: list[Step], say: 
     )
 
 
-def _done(step: Step, say: Callable[[str], None]) -> bool:
+def _done(step: CleanupStep, say: Callable[[str], None]) -> bool:
     """Whether it is gone; another one's having removed or replaced it is for the next look."""
     try:
         step.act()
@@ -233,13 +235,15 @@ def _done(step: Step, say: Callable[[str], None]) -> bool:
     return True
 
 
-def _zones(client: Client) -> Iterator[Step]:
+def _zones(client: Client) -> Iterator[CleanupStep]:
     """Batch in the zones of nodes; none when there are no such zones in the cluster."""
     with contextlib.suppress(NotFound):
         for found in map(topology.read, _readable(client.list(NODERESOURCETOPOLOGIES, into=NodeResourceTopology))):
             if write := topology.plan(found, None, threshold=0, overdue=True):
                 patch = partial(client.patch, NODERESOURCETOPOLOGIES, found.name, write.patch, kind=Patch.JSON)
-                yield Step(f"from the zones of node {found.name}: {', '.join(names.TIER_RESOURCES[Tier.BATCH])}", patch)
+                yield CleanupStep(
+                    f"from the zones of node {found.name}: {', '.join(names.TIER_RESOURCES[Tier.BATCH])}", patch
+                )
 
 
 def _own_metrics(client: Client) -> list[NodeMetric]:

@@ -22,7 +22,7 @@ DRAIN_SECONDS = 180.0
 ROUND_SECONDS = 2.0
 
 
-class Pods(enum.StrEnum):
+class PodCleanup(enum.StrEnum):
     """What becomes of pods that hold Mid or Batch."""
 
     KEEP = "keep"  # they run on, and their Nodes keep what they hold

@@ -170,11 +170,11 @@ def cleanup(
 ) -> int:
     """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, Lease and notes."""
     from deploy import cleanup as command
-    from deploy.cleanup_pods import Pods
+    from deploy.cleanup_pods import PodCleanup
 
-    if pods not in tuple(Pods):
+    if pods not in tuple(PodCleanup):
         raise InvalidInput(source="command line", field="--pods", value=pods, problem="must be keep or drain")
-    past = command.Past(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, Pods(pods))
+    past = command.FormerManager(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods))
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
-from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.pricing import gce
@@ -40,7 +40,7 @@ _GIB = 1 << 30
 class DumpedCloud:
     """Answers as `guard.Guard` does, after it observed. Groups have no template but their nodes, and no prices."""
 
-    observed: Observed
+    observed: CloudObservation
     gpu_label: str | None = None
 
     def template(self, group: str) -> Node:
@@ -91,7 +91,7 @@ def observe(nodes: Sequence[Node], ownership: Ownership, label: str = "") -> Dum
             placed |= dict.fromkeys(each.names, name)
     has_gpus = any(node.metadata.label(LABEL_ACCELERATOR) for node in nodes)
     return DumpedCloud(
-        Observed(groups, unmanaged=frozenset(members.keys() - groups.keys()), group_of_node=placed),
+        CloudObservation(groups, unmanaged=frozenset(members.keys() - groups.keys()), group_of_node=placed),
         LABEL_ACCELERATOR if has_gpus else None,
     )
 

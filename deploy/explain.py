@@ -20,11 +20,11 @@ from deploy.dump_heads import Head
 from deploy.nodeside import ConfigKey, NodeSide
 from manager import answers
 from manager.answers import Explained
-from manager.decisions import NodeState, Pending
+from manager.decisions import KnownNode, Pending
 from manager.eviction import shortfall
-from manager.eviction.tracker import Tracked
+from manager.eviction.tracker import TrackedShortfall
 from manager.noderesource import explain, writing
-from manager.noderesource.writing import Rule, WriteRule
+from manager.noderesource.writing import NodeWriteRule, WriteRule
 from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
@@ -127,19 +127,19 @@ def _listed(nodes: Iterable[str]) -> str:
     return f" (nodes: {rendering.names(sorted(nodes)) or 'none'})"
 
 
-def _state(objects: Objects, found: Node) -> NodeState:
+def _state(objects: Objects, found: Node) -> KnownNode:
     """What a manager that has just started would make of the node."""
     name = found.metadata.name
     side = NodeSide(objects.nodes.values(), objects.metrics.values(), objects.pods, objects.config_map, objects.now)
     strategy, decision, pods = side.strategy(found), side.decision(name), side.pods(name)
-    rule = Rule.of(strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now)
+    rule = NodeWriteRule.of(strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now)
     outcome = writing.plan(found, decision.offers, rule, annotations=explain.annotations(found, decision))
     pending = None if outcome is None else Pending(outcome.why)
     shortfalls = {
-        tier: Tracked(name, tier, each, decision, 0.0, None, strategy.strategy.eviction_seconds(tier))
+        tier: TrackedShortfall(name, tier, each, decision, 0.0, None, strategy.strategy.eviction_seconds(tier))
         for tier, each in shortfall.find(decision, pods).items()
     }
-    return NodeState(
+    return KnownNode(
         found,
         side.requested(name),
         decision,

@@ -7,8 +7,8 @@ from manager import configuration
 from manager.configuration import Configuration
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Decision, Known
-from manager.noderesource.report import Report
-from manager.pods import PodLedger, PodRecord, Requested, record
+from manager.noderesource.report import NodeReport
+from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from shared import names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node, Pod
@@ -57,14 +57,14 @@ class NodeSide:
             ledger.replace(None, record(pod))
         return ledger
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         metric = self._metrics.get(name)
         return None if metric is None else report.read(metric)
 
     def pods(self, name: str) -> Collection[PodRecord]:
         return self._ledger.on(name)
 
-    def requested(self, name: str) -> Requested:
+    def requested(self, name: str) -> NodeRequests:
         return self._ledger.requested(name)
 
     def strategy(self, node: Node) -> NodeStrategy:

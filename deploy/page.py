@@ -33,7 +33,7 @@ _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _PASSED_ON = ("content-type", "content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
 
 
-class Page:
+class PageProxy:
     """The proxy; `address` opens it, once."""
 
     def __init__(self, api: ManagerApi, listen: str = "127.0.0.1:0") -> None:
@@ -107,7 +107,7 @@ def run(
         answer = api.get("/api/v1/status")
         if not answer.is_success:
             raise HeadroomError(f"{found}: status {answer.status_code}: {answer.text[:200]}")
-        page = Page(api)
+        page = PageProxy(api)
         open_things.callback(page.close)
         page.start()
         say(f"the manager's page, for this browser alone: {page.address}\nCtrl-C ends it")

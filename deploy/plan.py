@@ -29,7 +29,7 @@ from manager.autoscaler.cloudprovider.simulated import config as cloud_file
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books as CloudBooks
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
-from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.config import Config
@@ -198,9 +198,9 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
             client=seen.client,
             namespace=settings.namespace,
             clock=SystemClock(),
-            ours=build.Ours(options=chosen.group_options),
+            ours=build.ManagedGroups(options=chosen.group_options),
         )
-    offer = Offer(Path(settings.cloud_config))
+    offer = MachineOffer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}
     for node in seen.objects.nodes:
         group = fake_nodes.belongs_to(node)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from manager import node_prediction
 from manager.configuration import Configuration
-from manager.decisions import LastWrite, NodeState, Pending
+from manager.decisions import KnownNode, LastWrite, Pending
 from manager.eviction.answers import PressureRow, pressure_row
-from manager.eviction.tracker import Tracked
-from manager.fleet import Fleet
+from manager.eviction.tracker import TrackedShortfall
+from manager.fleet import FleetOverview
 from manager.node_prediction import PredictionRow
 from manager.noderesource import writing
 from manager.noderesource.explain import Decision, Offer
@@ -146,7 +146,7 @@ class LastWriteRow:
 
 
 @dataclass(frozen=True)
-class PendingRow:
+class PendingWriteRow:
     """Why what is decided is not on the Node yet; `until` when time alone ends that (RFC 3339)."""
 
     reason: str
@@ -165,7 +165,7 @@ class Explained:
     resources: BothResources
     tiers: dict[str, TierRow]
     last_write: LastWriteRow | None
-    pending: PendingRow | None
+    pending: PendingWriteRow | None
     cluster: str
     prediction: PredictionRow | None
     pressure: PressureRow | None
@@ -234,12 +234,12 @@ class Status:
     overdue_loops: dict[str, float]
 
 
-def nodes(states: list[NodeState], cluster: str, now: float) -> Nodes:
+def nodes(states: list[KnownNode], cluster: str, now: float) -> Nodes:
     """The table."""
     return Nodes(cluster, durations.timestamp(now), [row(state) for state in states])
 
 
-def row(state: NodeState) -> NodeRow:
+def row(state: KnownNode) -> NodeRow:
     """One line of the table."""
     node, decision = state.node, state.decision
     seen = None if decision is None else decision.observed
@@ -264,7 +264,7 @@ def row(state: NodeState) -> NodeRow:
     )
 
 
-def explained(state: NodeState, cluster: str = "") -> Explained:
+def explained(state: KnownNode, cluster: str = "") -> Explained:
     """Every term of one node's offers."""
     decision = state.decision
     tiers = (
@@ -286,7 +286,7 @@ def explained(state: NodeState, cluster: str = "") -> Explained:
     )
 
 
-def fleet(of: Fleet) -> FleetPrediction:
+def fleet(of: FleetOverview) -> FleetPrediction:
     """How promises are kept over all nodes."""
     prior = of.prior
     tails = [
@@ -338,7 +338,7 @@ def _reason(decision: Decision | None) -> str:
     return decision.reason if mid is None else mid.reason
 
 
-def _tier(state: NodeState, tier: Tier, offer: Offer, time: float) -> TierRow:
+def _tier(state: KnownNode, tier: Tier, offer: Offer, time: float) -> TierRow:
     decided, explanation = durations.timestamp(time), offer.told
     cpu, memory = (_resource(each, state, decided) for each in (explanation.cpu, explanation.memory))
     short = state.shortfalls.get(tier)
@@ -351,7 +351,7 @@ def _tier(state: NodeState, tier: Tier, offer: Offer, time: float) -> TierRow:
     )
 
 
-def _shortfall(of: Tracked) -> ShortfallRow:
+def _shortfall(of: TrackedShortfall) -> ShortfallRow:
     short = of.shortfall
     return ShortfallRow(
         cause=short.cause.value,
@@ -365,7 +365,7 @@ def _shortfall(of: Tracked) -> ShortfallRow:
     )
 
 
-def _resource(of: ResourceExplanation, state: NodeState, decided: str) -> ResourceRow:
+def _resource(of: ResourceExplanation, state: KnownNode, decided: str) -> ResourceRow:
     terms = [
         TermRow(term.name, term.value, term.unit, _source(term.source, state), term.time or decided)
         for term in of.terms
@@ -373,7 +373,7 @@ def _resource(of: ResourceExplanation, state: NodeState, decided: str) -> Resour
     return ResourceRow(terms, of.bound, of.result)
 
 
-def _source(source: str, state: NodeState) -> str:
+def _source(source: str, state: KnownNode) -> str:
     """With the node's name; a key of the strategy is followed by the place where its value stands."""
     key = source.partition(" ")[0]
     if state.strategy is not None and key in colocation.KEYS:
@@ -394,8 +394,8 @@ def _last_write(last: LastWrite) -> LastWriteRow:
     )
 
 
-def _pending(pending: Pending) -> PendingRow:
-    return PendingRow(pending.reason, None if pending.until is None else durations.timestamp(pending.until))
+def _pending(pending: Pending) -> PendingWriteRow:
+    return PendingWriteRow(pending.reason, None if pending.until is None else durations.timestamp(pending.until))
 
 
 def _amount(of: Resources | None) -> Amount | None:

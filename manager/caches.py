@@ -8,15 +8,15 @@ from typing import Any
 from manager import configuration
 from manager.configuration import Configuration
 from manager.noderesource import report
-from manager.noderesource.report import Report
-from manager.pods import PodLedger, PodRecord, Requested, record
+from manager.noderesource.report import NodeReport
+from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from manager.settings import ManagerSettings
 from manager.tenants import Holders
 from shared.api.core import ConfigMap, Node, NodeStatus, Pod
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetric
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kept, Kind
+from shared.kube.informer import Change, ChangeKind, Informer, Kept
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 from shared.telemetry import Loops
 
@@ -89,11 +89,11 @@ class Caches:
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         """What the node's NodeMetric says."""
         return self._metrics.get(name)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[NodeReport]:
         """What all NodeMetrics say."""
         return self._metrics.values()
 
@@ -109,24 +109,24 @@ class Caches:
         """The pods on the node."""
         return self._ledger.on(name)
 
-    def requested(self, name: str) -> Requested:
+    def requested(self, name: str) -> NodeRequests:
         """What the node's pods request."""
         return self._ledger.requested(name)
 
     def _node(self, change: Change[Node]) -> None:
-        if change.kind is Kind.SYNCED:
+        if change.kind is ChangeKind.SYNCED:
             self._all_changed()
         elif not _is_heartbeat(change):
             self._some_changed([change.key])
 
-    def _metric(self, change: Change[Report]) -> None:
-        if change.kind is Kind.SYNCED:
+    def _metric(self, change: Change[NodeReport]) -> None:
+        if change.kind is ChangeKind.SYNCED:
             self._all_changed()
         else:
             self._some_changed([change.key])
 
     def _pod(self, change: Change[PodRecord]) -> None:
-        if change.kind is Kind.SYNCED:
+        if change.kind is ChangeKind.SYNCED:
             self._all_changed()
         else:
             self.holders.replace(change.old, change.new)
@@ -138,7 +138,7 @@ class Caches:
         source = f"ConfigMap {self._config_map_key}"
         self.configuration = configuration.after(previous, config_map, source=source)
         self._configured(self.configuration, config_map)
-        if change.kind is Kind.SYNCED or self.configuration != previous:
+        if change.kind is ChangeKind.SYNCED or self.configuration != previous:
             self._all_changed()
 
     def _some_changed(self, names: Iterable[str]) -> None:

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from manager.caches import Caches
-from manager.decisions import Decisions, Look, NodeState, Pending
+from manager.decisions import KnownNode, Look, NodeDecisions, Pending
 from manager.eviction.condition import Notice
 from manager.eviction.reliever import Pressed
 from manager.eviction.tracker import Tracker
-from manager.metrics import Counters
+from manager.metrics import ManagerCounters
 from manager.nodemetric import lifecycle, spec
-from manager.nodemetric.lifecycle import Outcome
+from manager.nodemetric.lifecycle import LifecycleOutcome
 from manager.noderesource import explain
 from manager.noderesource.explain import Decision
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.noderesource.topology import ZoneWrite
 from manager.noderesource.writing import Wait, Waiting, Write
-from manager.reports import Reporter
+from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from manager.topologies import Topologies
 from manager.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
@@ -84,7 +84,7 @@ class _Plan:
         return {part: urgency for part, there, urgency in parts if there is not None}
 
 
-class Controller:
+class NodeResourceController:
     """One worker that drains `queue`, looking at `caches`, and any number of writers."""
 
     def __init__(
@@ -95,8 +95,8 @@ class Controller:
         settings: ManagerSettings,
         clock: Clock,
         *,
-        reporter: Reporter,
-        counters: Counters,
+        reporter: EventReporter,
+        counters: ManagerCounters,
         is_leader: Callable[[], bool],
         tracker: Tracker,
         pressed: Callable[[str], Pressed | None] = lambda _: None,
@@ -116,7 +116,7 @@ class Controller:
         self._prior = prior
         self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
-        self._decisions = Decisions(caches, settings, clock, reporter, topologies, caches.unheard_seconds)
+        self._decisions = NodeDecisions(caches, settings, clock, reporter, topologies, caches.unheard_seconds)
         self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
         self._turned_at: dict[str, float] = {}  # by thread
         self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since it was last looked at
@@ -157,11 +157,11 @@ class Controller:
         """Queues every node; to be called when this process starts leading."""
         self._queue.add(self._caches.names())
 
-    def states(self) -> list[NodeState]:
+    def states(self) -> list[KnownNode]:
         """All nodes by name."""
         return [self._state(node) for node in sorted(self._caches.nodes(), key=lambda node: node.metadata.name)]
 
-    def state(self, name: str) -> NodeState | None:
+    def state(self, name: str) -> KnownNode | None:
         """One node, if there is such a node."""
         node = self._caches.node(name)
         return None if node is None else self._state(node)
@@ -187,13 +187,13 @@ class Controller:
         """Since the worker, or the writer that has been away for longest, last came round."""
         return self._clock.monotonic() - min(self._turned_at.copy().values(), default=self._clock.monotonic())
 
-    def _state(self, node: Node) -> NodeState:
+    def _state(self, node: Node) -> KnownNode:
         name = node.metadata.name
         memory, requested = self._decisions.of(name), self._caches.requested(name)
         look = None if memory is None else memory.look
         if memory is None or look is None:
-            return NodeState(node, requested, None, None)
-        return NodeState(
+            return KnownNode(node, requested, None, None)
+        return KnownNode(
             node,
             requested,
             look.decision,
@@ -330,12 +330,12 @@ class Controller:
             logger.exception("it could not be told what pods hold beyond what there is", extra={"node": name})
             return None
 
-    def _removal(self, name: str, report: Report | None) -> lifecycle.Delete | None:
+    def _removal(self, name: str, report: NodeReport | None) -> lifecycle.Delete | None:
         if report is not None:
             return lifecycle.Delete(name, report.uid)
         return lifecycle.Delete(name) if self._caches.has_unread_metric(name) else None
 
-    def _step(self, name: str, report: Report | None, strategy: NodeStrategy | None) -> lifecycle.Step | None:
+    def _step(self, name: str, report: NodeReport | None, strategy: NodeStrategy | None) -> lifecycle.Step | None:
         if strategy is None or (report is None and self._caches.has_unread_metric(name)):
             return None
         old = None if report is None else report.spec
@@ -351,9 +351,9 @@ class Controller:
     def _take(self, step: lifecycle.Step) -> None:
         """Takes a step of the NodeMetric's life, and remembers one that came to nothing."""
         outcome = lifecycle.perform(self._client, step)
-        if outcome is not Outcome.OVERTAKEN:
+        if outcome is not LifecycleOutcome.OVERTAKEN:
             self._counters.node_metric_writes.labels(type(step).__name__.lower()).inc()
-        if isinstance(step, lifecycle.Update) and outcome is Outcome.UNKEPT:
+        if isinstance(step, lifecycle.Update) and outcome is LifecycleOutcome.UNKEPT:
             logger.info("the schema of NodeMetrics lacks what was asked: %s", step.asked, extra={"node": step.name})
             self._unkept[step.name] = step.asked
 

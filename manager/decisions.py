@@ -10,20 +10,20 @@ import msgspec
 from manager import outages, pods
 from manager.configuration import Configuration
 from manager.eviction.reliever import Pressed
-from manager.eviction.tracker import Tracked
+from manager.eviction.tracker import TrackedShortfall
 from manager.noderesource import damping, explain, situation, topology, writing
 from manager.noderesource.batch import Above
 from manager.noderesource.buffer import NOTHING_LEARNED, Learner
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Decision, Known, Offer
-from manager.noderesource.plausibility import Past
-from manager.noderesource.report import Report
+from manager.noderesource.plausibility import ReportHistory
+from manager.noderesource.report import NodeReport
 from manager.noderesource.situation import NodeFacts
 from manager.noderesource.topology import ZoneWrite
-from manager.noderesource.writing import Change, Rule, Wait, Waiting, Write, WriteRule
+from manager.noderesource.writing import NodeWriteRule, OfferChange, Wait, Waiting, Write, WriteRule
 from manager.outages import Outage
-from manager.pods import PodRecord, Requested
-from manager.reports import Reporter
+from manager.pods import NodeRequests, PodRecord
+from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from manager.topologies import Topologies
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
@@ -43,7 +43,7 @@ class LastWrite(msgspec.Struct, frozen=True):
     monotonic: float
     reason: str
     why: str
-    changes: Mapping[Tier, Change]
+    changes: Mapping[Tier, OfferChange]
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -66,16 +66,16 @@ class Pending(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class KnownNode(msgspec.Struct, frozen=True):
     """All that is known of one node, for those who read."""
 
     node: Node
-    requested: Requested
+    requested: NodeRequests
     decision: Decision | None
     last_write: LastWrite | None
     pending: Pending | None = None
     strategy: NodeStrategy | None = None
-    shortfalls: Mapping[Tier, Tracked] = msgspec.field(default_factory=dict)
+    shortfalls: Mapping[Tier, TrackedShortfall] = msgspec.field(default_factory=dict)
     pressed: Pressed | None = None
 
 
@@ -86,17 +86,17 @@ class LastZoneWrite(msgspec.Struct, frozen=True):
     replaced: str
 
 
-class Cluster(Protocol):
+class DecisionSources(Protocol):
     """What decisions are made from, as it is at the moment."""
 
     configuration: Configuration
 
-    def report(self, name: str) -> Report | None: ...
+    def report(self, name: str) -> NodeReport | None: ...
     def pods(self, name: str) -> Collection[PodRecord]: ...
-    def requested(self, name: str) -> Requested: ...
+    def requested(self, name: str) -> NodeRequests: ...
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CachedNodeConfig(msgspec.Struct, frozen=True):
     """What follows from one version of a Node and one of the configuration, whatever is reported of the node.
 
     `facts` is None of a Node that says something wrongly.
@@ -108,7 +108,7 @@ class Standing(msgspec.Struct, frozen=True):
     facts: NodeFacts | None
 
 
-class Memory:
+class NodeHistory:
     """What is remembered of one node."""
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.look: Look | None = None
-        self.standing: Standing | None = None
+        self.standing: CachedNodeConfig | None = None
         self.of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
         self.last_write: LastWrite | None = None
         self.last_zone_write: LastZoneWrite | None = None
@@ -137,19 +137,19 @@ class Memory:
         self.learner = Learner()
         self.learned_from: str | None = None
         self.damping: dict[Tier, Damping] = {}
-        self.past = Past()
+        self.past = ReportHistory()
         self.was_ahead: float | None = None  # the time of a report that was in the future when looked at
 
 
-class Decisions:
+class NodeDecisions:
     """Decides with `caches` as they are now. One thread at a time decides; all may read."""
 
     def __init__(
         self,
-        caches: Cluster,
+        caches: DecisionSources,
         settings: ManagerSettings,
         clock: Clock,
-        reporter: Reporter,
+        reporter: EventReporter,
         topologies: Topologies | None = None,
         unheard_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -161,21 +161,21 @@ class Decisions:
         self._reporter = reporter
         self._tiers = settings.tiers
         self._rule = WriteRule(settings.write_rule)
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, NodeHistory] = {}
 
     def look(self, node: Node) -> Look:
         """Decides about the node, notes when time alone may change the answer, and applies the write rule."""
         name, now, monotonic = node.metadata.name, self._clock.now(), self._clock.monotonic()
         memory = self._memories.get(name)
         if memory is None:
-            memory = self._memories[name] = Memory()
+            memory = self._memories[name] = NodeHistory()
         strategy, decision = self._decided(node, memory, now)
         if _inherits(memory, node, decision):
             strategy, decision = self._decided(node, memory, now)
         in_effect = strategy.strategy if strategy else DEFAULTS
         self._remember(memory, decision, in_effect, monotonic)
         last = None if memory.last_write is None else memory.last_write.monotonic
-        rule = Rule.of(in_effect, kind=self._rule, now=monotonic, last_write=last)
+        rule = NodeWriteRule.of(in_effect, kind=self._rule, now=monotonic, last_write=last)
         outcome = None
         if not decision.hold:
             noted = explain.annotations(node, decision)
@@ -208,7 +208,7 @@ class Decisions:
                 due.append(name)
         return due
 
-    def of(self, name: str) -> Memory | None:
+    def of(self, name: str) -> NodeHistory | None:
         return self._memories.get(name)
 
     def forget(self, name: str) -> None:
@@ -243,7 +243,7 @@ class Decisions:
         )
         return outcome if until is None else Wait(Waiting.OUTAGE, partial(_outlasting, decision), until)
 
-    def _decided(self, node: Node, memory: Memory, now: float) -> tuple[NodeStrategy | None, Decision]:
+    def _decided(self, node: Node, memory: NodeHistory, now: float) -> tuple[NodeStrategy | None, Decision]:
         name, strategy = node.metadata.name, None
         try:
             standing = self._standing(node, memory)
@@ -268,7 +268,7 @@ class Decisions:
         memory.failures = failures
         return strategy, decision
 
-    def _standing(self, node: Node, memory: Memory) -> Standing:
+    def _standing(self, node: Node, memory: NodeHistory) -> CachedNodeConfig:
         """Most looks come of a report, and find Node and configuration as they were."""
         configuration, known = self._caches.configuration, memory.standing
         if known is not None and known.node is node and known.configuration is configuration:
@@ -279,10 +279,10 @@ class Decisions:
             facts: NodeFacts | None = situation.facts(node)
         except InvalidInput:  # which deciding will find again, and say
             facts = None
-        memory.standing = Standing(node, configuration, strategy, facts)
+        memory.standing = CachedNodeConfig(node, configuration, strategy, facts)
         return memory.standing
 
-    def _of_pods(self, name: str, memory: Memory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:
+    def _of_pods(self, name: str, memory: NodeHistory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:
         """What pods use or request above Batch, and hold: worked out once for as long as the node's are the same."""
         there = self._caches.pods(name)
         if memory.of_pods is None or memory.of_pods[0] is not there:
@@ -290,7 +290,7 @@ class Decisions:
         return memory.of_pods
 
     def _zones(
-        self, node: Node, memory: Memory, decision: Decision, strategy: ColocationStrategy, monotonic: float
+        self, node: Node, memory: NodeHistory, decision: Decision, strategy: ColocationStrategy, monotonic: float
     ) -> ZoneWrite | None:
         known = None if self._topologies is None else self._topologies.of(node.metadata.name)
         last = memory.last_zone_write
@@ -304,7 +304,9 @@ class Decisions:
             logger.exception("nothing could be decided about zones", extra={"node": node.metadata.name})
             return None
 
-    def _remember(self, memory: Memory, decision: Decision, strategy: ColocationStrategy, monotonic: float) -> None:
+    def _remember(
+        self, memory: NodeHistory, decision: Decision, strategy: ColocationStrategy, monotonic: float
+    ) -> None:
         for tier, offer in decision.offers.items():
             if offer.resources is None:
                 memory.damping.pop(tier, None)
@@ -316,7 +318,7 @@ class Decisions:
             _learn(memory, mid, decision)
 
 
-def _confirmed(memory: Memory, decision: Decision) -> Decision:
+def _confirmed(memory: NodeHistory, decision: Decision) -> Decision:
     """The decision, without a contradiction that only one report was in so far."""
     contradicts = bool(decision.contradiction)
     if contradicts is not memory.past.contradicts:
@@ -326,7 +328,7 @@ def _confirmed(memory: Memory, decision: Decision) -> Decision:
     return decision
 
 
-def _inherits(memory: Memory, node: Node, decision: Decision) -> bool:
+def _inherits(memory: NodeHistory, node: Node, decision: Decision) -> bool:
     """Whether the first report shows that another process held Mid back, as this one then does until it has learned."""
     if memory.learned_from is not None or memory.last_write is not None:
         return False
@@ -337,7 +339,7 @@ def _inherits(memory: Memory, node: Node, decision: Decision) -> bool:
     return memory.learner.learned != NOTHING_LEARNED
 
 
-def _learn(memory: Memory, mid: Offer, decision: Decision) -> None:
+def _learn(memory: NodeHistory, mid: Offer, decision: Decision) -> None:
     """Takes in what each report makes of Mid before the buffer, once."""
     if mid.resources is None:
         memory.learner.interrupt()

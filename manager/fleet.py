@@ -11,12 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from manager.noderesource.report import Report
-from manager.reports import Problem, Standing
+from manager.noderesource.report import NodeReport
+from manager.reports import PersistentProblems, ReportedProblem
 from shared.api import predictionprior
 from shared.api.core import ConfigMap
 from shared.api.nodemetric import PredictionPrior
-from shared.api.predictionprior import MOST_HORIZONS, Observed, Prior
+from shared.api.predictionprior import MOST_HORIZONS, ObservedTail, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
@@ -34,7 +34,7 @@ TARGET_MISSED = "PredictionTargetMissed"
 _ABOUT = "predictions"
 
 
-class Rate(msgspec.Struct, frozen=True):
+class PromiseRate(msgspec.Struct, frozen=True):
     """How the promises for one resource and horizon were kept, over all nodes that have a target, by outcomes."""
 
     resource: str
@@ -57,7 +57,7 @@ class Rate(msgspec.Struct, frozen=True):
         return self.resource, self.horizon_seconds
 
 
-def rates(reports: Iterable[Report]) -> tuple[Rate, ...]:
+def rates(reports: Iterable[NodeReport]) -> tuple[PromiseRate, ...]:
     """By resource and horizon; those who have no target, or no outcome yet, have promised nothing."""
     found: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
     for one in (each for report in reports for each in report.promises):
@@ -67,18 +67,18 @@ def rates(reports: Iterable[Report]) -> tuple[Rate, ...]:
     return tuple(_rate(key, found[key]) for key in sorted(found))
 
 
-def _rate(key: tuple[str, int], nodes: Sequence[tuple[int, float, float]]) -> Rate:
+def _rate(key: tuple[str, int], nodes: Sequence[tuple[int, float, float]]) -> PromiseRate:
     outcomes = sum(many for many, _, _ in nodes)
     violated, target = (sum(one[0] * one[part] for one in nodes) / outcomes for part in (1, 2))
-    return Rate(*key, len(nodes), outcomes, violated, target)
+    return PromiseRate(*key, len(nodes), outcomes, violated, target)
 
 
-def pooled(reports: Iterable[Report], before: Prior | None, now: float) -> Prior | None:
+def pooled(reports: Iterable[NodeReport], before: Prior | None, now: float) -> Prior | None:
     """The prior by what is reported now; a horizon that nobody reports any more keeps the one it had `before`.
 
     None where there has never been an outcome.
     """
-    observed: defaultdict[int, dict[str, list[Observed]]] = defaultdict(lambda: {"cpu": [], "memory": []})
+    observed: defaultdict[int, dict[str, list[ObservedTail]]] = defaultdict(lambda: {"cpu": [], "memory": []})
     nodes = 0
     for report in reports:
         told = [(one, one.tail) for one in report.promises if one.tail is not None]
@@ -109,13 +109,13 @@ def published(specs: Iterable[PredictionPrior], now: float) -> Prior | None:
 
 
 def missed_since(
-    before: Mapping[tuple[str, int], float], found: Iterable[Rate], now: float
+    before: Mapping[tuple[str, int], float], found: Iterable[PromiseRate], now: float
 ) -> dict[tuple[str, int], float]:
     """Since when, without a break, each target has been missed by far."""
     return {rate.key: before.get(rate.key, now) for rate in found if rate.is_missed_by_far}
 
 
-def said(rate: Rate) -> str:
+def said(rate: PromiseRate) -> str:
     """An alarm in a sentence."""
     return (
         f"promises of {rate.resource} for {rate.horizon_seconds / 3600:g} h were broken in "
@@ -124,15 +124,15 @@ def said(rate: Rate) -> str:
     )
 
 
-class Cluster(Protocol):
+class ReportSources(Protocol):
     """Where reports come from."""
 
     def unsynced(self) -> list[str]: ...
-    def reports(self) -> list[Report]: ...
+    def reports(self) -> list[NodeReport]: ...
     def config_map(self) -> ConfigMap | None: ...
 
 
-class Fleet:
+class FleetOverview:
     """What `turn`, once a minute, makes of the reports. Read from any thread.
 
     `changed` hears whose NodeMetrics are to be written, `forgot` which node has forgotten what on request.
@@ -140,16 +140,16 @@ class Fleet:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ReportSources,
         clock: Clock,
         *,
         is_leader: Callable[[], bool],
-        standing: Standing,
+        standing: PersistentProblems,
         changed: Callable[[Iterable[str]], None],
         forgot: Callable[[str, str], None] = lambda name, what: None,
     ) -> None:
         self.prior: Prior | None = None
-        self.rates: tuple[Rate, ...] = ()
+        self.rates: tuple[PromiseRate, ...] = ()
         self.alarms: tuple[str, ...] = ()
         self.refused_nodes = 0
         self._wire: PredictionPrior | None = None
@@ -179,7 +179,7 @@ class Fleet:
         self._judge(now)
         self._tell_forgotten(reports)
 
-    def _publish(self, reports: Sequence[Report], fresh: Sequence[Report], now: float) -> None:
+    def _publish(self, reports: Sequence[NodeReport], fresh: Sequence[NodeReport], now: float) -> None:
         """Goes on with the newest prior there is, whoever sent it; who leads sends another when that is due."""
         sent = published({one.spec.prediction_prior for one in reports if one.spec.prediction_prior}, now)
         if sent is not None and (self.prior is None or sent.time > self.prior.time):
@@ -192,7 +192,7 @@ class Fleet:
             logger.info("a prior of the fleet is sent to all nodes", extra={"nodes": found.nodes})
             self._changed([one.name for one in reports])
 
-    def _tell_forgotten(self, reports: Sequence[Report]) -> None:
+    def _tell_forgotten(self, reports: Sequence[NodeReport]) -> None:
         """Tells what nodes have forgotten since the last turn; what they had before the first one is no news."""
         known, self._forgotten = self._forgotten, {one.name: one.forgotten for one in reports}
         if self._is_leader():
@@ -220,4 +220,4 @@ class Fleet:
         if config_map is not None:
             meta = config_map.metadata
             regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
-            self._standing.found(_ABOUT, [Problem(regarding, TARGET_MISSED, alarm) for alarm in self.alarms])
+            self._standing.found(_ABOUT, [ReportedProblem(regarding, TARGET_MISSED, alarm) for alarm in self.alarms])

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from manager import answers
 from manager.answers import Explained, FleetPrediction, Nodes, Status
-from manager.decisions import NodeState
+from manager.decisions import KnownNode
 from shared import errors, web
 
 # The page loads nothing but its own files; what a node calls itself can never become a script.
@@ -30,8 +30,8 @@ _PAGE_FILES = {
 class Reader(Protocol):
     """Where the answers come from."""
 
-    def states(self) -> list[NodeState]: ...
-    def state(self, name: str) -> NodeState | None: ...
+    def states(self) -> list[KnownNode]: ...
+    def state(self, name: str) -> KnownNode | None: ...
 
 
 def application(

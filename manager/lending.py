@@ -7,7 +7,7 @@ from manager.configuration import Configuration
 from manager.node_peaks import NodePeaks
 from manager.noderesource import explain
 from manager.noderesource.explain import Decision, Known
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.settings import ManagerSettings
 from shared import durations, quantity
 from shared.api.colocation import DEFAULTS
@@ -23,12 +23,12 @@ _FIRST_REPORTS = 3.0
 TRUSTED_PERCENT = 50
 
 
-class NodeSide(Protocol):
+class NodeCaches(Protocol):
     """What the manager knows of nodes. `caches.Caches` is one."""
 
     @property
     def configuration(self) -> Configuration: ...
-    def report(self, name: str) -> Report | None: ...
+    def report(self, name: str) -> NodeReport | None: ...
 
 
 class Lending:
@@ -36,7 +36,7 @@ class Lending:
 
     def __init__(
         self,
-        caches: NodeSide,
+        caches: NodeCaches,
         decision: Callable[[str], Decision | None],
         settings: ManagerSettings,
         clock: Clock,
@@ -65,7 +65,7 @@ class Lending:
         if strategy is None or not self._writes:
             return {}
         now = self._clock.now()
-        idle = Report(
+        idle = NodeReport(
             node.metadata.name,
             "",
             "",
@@ -92,7 +92,7 @@ class Lending:
                 found[node.metadata.name] = NodePeaks(report.peak, _of_mid(report), report.update_time)
         return found if is_any else None
 
-    def _is_trusted(self, report: Report, node: Node) -> bool:
+    def _is_trusted(self, report: NodeReport, node: Node) -> bool:
         if report.update_time is None or report.update_time < node.metadata.created_at:
             return False
         strategy = self._caches.configuration.strategy(node)
@@ -124,7 +124,7 @@ class Lending:
         return age < _FIRST_REPORTS * strategy.strategy.metric_report_interval_seconds
 
 
-def _of_mid(report: Report) -> Resources:
+def _of_mid(report: NodeReport) -> Resources:
     return quantity.total([each.usage for each in report.pods.values() if each.priority_class == PriorityClass.MID])
 
 

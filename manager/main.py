@@ -18,22 +18,22 @@ from prometheus_client import CollectorRegistry
 from manager import answers, fleet, http, tenants
 from manager.answers import Status
 from manager.caches import Caches
-from manager.controller import Controller
+from manager.controller import NodeResourceController
 from manager.eviction.asking import Asker
 from manager.eviction.evictor import Evictor
-from manager.eviction.metrics import Counters as EvictionCounters
+from manager.eviction.metrics import EvictionCounters as EvictionCounters
 from manager.eviction.metrics import PressureCounters, ShortfallCollector
 from manager.eviction.reliever import Reliever
 from manager.eviction.tracker import Tracker
-from manager.fleet import Fleet
+from manager.fleet import FleetOverview
 from manager.lending import Lending
-from manager.metrics import Counters, FleetCollector, StateCollector
-from manager.reports import Reporter, Standing
+from manager.metrics import FleetCollector, ManagerCounters, StateCollector
+from manager.reports import EventReporter, PersistentProblems
 from manager.scheduling import args as scheduling_args
 from manager.scheduling import explained, extender
 from manager.scheduling.advice import Advisor
 from manager.settings import ManagerSettings
-from manager.tenants import Tenants
+from manager.tenants import NamespaceTenants
 from manager.topologies import Topologies
 from manager.workqueue import WorkQueue
 from shared import access, descriptors, names, telemetry, termination, web
@@ -54,7 +54,7 @@ from shared.web.metrics import HttpCollector
 
 if TYPE_CHECKING:
     from manager.autoscaler.loop import Autoscaler
-    from manager.webhook.serving import ServingCertificate
+    from manager.webhook.serving import WebhookCertificate
     from manager.webhook.webhook import Webhook
 
 logger = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ class Manager:
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._elector = _elector(settings, client, clock, identity)
         self._recorder = None if settings.dry_run else Recorder(client, "headroom-manager", identity)
-        self._standing = Standing(self._recorder, self.is_leader)
-        reporter = Reporter(self._recorder, self._standing)
+        self._standing = PersistentProblems(self._recorder, self.is_leader)
+        reporter = EventReporter(self._recorder, self._standing)
         queue = WorkQueue(clock)
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
@@ -95,7 +95,7 @@ class Manager:
             if node is not None:
                 reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
 
-        self._fleet = Fleet(
+        self._fleet = FleetOverview(
             self._caches,
             clock,
             is_leader=self.is_leader,
@@ -103,14 +103,14 @@ class Manager:
             changed=queue.add,
             forgot=forgot,
         )
-        self._controller = Controller(
+        self._controller = NodeResourceController(
             client,
             self._caches,
             queue,
             settings,
             clock,
             reporter=reporter,
-            counters=Counters(registry),
+            counters=ManagerCounters(registry),
             is_leader=self.is_leader,
             tracker=tracker,
             pressed=lambda name: self._reliever.of(name),
@@ -145,7 +145,7 @@ class Manager:
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
         self._namespaces = Informer(client, NAMESPACES, Kept(Namespace, tenants.read))
-        self._tenants = Tenants(self._namespaces.get, self._caches.holders.of, clock)
+        self._tenants = NamespaceTenants(self._namespaces.get, self._caches.holders.of, clock)
         why_refused = self._tenants.why_refused
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))
@@ -276,14 +276,14 @@ class Manager:
             peaks=lending.peaks,
         )
 
-    def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "ServingCertificate | None":
+    def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "WebhookCertificate | None":
         if not (self._settings.tls or self._serves_webhook):
             return None
-        from manager.webhook.serving import ServingCertificate  # here, as it loads OpenSSL's bindings
+        from manager.webhook.serving import WebhookCertificate  # here, as it loads OpenSSL's bindings
 
         # In a dry run a replica reads the certificate, and writes none.
         leads = (lambda: False) if self._settings.dry_run else self.is_leader
-        return ServingCertificate(self._settings, client, registry, is_leader=leads)
+        return WebhookCertificate(self._settings, client, registry, is_leader=leads)
 
     @property
     def _serves_webhook(self) -> bool:

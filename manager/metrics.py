@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from manager.configuration import Configuration
-from manager.fleet import Fleet
+from manager.fleet import FleetOverview
 from manager.noderesource import writing
 from manager.noderesource.explain import HELD, Decision
 from shared.api.core import Node
@@ -16,7 +16,7 @@ from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
 
 
-class Counters:
+class ManagerCounters:
     """What has happened since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -135,7 +135,7 @@ class StateCollector(Collector):
 class FleetCollector(Collector):
     """How promises are kept over all nodes, and what new nodes start from."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: FleetOverview) -> None:
         self._fleet = fleet
 
     def collect(self) -> Iterator[Metric]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from manager import promises
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PredictionRow:
     problem: str | None
 
 
-def answer(report: Report) -> PredictionRow:
+def answer(report: NodeReport) -> PredictionRow:
     """All that the node's report says of it, and the model that follows."""
     kept, problem = report.kept, report.promises_problem
     recommended = promises.recommended(report.model, kept, report.spec)

@@ -92,20 +92,20 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
-class Requested:
+class NodeRequests:
     """Sums of native requests of the pods that hold them: of all, and of those Mid must make way for."""
 
     total: Resources = NOTHING
     prod: Resources = NOTHING
 
-    def plus(self, other: "Requested") -> "Requested":
-        return Requested(self.total.plus(other.total), self.prod.plus(other.prod))
+    def plus(self, other: "NodeRequests") -> "NodeRequests":
+        return NodeRequests(self.total.plus(other.total), self.prod.plus(other.prod))
 
-    def minus(self, other: "Requested") -> "Requested":
-        return Requested(self.total.minus(other.total), self.prod.minus(other.prod))
+    def minus(self, other: "NodeRequests") -> "NodeRequests":
+        return NodeRequests(self.total.minus(other.total), self.prod.minus(other.prod))
 
 
-_NONE = Requested()
+_NONE = NodeRequests()
 
 
 def record(pod: Pod) -> PodRecord:
@@ -175,11 +175,11 @@ def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
     return sums
 
 
-def requested_by(pod: PodRecord) -> Requested:
+def requested_by(pod: PodRecord) -> NodeRequests:
     """What one pod adds to its node's sums."""
     if not pod.active:
         return _NONE
-    return Requested(pod.requests, pod.requests if pod.priority_class in names.LENDING_CLASSES else NOTHING)
+    return NodeRequests(pod.requests, pod.requests if pod.priority_class in names.LENDING_CLASSES else NOTHING)
 
 
 class PodLedger:
@@ -188,7 +188,7 @@ class PodLedger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[str, dict[str, PodRecord]] = {}  # of nodes that have any
-        self._sums: dict[str, Requested] = {}
+        self._sums: dict[str, NodeRequests] = {}
         self._collections: dict[str, Collection[PodRecord]] = {}
 
     def on(self, node: str) -> Collection[PodRecord]:
@@ -199,7 +199,7 @@ class PodLedger:
                 found = self._collections[node] = tuple(there.values())
             return found or ()
 
-    def requested(self, node: str) -> Requested:
+    def requested(self, node: str) -> NodeRequests:
         """What the node's pods request."""
         with self._lock:
             return self._sums.get(node, _NONE)

@@ -15,14 +15,14 @@ MOST_PODS = 4096  # of a node
 MOST_TEXT = 16  # characters of a decimal
 
 
-class PressedPod(NamedTuple):
+class PodPressure(NamedTuple):
     """What a pod uses, and what it requests of Mid and Batch."""
 
     usage: Resources
     held: Resources
 
 
-class Pressure(msgspec.Struct, frozen=True, gc=False):
+class NodePressure(msgspec.Struct, frozen=True, gc=False):
     """The node and its pods of Mid and Batch, by uid; see the wire's `Pressure`. CPU is in milli-cores."""
 
     resources: tuple[str, ...]
@@ -31,11 +31,11 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     cpu_request: int
     cpu_usage: int
     cpu_limit: int
-    pods: Mapping[str, PressedPod]
+    pods: Mapping[str, PodPressure]
     stalls: tuple[str, str] = ("", "")  # of cpu and memory, as they are told
 
 
-def read(wire: nodemetric.Pressure | None, *, source: str) -> Pressure | None:
+def read(wire: nodemetric.Pressure | None, *, source: str) -> NodePressure | None:
     """Raises InvalidInput."""
     if wire is None:
         return None
@@ -54,7 +54,7 @@ def read(wire: nodemetric.Pressure | None, *, source: str) -> Pressure | None:
             ("Limit", wire.tiers_cpu_limit),
         )
     ]
-    return Pressure(
+    return NodePressure(
         resources=tuple(name for name in (names.MEMORY, names.CPU) if name in wire.resources),
         capacity=capacity,
         usage=_amounts(wire.usage, source, "usage"),
@@ -62,7 +62,7 @@ def read(wire: nodemetric.Pressure | None, *, source: str) -> Pressure | None:
         cpu_usage=tiers[1],
         cpu_limit=tiers[2],
         pods={
-            pod.uid: PressedPod(*(_amounts(each, source, f"pods[{pod.uid}]") for each in (pod.usage, pod.held)))
+            pod.uid: PodPressure(*(_amounts(each, source, f"pods[{pod.uid}]") for each in (pod.usage, pod.held)))
             for pod in wire.pods or ()
         },
         stalls=((wire.cpu_stall_percent or "")[:MOST_TEXT], (wire.memory_stall_percent or "")[:MOST_TEXT]),

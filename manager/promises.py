@@ -22,10 +22,10 @@ from shared.api.nodemetric import (
     Shadow,
     Withdrawal,
 )
-from shared.api.predictionprior import WINDOW_DAYS, Observed
+from shared.api.predictionprior import WINDOW_DAYS, ObservedTail
 from shared.errors import InvalidInput
 from shared.quantity import INT64_MAX
-from shared.recommendation import Recommendation, Row, recommend
+from shared.recommendation import ModelRecommendation, Row, recommend
 
 MOST_PROMISES = predictionprior.MOST_HORIZONS
 MOST_OUTCOMES = int(24 * WINDOW_DAYS)  # one is judged for every hour
@@ -46,7 +46,7 @@ class KeptPromise(msgspec.Struct, frozen=True, gc=False):
     outcomes: int
     violated_percent: float | None
     lent_percent: float | None
-    tail: Observed | None
+    tail: ObservedTail | None
 
 
 class ShadowModel(msgspec.Struct, frozen=True, gc=False):
@@ -58,25 +58,25 @@ class ShadowModel(msgspec.Struct, frozen=True, gc=False):
     lent_percents: Percents
 
 
-class Withdrawn(msgspec.Struct, frozen=True, gc=False):
+class WithdrawalRate(msgspec.Struct, frozen=True, gc=False):
     """How much of what is lent is taken back a day, over the last so many seconds."""
 
     window_seconds: int
     percents_per_day: Percents
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+class KeptPromises(msgspec.Struct, frozen=True, gc=False):
     """How a node's promises were kept: those of the model in force by horizon and resource, as the agent has them."""
 
     promises: tuple[KeptPromise, ...] = ()
     shadows: tuple[ShadowModel, ...] = ()
-    withdrawals: tuple[Withdrawn, ...] = ()
+    withdrawals: tuple[WithdrawalRate, ...] = ()
 
 
-NOTHING_KEPT = Kept()
+NOTHING_KEPT = KeptPromises()
 
 
-def read(prediction: Prediction | None, *, source: str) -> Kept:
+def read(prediction: Prediction | None, *, source: str) -> KeptPromises:
     """With no more outcomes than four weeks can hold. Raises InvalidInput."""
     if prediction is None:
         return NOTHING_KEPT
@@ -85,14 +85,14 @@ def read(prediction: Prediction | None, *, source: str) -> Kept:
     _require_distinct([one.horizon_seconds for one in promises], MOST_PROMISES, source, "promises")
     _require_distinct([one.model for one in shadows], MOST_SHADOWS, source, "shadows")
     _require_distinct([one.window_seconds for one in withdrawals], MOST_WITHDRAWALS, source, "withdrawals")
-    return Kept(
+    return KeptPromises(
         tuple(_read(one, resource, source) for one in promises for resource in RESOURCES),
         tuple(_shadow(one, source) for one in shadows),
         tuple(_withdrawn(one, source) for one in withdrawals),
     )
 
 
-def recommended(model: str, kept: Kept, spec: NodeMetricSpec) -> Recommendation | None:
+def recommended(model: str, kept: KeptPromises, spec: NodeMetricSpec) -> ModelRecommendation | None:
     """As the node's agent says it; None where there is nothing to choose from.
 
     The target is that of the model in force, or of the policy where that model has none.
@@ -170,11 +170,11 @@ def _shadow(shadow: Shadow, source: str) -> ShadowModel:
     )
 
 
-def _withdrawn(withdrawal: Withdrawal, source: str) -> Withdrawn:
+def _withdrawn(withdrawal: Withdrawal, source: str) -> WithdrawalRate:
     at, most = f"withdrawals[{withdrawal.window_seconds}]", MOST_PERCENT_PER_DAY
     if withdrawal.window_seconds < 1:
         raise _refused(source, at, withdrawal.window_seconds, "expected a window of a second at least")
-    return Withdrawn(
+    return WithdrawalRate(
         withdrawal.window_seconds,
         (
             _percent(withdrawal.cpu_percent_per_day, source, f"{at}.cpuPercentPerDay", most),

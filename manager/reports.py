@@ -29,7 +29,7 @@ _ABSENT = "absent"  # no resourceVersion looks like this
 _CONFIG = "ConfigMap"
 
 
-class Problem(NamedTuple):
+class ReportedProblem(NamedTuple):
     """What an Event says is wrong with an object."""
 
     regarding: ObjectRef
@@ -37,15 +37,15 @@ class Problem(NamedTuple):
     message: str
 
 
-class Standing:
+class PersistentProblems:
     """Problems that stay until somebody changes something: every replica finds them, who leads writes their Events."""
 
     def __init__(self, recorder: Recorder | None, is_leader: Callable[[], bool]) -> None:
         self._recorder = recorder
         self._is_leader = is_leader
-        self._known: dict[str, Sequence[Problem]] = {}
+        self._known: dict[str, Sequence[ReportedProblem]] = {}
 
-    def found(self, about: str, problems: Sequence[Problem]) -> None:
+    def found(self, about: str, problems: Sequence[ReportedProblem]) -> None:
         """These, and no others any more, are those of an object, which `about` tells from others."""
         if problems:
             self._known[about] = problems
@@ -59,18 +59,18 @@ class Standing:
         for problems in list(self._known.values()):
             self._say(problems)
 
-    def _say(self, problems: Sequence[Problem]) -> None:
+    def _say(self, problems: Sequence[ReportedProblem]) -> None:
         if self._recorder is not None:
             for problem in problems:
                 self._recorder.event(problem.regarding, WARNING, problem.reason, problem.message)
 
 
-class Reporter:
+class EventReporter:
     """Says each thing once, however often it is found. Without a `standing` there is nobody else who could say it."""
 
-    def __init__(self, recorder: Recorder | None, standing: Standing | None = None) -> None:
+    def __init__(self, recorder: Recorder | None, standing: PersistentProblems | None = None) -> None:
         self._recorder = recorder
-        self._standing = standing or Standing(recorder, lambda: True)
+        self._standing = standing or PersistentProblems(recorder, lambda: True)
         self._reported_config = ""
         self._reported_nodes: dict[str, tuple[str, ...]] = {}
 
@@ -89,16 +89,18 @@ class Reporter:
         refused = []
         if configuration.thresholds_problem is not None:
             logger.error("thresholds refused, the last good ones stay: %s", configuration.thresholds_problem)
-            refused.append(Problem(regarding, THRESHOLDS_REFUSED, str(configuration.thresholds_problem)))
+            refused.append(ReportedProblem(regarding, THRESHOLDS_REFUSED, str(configuration.thresholds_problem)))
         if configuration.problem is not None:
             logger.error("configuration refused, the last good one stays: %s", configuration.problem)
-            refused.append(Problem(regarding, CONFIG_REFUSED, str(configuration.problem)))
+            refused.append(ReportedProblem(regarding, CONFIG_REFUSED, str(configuration.problem)))
             self._standing.found(_CONFIG, refused)
             return
         logger.info("configuration in effect", extra={"enabled": configuration.enabled})
         for problem in configuration.config.problems:
             logger.error("a node config has a problem: %s", problem)
-        problems = [Problem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems]
+        problems = [
+            ReportedProblem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems
+        ]
         self._standing.found(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
@@ -114,7 +116,7 @@ class Reporter:
         for problem in problems:
             logger.error("part of the node's own annotations and labels is not in effect: %s", problem)
         regarding = _node(node)
-        said = [Problem(regarding, STRATEGY_REFUSED, problem) for problem in problems]
+        said = [ReportedProblem(regarding, STRATEGY_REFUSED, problem) for problem in problems]
         self._standing.found(_about(node.metadata.name), said)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:

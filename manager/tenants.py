@@ -27,7 +27,7 @@ _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it means nothing
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class NamespaceBounds(msgspec.Struct, frozen=True):
     """What a namespace says, by annotation; most say nothing."""
 
     by_annotation: Mapping[str, Bound] = {}
@@ -55,12 +55,12 @@ class Holders:
             return tuple(self._pods.get(namespace, {}).values())
 
 
-class Tenants:
+class NamespaceTenants:
     """Who keeps to the `bounds` of a namespace (None: it is not known). May be asked from any thread."""
 
     def __init__(
         self,
-        bounds: Callable[[str], Bounds | None],
+        bounds: Callable[[str], NamespaceBounds | None],
         holders: Callable[[str], Iterable[PodRecord]],
         clock: Clock,
     ) -> None:
@@ -91,7 +91,7 @@ class Tenants:
             self._passed[pod.uid] = pod, now + PASSED_SECONDS
         return why
 
-    def _bounds(self, namespace: str, pod: PodRecord) -> Bounds | None:
+    def _bounds(self, namespace: str, pod: PodRecord) -> NamespaceBounds | None:
         if pod.held_tier is None:
             return None
         found = self._of(namespace)
@@ -102,7 +102,7 @@ def namespace_of(pod: PodRecord) -> str:
     return pod.key.partition("/")[0]
 
 
-def read(namespace: Namespace) -> Bounds:
+def read(namespace: Namespace) -> NamespaceBounds:
     """The bounds that its annotations name."""
     annotations = namespace.metadata.annotations or {}
     found: dict[str, Bound] = {}
@@ -113,10 +113,10 @@ def read(namespace: Namespace) -> Bounds:
                     found[annotation] = amounts({resource: annotations[annotation]})[resource]
                 except QuantityError as error:
                     found[annotation] = str(error)
-    return Bounds(found)
+    return NamespaceBounds(found)
 
 
-def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
+def _refusal(namespace: str, bounds: NamespaceBounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
     holds, asks = held(others), held([pod])
     for tier, annotations in names.ANNOTATION_BOUNDS.items():
         if asks[tier] == NOTHING:
@@ -127,7 +127,9 @@ def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[Po
     return None
 
 
-def _beyond(tier: Tier, annotations: Iterable[str], bounds: Bounds, holds: Resources, asks: Resources) -> str | None:
+def _beyond(
+    tier: Tier, annotations: Iterable[str], bounds: NamespaceBounds, holds: Resources, asks: Resources
+) -> str | None:
     for annotation, (resource, unit), there, more in zip(annotations, _RESOURCES, holds, asks, strict=True):
         bound = bounds.by_annotation.get(annotation)
         if isinstance(bound, str):

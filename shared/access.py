@@ -74,7 +74,7 @@ class _TooMany(Exception):
     """More reviews are asked for than are made."""
 
 
-class Rate:
+class PeerRate:
     """So many a second for each of the latest `MOST_PEERS`, with as many at once as `burst`."""
 
     MOST_PEERS = 1024
@@ -96,7 +96,7 @@ class Rate:
         return allowed
 
 
-class Answers(Generic[T]):
+class BelievedAnswers(Generic[T]):
     """Answers of the API server, each believed for a while; for one event loop. None is a no."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -135,9 +135,9 @@ class Delegated:
     def __init__(self, client: Client, prefix: str, *, per_second: float = 5.0, burst: float = 20.0) -> None:
         self._client = client.single_attempt(REVIEW_SECONDS)
         self._prefix = prefix
-        self._rate = Rate(per_second, burst, client.clock.monotonic)
-        self._identities: Answers[Identity] = Answers(client.clock.monotonic)
-        self._rights: Answers[bool] = Answers(client.clock.monotonic)
+        self._rate = PeerRate(per_second, burst, client.clock.monotonic)
+        self._identities: BelievedAnswers[Identity] = BelievedAnswers(client.clock.monotonic)
+        self._rights: BelievedAnswers[bool] = BelievedAnswers(client.clock.monotonic)
         self._reviewers = ThreadPoolExecutor(REVIEWERS, thread_name_prefix="access")
         self._under_review = 0
 

@@ -32,12 +32,12 @@ class Row(NamedTuple):
         )
 
 
-class Recommendation(NamedTuple):
+class ModelRecommendation(NamedTuple):
     model: str
     sentence: str
 
 
-def recommend(rows: Sequence[Row], target_percent: float) -> Recommendation:
+def recommend(rows: Sequence[Row], target_percent: float) -> ModelRecommendation:
     """Of the rows, of which the first is the model in force and one at least: whose model to use, and why.
 
     Percentages count to two digits, as a NodeMetric has them, so that all who ask say the same.
@@ -51,7 +51,7 @@ def recommend(rows: Sequence[Row], target_percent: float) -> Recommendation:
     judged = [row for row in rows if row.outcomes >= LEAST_OUTCOMES]
     if active not in judged:
         needs = f"{active.model} has {active.outcomes} outcomes of the {LEAST_OUTCOMES} that it takes to judge it"
-        return Recommendation(active.model, f"Keep {active.model}: {needs}.")
+        return ModelRecommendation(active.model, f"Keep {active.model}: {needs}.")
     kept = [row for row in judged if row.violation_percent <= target_percent]
     if not kept:
         best = min(judged, key=lambda row: row.violation_percent)
@@ -64,8 +64,8 @@ def recommend(rows: Sequence[Row], target_percent: float) -> Recommendation:
     if best.violation_percent == active.violation_percent and best.lent_percent <= active.lent_percent:
         best = active
     if best is active:
-        return Recommendation(active.model, f"Keep {active.model}: {why}.")
-    return Recommendation(best.model, f"Use {best.model}: {why}; {_said(active)}.")
+        return ModelRecommendation(active.model, f"Keep {active.model}: {why}.")
+    return ModelRecommendation(best.model, f"Use {best.model}: {why}; {_said(active)}.")
 
 
 def _said(row: Row) -> str:

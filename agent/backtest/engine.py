@@ -20,7 +20,7 @@ from agent.predict_server.histories import Histories
 from agent.predict_server.ledger import Ledger
 from agent.predict_server.models import Outcome, Situation
 from agent.predict_server.plugins import Model
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.table import ModelTable
 from shared.errors import HeadroomError
 
@@ -29,7 +29,7 @@ RESOURCES = ("cpu", "memory")  # in cores, and in bytes
 _NO_SYSTEM = "system"  # never trained, so that it has a history of zeros
 
 
-class Promise(NamedTuple):
+class BacktestPromise(NamedTuple):
     """Whose peak it is; a model without a target of its own has None."""
 
     model: str
@@ -37,7 +37,7 @@ class Promise(NamedTuple):
     horizon_hours: int
 
 
-class Trained(NamedTuple):
+class TrainingStep(NamedTuple):
     """A training step: a sample for each key, shape (keys, 2), and what came of promises, whichever model made them."""
 
     keys: Sequence[str]
@@ -53,7 +53,12 @@ class FleetModel:
     """
 
     def __init__(
-        self, name: str, resource: int, horizons_hours: Sequence[int], policy: Policy, target_percent: float | None
+        self,
+        name: str,
+        resource: int,
+        horizons_hours: Sequence[int],
+        policy: PredictionPolicy,
+        target_percent: float | None,
     ) -> None:
         self.name, self.target_percent, self._resource = name, target_percent, resource
         self._horizons_hours = tuple(horizons_hours)
@@ -63,7 +68,7 @@ class FleetModel:
         self._model = Model(name, parameters, source="--model", on_failure=lambda _: None)
         self._promised: dict[tuple[float, float], Floats] = {}  # by horizon and time in seconds; shape (nodes, 2)
 
-    def train(self, samples: Trained) -> None:
+    def train(self, samples: TrainingStep) -> None:
         """One training step, with what came of this model's promises."""
         self._model.update(samples.keys, samples.usages, samples.time)
         self._model.observe(
@@ -74,7 +79,7 @@ class FleetModel:
         )
         self._raise_problem()
 
-    def peaks(self, situation: Situation) -> Mapping[Promise, Floats]:
+    def peaks(self, situation: Situation) -> Mapping[BacktestPromise, Floats]:
         """What is promised now, each of shape (nodes,)."""
         candidates = self._model.peak(situation)
         self._raise_problem()
@@ -82,7 +87,7 @@ class FleetModel:
         for seconds, peaks in zip(situation.horizons_seconds, largest, strict=True):
             self._promised[seconds, situation.time] = peaks
         return {
-            Promise(self.name, self.target_percent, hours): peaks[:, self._resource]
+            BacktestPromise(self.name, self.target_percent, hours): peaks[:, self._resource]
             for hours, peaks in zip(self._horizons_hours, largest, strict=True)
         }
 
@@ -95,7 +100,7 @@ def fleet_models(
     names: Sequence[str],
     resource: int,
     horizons_hours: Sequence[int],
-    policy: Policy,
+    policy: PredictionPolicy,
     target_percents: Sequence[float],
 ) -> list[FleetModel]:
     """Each model once, or once for each target if it has one. Raises InvalidInput for a name that is not known."""
@@ -109,7 +114,9 @@ def fleet_models(
 class FleetBank:
     """What the agents of all nodes have learned, in one table: a row for each pod and for each node."""
 
-    def __init__(self, schedule: PodSchedule, resource: int, horizons_hours: Sequence[int], policy: Policy) -> None:
+    def __init__(
+        self, schedule: PodSchedule, resource: int, horizons_hours: Sequence[int], policy: PredictionPolicy
+    ) -> None:
         self._resource, self._policy = resource, policy
         self._horizons_seconds = tuple(hours * HOUR_SECONDS for hours in horizons_hours)
         self._table = ModelTable(
@@ -124,7 +131,7 @@ class FleetBank:
         self._workload_of: Rows = np.zeros(0, np.intp)  # of each of these, the place of its workload
         self._workload_keys: list[str] = []
 
-    def train(self, tick: ReplayTick) -> Trained:
+    def train(self, tick: ReplayTick) -> TrainingStep:
         """One training step of every node."""
         if tick.pods is not self._pods:
             self._table.forget(self._names[np.setdiff1d(self._pods, tick.pods, assume_unique=True)].tolist())
@@ -138,7 +145,7 @@ class FleetBank:
         usages[:, self._resource] = np.concatenate([tick.usage, of_nodes, of_workloads])
         self._table.train(keys, usages, tick.time)
         since = tick.time - tick.age_seconds
-        return Trained(
+        return TrainingStep(
             keys, usages, self._ledger.observe(tick.node, usages[: len(tick.pods)], since, tick.time), tick.time
         )
 

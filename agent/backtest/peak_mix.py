@@ -20,8 +20,8 @@ from agent.predict_server.peak_mix import (
     WEIGHTS,
     Forecast,
     Held,
-    NodeFacts,
-    PodFacts,
+    NodeArrays,
+    PodArrays,
     Weights,
 )
 from shared.api.predictionprior import BUILT_IN, Tail
@@ -89,13 +89,13 @@ class FleetPeakMix:
         self._nodes.keep(drifted, DRIFT_DAYS)
 
     def _forecast(self, tick: ReplayTick) -> Forecast:
-        pods = PodFacts(
+        pods = PodArrays(
             tick.node,
             tick.limits,
             _largest(self._pods, tick.pods, POD_DAYS),
             np.maximum(tick.time - self._pods_since[tick.pods], 0.0) / DAY_SECONDS,
         )
-        nodes = NodeFacts(
+        nodes = NodeArrays(
             _largest(self._nodes, self._rows, POD_DAYS),
             _largest(self._nodes, self._rows, NODE_DAYS),
             self._means.means(),

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from agent.backtest import metrics, oracle, replay
-from agent.backtest.engine import RESOURCES, FleetBank, Promise, fleet_models
+from agent.backtest.engine import RESOURCES, BacktestPromise, FleetBank, fleet_models
 from agent.backtest.metrics import Scores
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from shared.errors import HeadroomError
 
 HOUR_SECONDS = 3600.0
@@ -27,18 +27,18 @@ _SHARED = ""  # what all models learn from
 
 
 @dataclass(frozen=True)
-class Fleet:
+class RecordedFleet:
     """Recorded usage, capped and filled, and where its pods run, split at gaps."""
 
     recorded: RecordedUsage
     schedule: PodSchedule
 
-    def parts(self, count: int) -> list["Fleet"]:
+    def parts(self, count: int) -> list["RecordedFleet"]:
         """About `count` fleets of consecutive nodes, each with the series it needs and no more."""
         bounds = np.linspace(0, self.schedule.nodes, min(count, self.schedule.nodes) + 1).astype(np.intp)
         return [self._nodes(first, end) for first, end in itertools.pairwise(bounds.tolist())]
 
-    def _nodes(self, first: int, end: int) -> "Fleet":
+    def _nodes(self, first: int, end: int) -> "RecordedFleet":
         schedule = self.schedule
         pods = slice(*np.searchsorted(schedule.node, [first, end]))
         series, places = np.unique(schedule.series[pods], return_inverse=True)
@@ -49,7 +49,7 @@ class Fleet:
             limits=whole.limits[series],
             workloads=whole.workloads[series] if len(whole.workloads) else whole.workloads,
         )
-        return Fleet(
+        return RecordedFleet(
             recorded,
             PodSchedule(schedule.node[pods] - first, places, schedule.first[pods], schedule.end[pods], end - first),
         )
@@ -63,7 +63,7 @@ class Trial:
     models: tuple[str, ...]
     target_percents: tuple[float, ...]
     horizons_hours: tuple[int, ...]
-    policy: Policy
+    policy: PredictionPolicy
 
 
 class Played(NamedTuple):
@@ -72,7 +72,7 @@ class Played(NamedTuple):
     at: Rows
     requested: Floats
     came: Mapping[int, Floats]  # by horizon in hours
-    promised: Mapping[Promise, Floats]
+    promised: Mapping[BacktestPromise, Floats]
     cpu_seconds: Mapping[str, float]  # by model, with all that it would need alone
 
 
@@ -97,7 +97,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float
 
 
-def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda ticks: None) -> Played:
+def play(fleet: RecordedFleet, trial: Trial, ticked: Callable[[int], None] = lambda ticks: None) -> Played:
     """Replays the fleet to all models; tells `ticked` how many ticks have passed, about every hour."""
     recorded, schedule = fleet.recorded, fleet.schedule
     hour_ticks = round(HOUR_SECONDS / recorded.interval_seconds)
@@ -107,7 +107,7 @@ def play(fleet: Fleet, trial: Trial, ticked: Callable[[int], None] = lambda tick
     models = fleet_models(trial.models, trial.resource, horizons, trial.policy, trial.target_percents)
     bank = FleetBank(schedule, trial.resource, horizons, trial.policy)
     requested = np.zeros((len(at), schedule.nodes))
-    promised: dict[Promise, Floats] = defaultdict(lambda: np.zeros((len(at), schedule.nodes)))
+    promised: dict[BacktestPromise, Floats] = defaultdict(lambda: np.zeros((len(at), schedule.nodes)))
     spent: dict[str, float] = defaultdict(float)
     for tick in replay.ticks(recorded, schedule):
         with _timed(spent, _SHARED):
@@ -162,7 +162,7 @@ def results(source: str, trial: Trial, played: Played) -> list[Result]:
     return [_result(source, trial, played, promise) for promise in promises]
 
 
-def _result(source: str, trial: Trial, played: Played, promise: Promise) -> Result:
+def _result(source: str, trial: Trial, played: Played, promise: BacktestPromise) -> Result:
     warm = warm_up_hours(len(played.at), promise.horizon_hours)
 
     def scored(hours: slice) -> Scores:

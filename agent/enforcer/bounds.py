@@ -15,7 +15,7 @@ MOST_BOUNDS = 256  # of a pod; those of its own cgroup stand first
 MOST_TEXT = 256
 
 
-class Outcome(enum.StrEnum):
+class BoundOutcome(enum.StrEnum):
     """What came of a bound."""
 
     WRITTEN = "written"
@@ -24,7 +24,7 @@ class Outcome(enum.StrEnum):
     REFUSED = "refused"  # by the kernel, or by our own table of what may be written
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+class CgroupBound(msgspec.Struct, frozen=True, kw_only=True):
     """One file of one cgroup. It follows from `term` and `amount`, in `unit`: "milli", "bytes" or "".
 
     `cgroup` is below the kubelet's tree. `value` is what is to stand in the file, and `before` what it was written
@@ -37,32 +37,32 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     amount: int | None
     unit: str
     value: str
-    outcome: Outcome
+    outcome: BoundOutcome
     at: float
     before: str = ""
     problem: str = ""
 
 
-class PodBounds(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Of one pod; `omitted` are bounds for which there was no room here."""
 
     key: str
     tier: str
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[CgroupBound, ...] = ()
     omitted: int = 0
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class BoundsReport(msgspec.Struct, frozen=True, kw_only=True):
     """By uid; `omitted` are pods for which there was no room."""
 
-    pods: dict[str, PodBounds] = {}
+    pods: dict[str, ReportedBounds] = {}
     omitted: int = 0
 
 
-_DECODER = msgspec.json.Decoder(Told)
+_DECODER = msgspec.json.Decoder(BoundsReport)
 
 
-def followed(before: Iterable[Bound], now: Iterable[Bound]) -> Iterator[Bound]:
+def followed(before: Iterable[CgroupBound], now: Iterable[CgroupBound]) -> Iterator[CgroupBound]:
     """Those of `now`; one that is as it was keeps when and over what it was written, or since when it is refused."""
     known = {(each.cgroup, each.file): each for each in before}
     for each in now:
@@ -70,25 +70,25 @@ def followed(before: Iterable[Bound], now: Iterable[Bound]) -> Iterator[Bound]:
         yield old if old is not None and _is_the_same(old, each) else each
 
 
-def _is_the_same(old: Bound, new: Bound) -> bool:
+def _is_the_same(old: CgroupBound, new: CgroupBound) -> bool:
     if (old.term, old.amount) != (new.term, new.amount):
         return False
-    if new.outcome is Outcome.STANDS:
-        return old.outcome in (Outcome.STANDS, Outcome.WRITTEN) and old.value == new.value
-    return new.outcome is not Outcome.WRITTEN and (old.outcome, old.problem) == (new.outcome, new.problem)
+    if new.outcome is BoundOutcome.STANDS:
+        return old.outcome in (BoundOutcome.STANDS, BoundOutcome.WRITTEN) and old.value == new.value
+    return new.outcome is not BoundOutcome.WRITTEN and (old.outcome, old.problem) == (new.outcome, new.problem)
 
 
-def of_pod(key: str, tier: str, found: Iterable[Bound]) -> PodBounds:
+def of_pod(key: str, tier: str, found: Iterable[CgroupBound]) -> ReportedBounds:
     """As many as there is room for."""
     bounds = tuple(found)
-    return PodBounds(key=key, tier=tier, bounds=bounds[:MOST_BOUNDS], omitted=max(0, len(bounds) - MOST_BOUNDS))
+    return ReportedBounds(key=key, tier=tier, bounds=bounds[:MOST_BOUNDS], omitted=max(0, len(bounds) - MOST_BOUNDS))
 
 
-def encoded(pods: dict[str, PodBounds], most_bytes: int = MOST_BYTES) -> bytes:
+def encoded(pods: dict[str, ReportedBounds], most_bytes: int = MOST_BYTES) -> bytes:
     """As many pods as there is room for, those in front first."""
     kept = dict(pods)
     while True:
-        body = msgspec.json.encode(Told(pods=kept, omitted=len(pods) - len(kept)))
+        body = msgspec.json.encode(BoundsReport(pods=kept, omitted=len(pods) - len(kept)))
         if len(body) <= most_bytes:
             return body
         kept = dict(list(kept.items())[: len(kept) // 2])
@@ -101,7 +101,7 @@ def write(directory: Path, body: bytes) -> None:
     temporary.replace(directory / FILE)
 
 
-def read(directory: Path) -> Told | None:
+def read(directory: Path) -> BoundsReport | None:
     """What was said last; None where nothing was, or nothing that means anything."""
     try:
         with (directory / FILE).open("rb") as file:

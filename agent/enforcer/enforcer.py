@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 
 from agent.enforcer import bounds, orders, status, table
-from agent.enforcer.bounds import Bound, Outcome, PodBounds
+from agent.enforcer.bounds import BoundOutcome, CgroupBound, ReportedBounds
 from agent.enforcer.orders import Orders, PodOrder
 from agent.enforcer.settings import EnforcerSettings
-from agent.enforcer.status import Status
+from agent.enforcer.status import EnforcerStatus
 from agent.enforcer.table import Choices, Knob, Setting
 from agent.enforcer.tree import GONE, NotAllowed, Tree
 from agent.metrics_advisor import cgroups
@@ -35,7 +35,7 @@ ROUND_SECONDS = 1.0
 RECONCILE_SECONDS = 10.0  # the kubelet rewrites its classes each minute, pods when they are made or resized
 STALE_SECONDS = 30.0
 
-_AGAIN = Bound(cgroup="", file="", term="", amount=None, unit="", value="", outcome=Outcome.REFUSED, at=0.0)
+_AGAIN = CgroupBound(cgroup="", file="", term="", amount=None, unit="", value="", outcome=BoundOutcome.REFUSED, at=0.0)
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Enforcer:
         self._tree: Tree | None = None
         self._quota_usec = table.UNLIMITED
         self._counts = _Counts()
-        self._told: dict[str, PodBounds] = {}
+        self._told: dict[str, ReportedBounds] = {}
         self._told_body = b""
 
     def round(self) -> None:
@@ -136,7 +136,7 @@ class Enforcer:
                 if bound is _AGAIN:
                     found[each] = self._apply(tree, each, final=True)
             now = [bound for bound in found.values() if bound is not None]
-            written = [bound for bound in now if bound.outcome is Outcome.WRITTEN]
+            written = [bound for bound in now if bound.outcome is BoundOutcome.WRITTEN]
             if written:
                 names = ", ".join(f"{each.cgroup[-24:]} {each.file} {each.before} -> {each.value}" for each in written)
                 about = {"pod": order.key, "uid": order.uid, "tier": order.tier}
@@ -145,7 +145,7 @@ class Enforcer:
             told[order.uid] = bounds.of_pod(order.key, order.tier, bounds.followed(before, now))
         self._told = told
 
-    def _apply(self, tree: Tree, setting: Setting, *, final: bool) -> Bound | None:
+    def _apply(self, tree: Tree, setting: Setting, *, final: bool) -> CgroupBound | None:
         """What came of it; None where the kernel has no such knob, and `_AGAIN` where it is to be tried again."""
         try:
             if setting.knob is Knob.IDLE and not tree.has(setting.path, Knob.IDLE):
@@ -158,20 +158,27 @@ class Enforcer:
                 return _AGAIN
             self._went_wrong(setting.path, error)
             gone = error.errno in GONE
-            return self._bound(tree, setting, Outcome.GONE if gone else Outcome.REFUSED, problem=str(error))
+            return self._bound(tree, setting, BoundOutcome.GONE if gone else BoundOutcome.REFUSED, problem=str(error))
         except (ValueError, NotAllowed) as error:
             self._went_wrong(setting.path, error)
-            return self._bound(tree, setting, Outcome.REFUSED, problem=str(error))
+            return self._bound(tree, setting, BoundOutcome.REFUSED, problem=str(error))
         if not stood.changed:
-            return self._bound(tree, setting, Outcome.STANDS, value=stood.wanted)
+            return self._bound(tree, setting, BoundOutcome.STANDS, value=stood.wanted)
         self._counts.written += 1
-        return self._bound(tree, setting, Outcome.WRITTEN, value=stood.wanted, before=stood.before)
+        return self._bound(tree, setting, BoundOutcome.WRITTEN, value=stood.wanted, before=stood.before)
 
     def _bound(
-        self, tree: Tree, setting: Setting, outcome: Outcome, *, value: str = "", before: str = "", problem: str = ""
-    ) -> Bound:
+        self,
+        tree: Tree,
+        setting: Setting,
+        outcome: BoundOutcome,
+        *,
+        value: str = "",
+        before: str = "",
+        problem: str = "",
+    ) -> CgroupBound:
         term, amount, unit = setting.term
-        return Bound(
+        return CgroupBound(
             cgroup=setting.path,
             file=table.FILES[tree.v2].get(setting.knob, setting.knob.name),
             term=term,
@@ -215,7 +222,7 @@ class Enforcer:
         if self._status_dir is None:
             return
         counts = self._counts
-        told = Status(
+        told = EnforcerStatus(
             at=now,
             layout="" if self._tree is None else self._tree.layout.description,
             pods=len(self._asked[0]),

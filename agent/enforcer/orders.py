@@ -27,7 +27,7 @@ _ID = re.compile(r"[a-z][a-z0-9.+-]{0,31}://[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
 _KEY = re.compile(r"[0-9A-Za-z./_-]{0,512}")
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class PodBounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Of a pod or a container: what it requests of its tier's cpu, and its limits, where they are the tier's own.
 
     Without a limit here it has none, or a native one, which is the kubelet's to keep.
@@ -38,13 +38,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     limit_bytes: int | None = None
 
 
-class ContainerOrder(Bounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ContainerOrder(PodBounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """`id` as in the pod's status, "containerd://0123..."."""
 
     id: str
 
 
-class PodOrder(Bounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class PodOrder(PodBounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """`key` is for people: "namespace/name". `native`: it requests cpu of the node itself, too."""
 
     uid: str
@@ -125,7 +125,7 @@ def check(orders: Orders) -> None:
             _within(getattr(orders.suppress, name), 0, MOST_MILLI, f"suppress.{name}")
 
 
-def _check(bounds: Bounds, field: str) -> None:
+def _check(bounds: PodBounds, field: str) -> None:
     _within(bounds.cpu_milli, 0, MOST_MILLI, f"{field}.cpu_milli")
     if bounds.limit_milli is not None:
         _within(bounds.limit_milli, 1, MOST_MILLI, f"{field}.limit_milli")

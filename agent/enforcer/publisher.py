@@ -14,7 +14,7 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Kind
 from agent.metric_cache.series import Metric as Measure
-from agent.states_informer.informer import NodeState, StatesInformer
+from agent.states_informer.informer import LocalNode, StatesInformer
 from agent.states_informer.pods import NodePod
 from shared.api.nodemetric import ResourceThresholds
 from shared.api.nodeslo import HostApplication
@@ -68,7 +68,7 @@ class Publisher:
         at = self._clock.monotonic()
         orders.write(self._directory, Orders(version=orders.VERSION, at=at, pods=self._orders, suppress=suppress))
 
-    def _suppress(self, node: NodeState, pods: list[NodePod], thresholds: ResourceThresholds) -> Suppress | None:
+    def _suppress(self, node: LocalNode, pods: list[NodePod], thresholds: ResourceThresholds) -> Suppress | None:
         """None while the node cannot be read."""
         second = self._second()
         usages = self._cache.usages(Aggregation.AVG, WINDOW_SECONDS, second)

@@ -9,7 +9,7 @@ MOST_BYTES = 1 << 16
 MOST_TEXT = 512
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class EnforcerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Counts are since the start. `at` is the time of CLOCK_MONOTONIC of the last round.
 
     `best_effort_usec` is the quota of best-effort pods together, negative for none; `layout` how the kubelet names
@@ -27,17 +27,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-_DECODER = msgspec.json.Decoder(Status)
+_DECODER = msgspec.json.Decoder(EnforcerStatus)
 
 
-def write(directory: Path, status: Status) -> None:
+def write(directory: Path, status: EnforcerStatus) -> None:
     """Replaces what was said before. Raises OSError."""
     temporary = directory / f".{FILE}"
     temporary.write_bytes(msgspec.json.encode(status))
     temporary.replace(directory / FILE)
 
 
-def read(directory: Path) -> Status | None:
+def read(directory: Path) -> EnforcerStatus | None:
     """What was said last; None where nothing was, or nothing that means anything."""
     try:
         with (directory / FILE).open("rb") as file:

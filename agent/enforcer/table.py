@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.enforcer.orders import Bounds, PodOrder
+from agent.enforcer.orders import PodBounds, PodOrder
 from agent.metrics_advisor.cgroups import Layout
 from shared.names import KubeQoS, Tier
 
@@ -51,7 +51,7 @@ FILES = {
 OF_MEMORY = frozenset({Knob.MEMORY, Knob.OOM_GROUP})
 
 
-class Term(NamedTuple):
+class BoundTerm(NamedTuple):
     """What a value follows from; `unit` is that of the amount: "milli", "bytes" or ""."""
 
     name: str
@@ -59,8 +59,8 @@ class Term(NamedTuple):
     unit: str = ""
 
 
-LEAST = Term("the least: pods of Prod are beside it")
-HELD_TOGETHER = Term("none of its own while best-effort pods are held together")
+LEAST = BoundTerm("the least: pods of Prod are beside it")
+HELD_TOGETHER = BoundTerm("none of its own while best-effort pods are held together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Setting:
     path: str
     knob: Knob
     value: int
-    term: Term
+    term: BoundTerm
     only_without_idle: bool = False
 
 
@@ -111,35 +111,35 @@ def settings(order: PodOrder, layout: Layout, choices: Choices, *, suppressed: b
     idle = batch and choices.batch_idle
     without_quota = suppressed and not v2 and order.qos is KubeQoS.BEST_EFFORT
     requested = f"{order.tier}-cpu requested" + (f" x {percent} %" if batch else "")
-    idle_term = Term("batchIdle", int(idle))
+    idle_term = BoundTerm("batchIdle", int(idle))
     found = [Setting(path, Knob.IDLE, int(idle), idle_term)] if batch and not order.native else []
     if not order.native:
         best_effort = order.qos is KubeQoS.BEST_EFFORT
         own = order.cpu_milli * percent // 100 if best_effort else 0
-        term = Term(requested, order.cpu_milli, "milli") if best_effort else LEAST
+        term = BoundTerm(requested, order.cpu_milli, "milli") if best_effort else LEAST
         found.append(Setting(path, Knob.WEIGHT, shares(own), term, only_without_idle=idle))
     found += _limits(path, order, order.tier, without_quota=without_quota)
     if batch and v2:
-        found.append(Setting(path, Knob.OOM_GROUP, 1, Term("a pod of Batch")))
+        found.append(Setting(path, Knob.OOM_GROUP, 1, BoundTerm("a pod of Batch")))
     for container in order.containers:
         inner = layout.find_container(path, container.id)
         if inner is not None:
             if not order.native:
-                term = Term(requested, container.cpu_milli, "milli")
+                term = BoundTerm(requested, container.cpu_milli, "milli")
                 found.append(Setting(inner, Knob.WEIGHT, shares(container.cpu_milli * percent // 100), term))
             found += _limits(inner, container, order.tier, without_quota=without_quota)
     return found
 
 
-def _limits(path: str, bounds: Bounds, tier: Tier, *, without_quota: bool) -> list[Setting]:
+def _limits(path: str, bounds: PodBounds, tier: Tier, *, without_quota: bool) -> list[Setting]:
     found = []
     if without_quota:
         found.append(Setting(path, Knob.QUOTA, UNLIMITED, HELD_TOGETHER))
     elif bounds.limit_milli is not None:
-        term = Term(f"{tier}-cpu limit", bounds.limit_milli, "milli")
+        term = BoundTerm(f"{tier}-cpu limit", bounds.limit_milli, "milli")
         found.append(Setting(path, Knob.QUOTA, bounds.limit_milli, term))
     if bounds.limit_bytes is not None:
-        term = Term(f"{tier}-memory limit", bounds.limit_bytes, "bytes")
+        term = BoundTerm(f"{tier}-memory limit", bounds.limit_bytes, "bytes")
         found.append(Setting(path, Knob.MEMORY, bounds.limit_bytes, term))
     return found
 

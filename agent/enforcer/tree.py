@@ -18,7 +18,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = {Knob.IDLE: 1, Knob.OOM_GROUP: 1, Knob.WEIGHT: MOST_SHARES, Knob.QUOTA: 1 << 24, Knob.MEMORY: 1 << 50}
 
 
-class Quota(NamedTuple):
+class CpuQuota(NamedTuple):
     """A cpu quota, negative for none, and its period, in microseconds."""
 
     usec: int
@@ -72,14 +72,14 @@ class Tree:
                 return False
             raise
 
-    def quota(self, path: str) -> Quota:
+    def quota(self, path: str) -> CpuQuota:
         """The cpu quota there."""
         with self._opened(path, Knob.QUOTA, os.O_RDONLY) as file:
             text = _text(file)
             if not self.v2:
-                return Quota(int(text), self._period_v1(path))
+                return CpuQuota(int(text), self._period_v1(path))
         given, _, period = text.partition(" ")
-        return Quota(-1 if given == "max" else int(given), int(period or PERIOD_USEC))
+        return CpuQuota(-1 if given == "max" else int(given), int(period or PERIOD_USEC))
 
     def set_quota(self, path: str, usec: int) -> None:
         """Sets the quota in microseconds of the period that stands there; negative is none."""

@@ -11,34 +11,34 @@ from agent.http import queries
 from agent.http.rooms import FRESH_SECONDS, READING_SECONDS, Rooms
 from agent.http.schemas import (
     Aggregate,
-    Amount,
+    AmountSchema,
     Bound,
     ContainerUsage,
-    Explained,
+    ExplainedSchema,
     Histogram,
     ModelHistory,
     ModelSays,
     NodeUsage,
-    PodBounds,
+    PodBoundsSchema,
     PodDetail,
-    Pods,
-    PodUsage,
-    Prediction,
-    Prior,
-    Promise,
-    Reading,
-    Recommendation,
-    Report,
-    Series,
-    Term,
+    PodsSchema,
+    PodUsageSchema,
+    PredictionSchema,
+    PriorSchema,
+    PromiseSchema,
+    ReadingSchema,
+    RecommendationSchema,
+    ReportSchema,
+    SeriesSchema,
+    TermSchema,
     UsageSummary,
     Value,
     Values,
-    Withdrawal,
+    WithdrawalSchema,
 )
 from agent.metric_cache import cache, series
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import Tier
+from agent.metric_cache.cache import StorageTier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server import histogram
 from agent.predict_server import prediction as predicted
@@ -91,10 +91,10 @@ def node(rooms: Rooms) -> NodeUsage:
     )
 
 
-def pods(rooms: Rooms) -> Pods:
+def pods(rooms: Rooms) -> PodsSchema:
     usages = rooms.usages()
     listed = sorted(rooms.states.pods(), key=lambda pod: pod.pod.metadata.key)
-    return Pods(rooms.time, [_pod(pod, usages) for pod in listed])
+    return PodsSchema(rooms.time, [_pod(pod, usages) for pod in listed])
 
 
 def pod(rooms: Rooms, uid: str) -> PodDetail | None:
@@ -122,7 +122,7 @@ def pod(rooms: Rooms, uid: str) -> PodDetail | None:
     )
 
 
-def _enforced(rooms: Rooms, uid: str) -> PodBounds | None:
+def _enforced(rooms: Rooms, uid: str) -> PodBoundsSchema | None:
     """What an enforcer says of the pod, with the times of the wall clock."""
     told = None if rooms.enforcer_status is None else bounds.read(rooms.enforcer_status)
     found = None if told is None else told.pods.get(uid)
@@ -130,7 +130,7 @@ def _enforced(rooms: Rooms, uid: str) -> PodBounds | None:
         return None
     booted_at = rooms.clock.now() - rooms.clock.monotonic()
 
-    def said(one: bounds.Bound) -> Bound:
+    def said(one: bounds.CgroupBound) -> Bound:
         time = durations.timestamp(min(max(0.0, booted_at + one.at), rooms.clock.now()))
         return Bound(
             one.cgroup,
@@ -145,7 +145,7 @@ def _enforced(rooms: Rooms, uid: str) -> PodBounds | None:
             one.problem,
         )
 
-    return PodBounds(found.tier, [said(one) for one in found.bounds], found.omitted)
+    return PodBoundsSchema(found.tier, [said(one) for one in found.bounds], found.omitted)
 
 
 class Chosen(NamedTuple):
@@ -167,7 +167,7 @@ def choose(rooms: Rooms, kind: Kind, metric: Metric, entity: str | None, wanted:
     return Chosen(kind, metric, keys)
 
 
-def samples(rooms: Rooms, chosen: Chosen, tier: Tier, span: queries.Span) -> Series:
+def samples(rooms: Rooms, chosen: Chosen, tier: StorageTier, span: queries.Span) -> SeriesSchema:
     """Raises InvalidInput when that would be too much."""
     keys = chosen.keys
     store = rooms.cache
@@ -177,7 +177,7 @@ def samples(rooms: Rooms, chosen: Chosen, tier: Tier, span: queries.Span) -> Ser
     if len(times) * len(keys) > MOST_VALUES:
         problem = (
             f"{len(keys)} series of {len(times)} values each are more than {MOST_VALUES}; "
-            f"ask for a shorter range, the tier {Tier.MEANS}, or fewer series"
+            f"ask for a shorter range, the tier {StorageTier.MEANS}, or fewer series"
         )
         raise queries.refused("start", durations.timestamp(span.start), problem)
     rows = []
@@ -188,12 +188,12 @@ def samples(rooms: Rooms, chosen: Chosen, tier: Tier, span: queries.Span) -> Ser
             found = store.range(key, int(times[0]), int(times[-1]), tier).values
             values[len(times) - len(found) :] = found
         rows.append(Values(key.entity, labelled.of(key), np.round(values, DECIMALS).tolist()))
-    return Series(
+    return SeriesSchema(
         kind=chosen.kind,
         metric=chosen.metric,
         unit=UNITS[chosen.metric],
         tier=tier,
-        step_seconds=1 if tier is Tier.SECONDS else cache.STEP_SECONDS,
+        step_seconds=1 if tier is StorageTier.SECONDS else cache.STEP_SECONDS,
         times=(times + store.wall_time(0)).tolist(),
         series=rows,
     )
@@ -221,19 +221,19 @@ def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: i
     )
 
 
-def prediction(rooms: Rooms) -> Prediction:
+def prediction(rooms: Rooms) -> PredictionSchema:
     synced = rooms.states.synced  # asked first: a list of pods read before it may lack some
     listed = rooms.states.pods()
     found = rooms.predict_server.predict(listed if synced else None, rooms.states.node())
     answer, prod = found.reclaimable, found.prod
     explained = answer.explanation if answer else None
-    return Prediction(
+    return PredictionSchema(
         time=durations.timestamp(found.time),
         model=found.model,
         samples=prod.samples if prod else 0,
         history_percent=found.history_percent,
-        requested=Amount(*found.requests.requested),
-        cold_requested=Amount(*found.requests.cold),
+        requested=AmountSchema(*found.requests.requested),
+        cold_requested=AmountSchema(*found.requests.cold),
         mean=_amount(rounded_up(prod.mean) if prod else None),
         stdev=_amount(rounded_up(prod.stdev) if prod else None),
         models=_models(rooms.predict_server.peaks(listed), found),
@@ -241,12 +241,12 @@ def prediction(rooms: Rooms) -> Prediction:
         node_peak=_amount(found.node_peak),
         promises=[_promise(one) for one in found.promises],
         withdrawals=[
-            Withdrawal(one.window_seconds, *(_percent(each) for each in one.percents_per_day))
+            WithdrawalSchema(one.window_seconds, *(_percent(each) for each in one.percents_per_day))
             for one in found.withdrawn
         ],
-        recommended=Recommendation(*found.recommended) if found.recommended else None,
+        recommended=RecommendationSchema(*found.recommended) if found.recommended else None,
         target_violation_percent=found.target_violation_percent,
-        prior=Prior("built-in", 0) if found.prior is None else Prior("fleet", found.prior.nodes),
+        prior=PriorSchema("built-in", 0) if found.prior is None else PriorSchema("fleet", found.prior.nodes),
         reclaimable=_amount(answer.result if answer else None),
         reason=explained.reason if explained else found.unclaimed.message,
         resources={"cpu": _explained(explained.cpu), "memory": _explained(explained.memory)} if explained else {},
@@ -255,16 +255,20 @@ def prediction(rooms: Rooms) -> Prediction:
     )
 
 
-def _promise(promise: predicted.Promise) -> Promise:
+def _promise(promise: predicted.HorizonPromise) -> PromiseSchema:
     kept = promise.kept
     pairs = (kept.violation_percents, kept.severity_percents, kept.over_estimate_percents, kept.lent_percents)
     percents = [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
-    return Promise(
-        int(kept.horizon_seconds), Amount(*promise.peak), kept.outcomes, _percent(kept.coverage_percent), *percents
+    return PromiseSchema(
+        int(kept.horizon_seconds),
+        AmountSchema(*promise.peak),
+        kept.outcomes,
+        _percent(kept.coverage_percent),
+        *percents,
     )
 
 
-def _models(peaks: Mapping[str, Resources], found: predicted.Prediction) -> dict[str, ModelSays]:
+def _models(peaks: Mapping[str, Resources], found: predicted.NodePrediction) -> dict[str, ModelSays]:
     """What every model says now, and has promised here where it was asked before."""
     known = {shadow.model: shadow.kept for shadow in found.shadows}
     if found.promises:
@@ -303,12 +307,12 @@ def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:
     }
 
 
-def report(rooms: Rooms) -> Report | None:
+def report(rooms: Rooms) -> ReportSchema | None:
     """None before the first one has arrived."""
     last = rooms.reporter.last
     if last is None:
         return None
-    return Report(durations.timestamp(last.time), last.reason, msgspec.to_builtins(last.status))
+    return ReportSchema(durations.timestamp(last.time), last.reason, msgspec.to_builtins(last.status))
 
 
 class _Labels:
@@ -337,9 +341,9 @@ class _Labels:
         return known | ({"container": container} if key.kind is Kind.CONTAINER else {})
 
 
-def _pod(pod: NodePod, usages: Mapping[str, Usage]) -> PodUsage:
+def _pod(pod: NodePod, usages: Mapping[str, Usage]) -> PodUsageSchema:
     used = _used(usages.get(pod.uid))
-    return PodUsage(
+    return PodUsageSchema(
         uid=pod.uid,
         namespace=pod.pod.metadata.namespace,
         name=pod.pod.metadata.name,
@@ -348,7 +352,7 @@ def _pod(pod: NodePod, usages: Mapping[str, Usage]) -> PodUsage:
         workload=pod.workload,
         cpu_milli=used.cpu_milli if used else None,
         memory_bytes=used.memory_bytes if used else None,
-        request=Amount(*pod.request),
+        request=AmountSchema(*pod.request),
     )
 
 
@@ -364,7 +368,7 @@ def _container(rooms: Rooms, uid: str, name: str) -> ContainerUsage:
 
 
 def _summary(rooms: Rooms, kind: Kind, entity: str, seconds: int) -> UsageSummary:
-    def aggregated(how: Aggregation) -> Amount | None:
+    def aggregated(how: Aggregation) -> AmountSchema | None:
         return _aggregated(rooms, kind, entity, how, seconds)
 
     until = rooms.advisor.second
@@ -379,7 +383,7 @@ def _summary(rooms: Rooms, kind: Kind, entity: str, seconds: int) -> UsageSummar
     )
 
 
-def _aggregated(rooms: Rooms, kind: Kind, entity: str, how: Aggregation, seconds: int) -> Amount | None:
+def _aggregated(rooms: Rooms, kind: Kind, entity: str, how: Aggregation, seconds: int) -> AmountSchema | None:
     until = rooms.advisor.second
     cpu_cores, memory_bytes = (
         rooms.cache.aggregate_one(SeriesKey(kind, entity, metric), how, seconds, until)
@@ -390,7 +394,7 @@ def _aggregated(rooms: Rooms, kind: Kind, entity: str, how: Aggregation, seconds
     return _amount_of(Usage(cpu_cores, memory_bytes))
 
 
-def _readings(rooms: Rooms, kind: Kind, entity: str) -> dict[str, Reading]:
+def _readings(rooms: Rooms, kind: Kind, entity: str) -> dict[str, ReadingSchema]:
     """The last values of what is not usage."""
     until = rooms.advisor.second
     last = {
@@ -399,7 +403,7 @@ def _readings(rooms: Rooms, kind: Kind, entity: str) -> dict[str, Reading]:
         if metric not in (Metric.CPU, Metric.MEMORY)
     }
     return {
-        str(metric): Reading(round(value, DECIMALS), UNITS[metric])
+        str(metric): ReadingSchema(round(value, DECIMALS), UNITS[metric])
         for metric, value in last.items()
         if value is not None
     }
@@ -410,27 +414,27 @@ def _history(known: History, now: float) -> ModelHistory:
         first_observed=durations.timestamp(known.first_observed),
         observed_seconds=max(0, int(now - known.first_observed)),
         samples=known.samples,
-        mean=Amount(*rounded_up(known.mean)),
-        stdev=Amount(*rounded_up(known.stdev)),
+        mean=AmountSchema(*rounded_up(known.mean)),
+        stdev=AmountSchema(*rounded_up(known.stdev)),
     )
 
 
-def _explained(one: ResourceExplanation) -> Explained:
-    terms = [Term(term.name, term.value, term.unit, term.source, term.time) for term in one.terms]
-    return Explained(terms, one.bound, one.result)
+def _explained(one: ResourceExplanation) -> ExplainedSchema:
+    terms = [TermSchema(term.name, term.value, term.unit, term.source, term.time) for term in one.terms]
+    return ExplainedSchema(terms, one.bound, one.result)
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
 
 
-def _amount(resources: Resources | None) -> Amount | None:
-    return None if resources is None else Amount(*resources)
+def _amount(resources: Resources | None) -> AmountSchema | None:
+    return None if resources is None else AmountSchema(*resources)
 
 
-def _amount_of(usage: Usage) -> Amount:
-    return Amount(*amount(usage))
+def _amount_of(usage: Usage) -> AmountSchema:
+    return AmountSchema(*amount(usage))
 
 
-def _used(usage: Usage | None) -> Amount | None:
+def _used(usage: Usage | None) -> AmountSchema | None:
     return None if usage is None else _amount_of(usage)

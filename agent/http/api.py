@@ -11,11 +11,11 @@ from fastapi.responses import HTMLResponse
 
 from agent.http import answers, examples, probes, queries, schemas
 from agent.http.answers import Chosen
-from agent.http.probes import JSON, Answer
+from agent.http.probes import JSON, ProbeAnswer
 from agent.http.rooms import Rooms
 from agent.metric_cache import cache
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import Tier
+from agent.metric_cache.cache import StorageTier
 from agent.metric_cache.series import Kind, Metric
 from shared import errors, web
 from shared.errors import InvalidInput
@@ -31,7 +31,7 @@ EntityQuery = Annotated[
           "host application, a NUMA node's number; empty for node and system"),
 ]  # fmt: skip
 LabelQuery = Annotated[str | None, Query(description="only series with this label, for kinds that have it")]
-TierQuery = Annotated[Tier, Query(description="what to read: single seconds, or five minutes' mean or maximum")]
+TierQuery = Annotated[StorageTier, Query(description="what to read: single seconds, or five minutes' mean or maximum")]
 TimeQuery = Annotated[str | None, Query(description="RFC 3339 or Unix seconds, included")]
 
 
@@ -49,7 +49,7 @@ class Selection:
     priority: LabelQuery = None
 
 
-_PROBLEM = {"model": schemas.Problem}
+_PROBLEM = {"model": schemas.ProblemSchema}
 _REFUSED: dict[int | str, dict[str, Any]] = {UNPROCESSABLE: _PROBLEM | {"description": "A parameter means nothing"}}
 
 
@@ -94,7 +94,7 @@ def _add_usage(app: FastAPI, rooms: Rooms) -> None:
     def node() -> Response:
         return _json(answers.node(rooms))
 
-    @app.get("/api/v1/pods", **_about("listPods", schemas.Pods, "Every pod's usage now"))
+    @app.get("/api/v1/pods", **_about("listPods", schemas.PodsSchema, "Every pod's usage now"))
     def pods() -> Response:
         return _json(answers.pods(rooms))
 
@@ -109,13 +109,15 @@ def _add_usage(app: FastAPI, rooms: Rooms) -> None:
 def _add_history(app: FastAPI, rooms: Rooms) -> None:
     @app.get(
         "/api/v1/series",
-        **_about("getSeries", schemas.Series, "Samples of the series of one kind and metric", missing="No such series"),
+        **_about(
+            "getSeries", schemas.SeriesSchema, "Samples of the series of one kind and metric", missing="No such series"
+        ),
     )
     def series(
         selection: Annotated[Selection, Depends()],
         start: TimeQuery = None,
         end: TimeQuery = None,
-        tier: TierQuery = Tier.SECONDS,
+        tier: TierQuery = StorageTier.SECONDS,
     ) -> Response:
         """The last five minutes unless told otherwise, a day of a five-minute tier. Up to 100000 values are answered.
 
@@ -144,7 +146,9 @@ def _add_history(app: FastAPI, rooms: Rooms) -> None:
 def _add_prediction(app: FastAPI, rooms: Rooms) -> None:
     @app.get(
         "/api/v1/prediction",
-        **_about("getPrediction", schemas.Prediction, "Every model's peak, and what can be reclaimed with every term"),
+        **_about(
+            "getPrediction", schemas.PredictionSchema, "Every model's peak, and what can be reclaimed with every term"
+        ),
     )
     def prediction() -> Response:
         return _json(answers.prediction(rooms))
@@ -166,7 +170,7 @@ def _add_prediction(app: FastAPI, rooms: Rooms) -> None:
 
     @app.get(
         "/api/v1/report",
-        **_about("getReport", schemas.Report, "The last report: when, why, what", missing="None has arrived yet"),
+        **_about("getReport", schemas.ReportSchema, "The last report: when, why, what", missing="None has arrived yet"),
     )
     def report() -> Response:
         return _found(answers.report(rooms), "no report has arrived yet")
@@ -224,7 +228,7 @@ def _json(answer: object) -> Response:
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-def _answered(answer: Answer) -> Response:
+def _answered(answer: ProbeAnswer) -> Response:
     return Response(answer.body, answer.status, media_type=answer.media_type)
 
 
@@ -244,4 +248,4 @@ def _refused(_request: Request, error: Exception) -> Response:
 
 
 def _problem(detail: str) -> Response:
-    return Response(msgspec.json.encode(schemas.Problem(detail)), UNPROCESSABLE, media_type=JSON)
+    return Response(msgspec.json.encode(schemas.ProblemSchema(detail)), UNPROCESSABLE, media_type=JSON)

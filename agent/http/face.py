@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent.http import probes
-from agent.http.probes import Answer
+from agent.http.probes import ProbeAnswer
 from agent.http.rooms import Rooms
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 # Answered where they arrive; what takes longer goes to a thread of its own.
-_AT_ONCE: dict[str, Callable[[Rooms], Answer]] = {"/healthz": probes.healthz, "/readyz": probes.readyz}
+_AT_ONCE: dict[str, Callable[[Rooms], ProbeAnswer]] = {"/healthz": probes.healthz, "/readyz": probes.readyz}
 
 
 class Face:
@@ -38,7 +38,7 @@ class Face:
         body = b"" if scope["method"] == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
 
-    async def _own_answer(self, scope: "Scope") -> Answer | None:
+    async def _own_answer(self, scope: "Scope") -> ProbeAnswer | None:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             return None
         path = scope["path"]

@@ -10,24 +10,24 @@ from agent.http.rooms import Rooms
 JSON = "application/json"
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     status: int
     media_type: str
     body: bytes
 
 
-def healthz(rooms: Rooms) -> Answer:
+def healthz(rooms: Rooms) -> ProbeAnswer:
     """Loops that have missed their rounds, with how long they have been silent, in seconds."""
     silent = rooms.loops.overdue()
-    return Answer(503 if silent else 200, JSON, msgspec.json.encode({"silent_loops": silent}))
+    return ProbeAnswer(503 if silent else 200, JSON, msgspec.json.encode({"silent_loops": silent}))
 
 
-def readyz(rooms: Rooms) -> Answer:
+def readyz(rooms: Rooms) -> ProbeAnswer:
     """Whether pods and Node are known, and a first sample is stored."""
     checks = {"informers": rooms.states.synced, "sampling": rooms.advisor.sampling.is_set()}
-    return Answer(200 if all(checks.values()) else 503, JSON, msgspec.json.encode(checks))
+    return ProbeAnswer(200 if all(checks.values()) else 503, JSON, msgspec.json.encode(checks))
 
 
-def metrics(rooms: Rooms) -> Answer:
+def metrics(rooms: Rooms) -> ProbeAnswer:
     """Everything counted and measured, in Prometheus' text format."""
-    return Answer(200, CONTENT_TYPE_LATEST, generate_latest(rooms.registry))
+    return ProbeAnswer(200, CONTENT_TYPE_LATEST, generate_latest(rooms.registry))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.metric_cache.cache import WEEK_SECONDS, Tier
+from agent.metric_cache.cache import WEEK_SECONDS, StorageTier
 from agent.metric_cache.series import Kind
 from shared import durations
 from shared.errors import InvalidInput
@@ -13,7 +13,7 @@ from shared.errors import InvalidInput
 SOURCE = "query"
 LATEST = 253402300799.0  # the last second that RFC 3339 can say
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-DEFAULT_RANGE_SECONDS = {Tier.SECONDS: 300, Tier.MEANS: 86400, Tier.MAXIMA: 86400}
+DEFAULT_RANGE_SECONDS = {StorageTier.SECONDS: 300, StorageTier.MEANS: 86400, StorageTier.MAXIMA: 86400}
 
 
 def refused(field: str, value: object, problem: str) -> InvalidInput:
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     end: int
 
 
-def span(start: str | None, end: str | None, now: float, tier: Tier) -> Span:
+def span(start: str | None, end: str | None, now: float, tier: StorageTier) -> Span:
     """From `start` to `end`; by default to now, and from a while before the end."""
     last = now if end is None else instant("end", end)
     first = last - DEFAULT_RANGE_SECONDS[tier] if start is None else instant("start", start)

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import Tier
+from agent.metric_cache.cache import StorageTier
 from agent.metric_cache.series import Kind, Metric
 
 
 @dataclass(frozen=True)
-class Problem:
+class ProblemSchema:
     """Why there is no answer: the parameter, its value, and what is wrong with it."""
 
     detail: str
 
 
 @dataclass(frozen=True)
-class Amount:
+class AmountSchema:
     """cpu in thousandths of a core, memory in bytes."""
 
     cpu_milli: int
@@ -23,7 +23,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingSchema:
     """A value of the last minute. Ratios are 0 to 1."""
 
     value: float
@@ -39,15 +39,15 @@ class NodeUsage:
     source: str
     cpu_milli: int | None
     memory_bytes: int | None
-    system: Amount | None
-    allocatable: Amount | None
-    classes: dict[str, Amount]
-    host_applications: dict[str, Amount]
-    readings: dict[str, Reading]
+    system: AmountSchema | None
+    allocatable: AmountSchema | None
+    classes: dict[str, AmountSchema]
+    host_applications: dict[str, AmountSchema]
+    readings: dict[str, ReadingSchema]
 
 
 @dataclass(frozen=True)
-class PodUsage:
+class PodUsageSchema:
     """What a pod uses and what it requested; usage is null while it cannot be read."""
 
     uid: str
@@ -58,13 +58,13 @@ class PodUsage:
     workload: str
     cpu_milli: int | None
     memory_bytes: int | None
-    request: Amount
+    request: AmountSchema
 
 
 @dataclass(frozen=True)
-class Pods:
+class PodsSchema:
     time: str
-    pods: list[PodUsage]
+    pods: list[PodUsageSchema]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ContainerUsage:
     name: str
     cpu_milli: int | None
     memory_bytes: int | None
-    readings: dict[str, Reading]
+    readings: dict[str, ReadingSchema]
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class UsageSummary:
     """Usage over the last `window_seconds`, as far as there are samples of it; `tier` says what of."""
 
     window_seconds: int
-    tier: Tier
+    tier: StorageTier
     samples: int
-    avg: Amount | None
-    p95: Amount | None
-    max: Amount | None
+    avg: AmountSchema | None
+    p95: AmountSchema | None
+    max: AmountSchema | None
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class ModelHistory:
     first_observed: str
     observed_seconds: int
     samples: int
-    mean: Amount
-    stdev: Amount
+    mean: AmountSchema
+    stdev: AmountSchema
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class PodBounds:
+class PodBoundsSchema:
     """What the enforcer last did for a pod, in the order in which it writes; `omitted` are bounds beyond the first."""
 
     tier: str
@@ -126,7 +126,7 @@ class PodBounds:
 
 
 @dataclass(frozen=True)
-class PodDetail(PodUsage):
+class PodDetail(PodUsageSchema):
     """A pod with its containers and its past; `cold` while its history is too short to lend what it does not use.
 
     `enforcer` is null without an enforcer, and for a pod that it does not know.
@@ -135,12 +135,12 @@ class PodDetail(PodUsage):
     time: str
     created: str
     cold: bool
-    readings: dict[str, Reading]
+    readings: dict[str, ReadingSchema]
     containers: list[ContainerUsage]
     usage: list[UsageSummary]
     history: ModelHistory | None
     workload_history: ModelHistory | None
-    enforcer: PodBounds | None = None
+    enforcer: PodBoundsSchema | None = None
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,13 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Series:
+class SeriesSchema:
     """Samples at `times` (Unix seconds); those of a five-minute tier stand for the `step_seconds` from there on."""
 
     kind: Kind
     metric: Metric
     unit: str
-    tier: Tier
+    tier: StorageTier
     step_seconds: int
     times: list[int]
     series: list[Values]
@@ -187,12 +187,12 @@ class Aggregate:
     unit: str
     window_seconds: int
     time: str
-    tier: Tier
+    tier: StorageTier
     values: list[Value]
 
 
 @dataclass(frozen=True)
-class Term:
+class TermSchema:
     """One quantity that went into the answer; `unit` is "milli", "bytes", "percent" or "basisPoints" (of a ratio that
     is no whole percent).
     """
@@ -205,16 +205,16 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedSchema:
     """The terms of one resource, and which of them decided."""
 
-    terms: list[Term]
+    terms: list[TermSchema]
     bound: str
     result: int
 
 
 @dataclass(frozen=True)
-class Promise:
+class PromiseSchema:
     """The peak for one horizon, and how the promises for it were kept in the last 28 days.
 
     The violations are the percentage of `outcomes` in which more was used than was promised, the severity is the mean
@@ -223,7 +223,7 @@ class Promise:
     """
 
     horizon_seconds: int
-    peak: Amount
+    peak: AmountSchema
     outcomes: int
     coverage_percent: float
     cpu_violation_percent: float | None
@@ -237,7 +237,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class ModelSays(Amount):
+class ModelSays(AmountSchema):
     """The peak that a model says, and what came of its promises for the first horizon in the last 28 days.
 
     That is known of the model in force and of those that run in its shadow; null for others and without outcomes.
@@ -251,7 +251,7 @@ class ModelSays(Amount):
 
 
 @dataclass(frozen=True)
-class Withdrawal:
+class WithdrawalSchema:
     """How much of what is lent is taken back a day, on average over the last `window_seconds`."""
 
     window_seconds: int
@@ -260,7 +260,7 @@ class Withdrawal:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class RecommendationSchema:
     """The model that this node should lend by, as far as the outcomes of those that run here say, and why."""
 
     model: str
@@ -268,7 +268,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Prior:
+class PriorSchema:
     """What margins start from until the node has outcomes of its own: "built-in", or "fleet" and its nodes."""
 
     source: str
@@ -276,7 +276,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictionSchema:
     """The prediction of this moment; what rests on history is null until a model is trained.
 
     `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force,
@@ -288,21 +288,21 @@ class Prediction:
     model: str
     samples: int
     history_percent: int
-    requested: Amount
-    cold_requested: Amount
-    mean: Amount | None
-    stdev: Amount | None
+    requested: AmountSchema
+    cold_requested: AmountSchema
+    mean: AmountSchema | None
+    stdev: AmountSchema | None
     models: dict[str, ModelSays]
-    peak: Amount | None
-    node_peak: Amount | None
-    promises: list[Promise]
-    withdrawals: list[Withdrawal]
-    recommended: Recommendation | None
+    peak: AmountSchema | None
+    node_peak: AmountSchema | None
+    promises: list[PromiseSchema]
+    withdrawals: list[WithdrawalSchema]
+    recommended: RecommendationSchema | None
     target_violation_percent: float | None
-    prior: Prior
-    reclaimable: Amount | None
+    prior: PriorSchema
+    reclaimable: AmountSchema | None
     reason: str
-    resources: dict[str, Explained]
+    resources: dict[str, ExplainedSchema]
     policy_problem: str
     predictor_problem: str
 
@@ -322,7 +322,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportSchema:
     """The last report that arrived at the API server, as it was sent."""
 
     time: str

@@ -57,7 +57,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Sequences = TypeVar("Sequences", Sequence[SeriesKey], Columns)
 
 
-class Tier(enum.StrEnum):
+class StorageTier(enum.StrEnum):
     """What a range is read from."""
 
     SECONDS = "1s"
@@ -221,22 +221,24 @@ class MetricCache:
         window = self._window(window_seconds, until)
         return self._answer(how, window, [key], fine=_home(key) == _QUARTER or self._is_fine(window)).get(key)
 
-    def tier(self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU) -> Tier:
+    def tier(
+        self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU
+    ) -> StorageTier:
         """What an aggregate over this window is answered from."""
-        coarse = Tier.MEANS in tiers(kind, metric) and not self._is_fine(self._window(window_seconds, until))
-        return Tier.MEANS if coarse else Tier.SECONDS
+        coarse = StorageTier.MEANS in tiers(kind, metric) and not self._is_fine(self._window(window_seconds, until))
+        return StorageTier.MEANS if coarse else StorageTier.SECONDS
 
-    def range(self, key: SeriesKey, start: int, end: int, tier: Tier = Tier.SECONDS) -> Range:
+    def range(self, key: SeriesKey, start: int, end: int, tier: StorageTier = StorageTier.SECONDS) -> Range:
         """The samples from second `start` to second `end`, both included, as far as the tier reaches back."""
         with self._lock:
-            ring = self._rings[_home(key)] if tier is Tier.SECONDS else self._week
+            ring = self._rings[_home(key)] if tier is StorageTier.SECONDS else self._week
             step = ring.step_seconds
             first, last = ring.reach(start // step, end // step)
             values = np.full(max(0, last - first + 1), np.nan, np.float32)
             column = ring.columns.get(key)
             if column is not None:
                 held = ring.held(first, last)
-                plane = _MAX if tier is Tier.MAXIMA else _MEAN
+                plane = _MAX if tier is StorageTier.MAXIMA else _MEAN
                 values[held - first] = ring.read(held, np.array([column]), plane)[:, 0]
             return Range(np.arange(first, first + len(values), dtype=np.int64) * step, values)
 
@@ -397,9 +399,9 @@ class MetricCache:
         return answer
 
 
-def tiers(kind: Kind, metric: Metric) -> tuple[Tier, ...]:
+def tiers(kind: Kind, metric: Metric) -> tuple[StorageTier, ...]:
     """What the series of a kind and metric are kept in."""
-    return (Tier.SECONDS,) if _home(SeriesKey(kind, "", metric)) == _QUARTER else tuple(Tier)
+    return (StorageTier.SECONDS,) if _home(SeriesKey(kind, "", metric)) == _QUARTER else tuple(StorageTier)
 
 
 def _home(key: SeriesKey) -> int:

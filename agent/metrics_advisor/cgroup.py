@@ -165,7 +165,7 @@ def add_pressure(
             readings[SeriesKey(kind, entity, metric)] = ratio
 
 
-class Tracked:
+class TrackedCgroup:
     """A cgroup that is looked for until it is there, and again once it has gone."""
 
     __slots__ = ("_find", "_look_at", "_retry_seconds", "cgroup")

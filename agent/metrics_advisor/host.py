@@ -9,7 +9,7 @@ from agent.metrics_advisor import formats, rates
 from agent.metrics_advisor.cgroup import PSI_METRICS, Readings, add_pressure
 from agent.metrics_advisor.files import Descriptors, HotFile, read_once
 from agent.metrics_advisor.pace import Pace
-from agent.metrics_advisor.rates import Monotonic, Reading
+from agent.metrics_advisor.rates import CounterReading, Monotonic
 
 NODE_SECONDS = 5.0  # load, pressure, page cache, disks, NUMA nodes
 
@@ -24,7 +24,7 @@ class Host:
         self._monotonic = monotonic
         self._stat = HotFile(f"{proc_root}/stat", descriptors, _STAT_BYTES)
         self._meminfo = HotFile(f"{proc_root}/meminfo", descriptors)
-        self._before: Reading | None = None
+        self._before: CounterReading | None = None
         self._cold = Pace(NODE_SECONDS, monotonic())
         self.cpu_count = os.cpu_count() or 1  # at work as of the last tick; a virtual machine's may change at any time
 
@@ -34,7 +34,7 @@ class Host:
         Raises OSError, ValueError.
         """
         stat = self._stat.read()
-        reading = Reading(formats.busy_seconds(stat), self._monotonic())
+        reading = CounterReading(formats.busy_seconds(stat), self._monotonic())
         self.cpu_count = max(1, stat.count(b"\ncpu"))
         meminfo = self._meminfo.read()
         memory_bytes = formats.used_bytes(meminfo)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from agent.metric_cache.series import Kind, Usage
-from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, Tracked
+from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, TrackedCgroup
 from agent.metrics_advisor.cgroups import Hierarchy, Layout
 from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.pace import Pace
@@ -47,7 +47,7 @@ class HostApplicationCgroups:
         self._layout = layout
         self._descriptors = descriptors
         self._monotonic = monotonic
-        self._tracked: dict[HostApplication, tuple[Tracked, Pace]] = {}
+        self._tracked: dict[HostApplication, tuple[TrackedCgroup, Pace]] = {}
         self._sweep = Sweep(v2=hierarchy.v2, monotonic=monotonic)
         self._follow(())
 
@@ -71,7 +71,7 @@ class HostApplicationCgroups:
         self._names = Names(one.name for one in self._tracked)
         self._sweep.follow(tracked for tracked, _ in self._tracked.values())
 
-    def _track(self, application: HostApplication) -> tuple[Tracked, Pace]:
+    def _track(self, application: HostApplication) -> tuple[TrackedCgroup, Pace]:
         path = relative_path(application, self._layout)
 
         def find() -> Cgroup | None:
@@ -86,4 +86,4 @@ class HostApplicationCgroups:
                 monotonic=self._monotonic,
             )
 
-        return Tracked(find, LOOK_AGAIN_SECONDS), Pace(COLD_SECONDS, self._monotonic())
+        return TrackedCgroup(find, LOOK_AGAIN_SECONDS), Pace(COLD_SECONDS, self._monotonic())

@@ -7,7 +7,7 @@ from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.metrics_advisor import formats, rates
 from agent.metrics_advisor.cgroup import Readings
 from agent.metrics_advisor.files import read_once
-from agent.metrics_advisor.rates import Monotonic, Reading
+from agent.metrics_advisor.rates import CounterReading, Monotonic
 
 
 def system_entity(node: int) -> str:
@@ -22,7 +22,7 @@ class NumaNodes:
         self._monotonic = monotonic
         self._stat = f"{proc_root}/stat"
         self._nodes = sys_root / "devices/system/node"
-        self._before: dict[int, Reading] = {}  # by CPU
+        self._before: dict[int, CounterReading] = {}  # by CPU
 
     @property
     def only(self) -> int | None:
@@ -41,7 +41,7 @@ class NumaNodes:
             nodes = self._directories()
         except (OSError, ValueError):
             return
-        used = self._cores({cpu: Reading(seconds, at) for cpu, seconds in busy.items()})
+        used = self._cores({cpu: CounterReading(seconds, at) for cpu, seconds in busy.items()})
         for number, path in sorted(nodes.items()):
             try:
                 cpus = formats.cpu_list(read_once(f"{path}/cpulist"))
@@ -59,7 +59,7 @@ class NumaNodes:
         """By number. Raises ValueError."""
         return {int(path.name.removeprefix("node")): path for path in self._nodes.glob("node[0-9]*")}
 
-    def _cores(self, now: dict[int, Reading]) -> dict[int, float]:
+    def _cores(self, now: dict[int, CounterReading]) -> dict[int, float]:
         """Cores used by CPU since the last turn; a CPU that came meanwhile, or whose counter fell, is left out."""
         before, self._before = self._before, now
         used = {cpu: rates.cores(before[cpu], reading, 1) for cpu, reading in now.items() if cpu in before}

@@ -9,7 +9,7 @@ import numpy as np
 
 from agent.metric_cache.series import Kind, Usage
 from agent.metrics_advisor import formats
-from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, Tracked
+from agent.metrics_advisor.cgroup import COLD_SECONDS, LOOK_AGAIN_SECONDS, Cgroup, Readings, TrackedCgroup
 from agent.metrics_advisor.cgroups import Layout, PodName
 from agent.metrics_advisor.files import Descriptors, read_small
 from agent.metrics_advisor.pace import Pace, Turns
@@ -29,7 +29,7 @@ _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
 _V1_NUMA_UNIT_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Measured(NamedTuple):
+class MeasuredPods(NamedTuple):
     """What pods and containers use: by uid, and by "uid/name"."""
 
     pods: Mapping[str, Usage]
@@ -64,11 +64,11 @@ class _Watched:
 
     __slots__ = ("cold", "containers", "numa_bytes", "path", "pod", "tracked")
 
-    def __init__(self, pod: Pod, tracked: Tracked, now: float) -> None:
+    def __init__(self, pod: Pod, tracked: TrackedCgroup, now: float) -> None:
         self.pod = pod
         self.path: str | None = None  # of the cgroup, once it was found
         self.tracked = tracked
-        self.containers: dict[str, tuple[str, Tracked]] = {}  # by entity: the container's id, its cgroup
+        self.containers: dict[str, tuple[str, TrackedCgroup]] = {}  # by entity: the container's id, its cgroup
         self.cold = Pace(COLD_SECONDS, now)
         self.numa_bytes: Mapping[int, int] = {}
 
@@ -102,7 +102,7 @@ class PodCgroups:
         self._sweep = Sweep(v2=self._hierarchy.v2, monotonic=monotonic)
         self._follow((), monotonic())
 
-    def sample(self, wanted: Sequence[Pod], now: float, cpu_count: int, readings: Readings) -> Measured:
+    def sample(self, wanted: Sequence[Pod], now: float, cpu_count: int, readings: Readings) -> MeasuredPods:
         """Usage of what has a readable cgroup; `readings` gets what else is due at `now`."""
         if wanted != self._wanted:  # identical ones are not looked into
             self._follow(wanted, now)
@@ -114,7 +114,7 @@ class PodCgroups:
                 watched.numa_bytes = self._numa_bytes(watched)
         pod_count = len(self._pods)
         self._pods_bytes = usages[:pod_count, 1]
-        return Measured(self._pods.of(usages[:pod_count]), self._containers.of(usages[pod_count:]))
+        return MeasuredPods(self._pods.of(usages[:pod_count]), self._containers.of(usages[pod_count:]))
 
     @property
     def found(self) -> bool:
@@ -148,7 +148,7 @@ class PodCgroups:
         uid = pod.metadata.uid
         watched = self._watched.get(uid)
         if watched is None:
-            watched = _Watched(pod, Tracked(lambda: self._find_pod(uid)), now)
+            watched = _Watched(pod, TrackedCgroup(lambda: self._find_pod(uid)), now)
         elif watched.pod is pod:
             return watched
         watched.pod = pod
@@ -160,14 +160,14 @@ class PodCgroups:
             watched.containers[entity] = known[entity]
         return watched
 
-    def _container(self, watched: _Watched, entity: str, container_id: str) -> Tracked:
+    def _container(self, watched: _Watched, entity: str, container_id: str) -> TrackedCgroup:
         def find() -> Cgroup | None:
             if watched.path is None:
                 return None
             path = self._layout.find_container(watched.path, container_id)
             return None if path is None else self._open(Kind.CONTAINER, entity, path)
 
-        return Tracked(find, LOOK_AGAIN_SECONDS)
+        return TrackedCgroup(find, LOOK_AGAIN_SECONDS)
 
     def _find_pod(self, uid: str) -> Cgroup | None:
         watched = self._watched[uid]

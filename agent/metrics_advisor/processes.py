@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.metric_cache.series import NOTHING, Usage
 from agent.metrics_advisor import rates
 from agent.metrics_advisor.files import read_once
-from agent.metrics_advisor.pod_cgroups import Measured, container_key, containers_of, name_of
-from agent.metrics_advisor.rates import Reading
+from agent.metrics_advisor.pod_cgroups import MeasuredPods, container_key, containers_of, name_of
+from agent.metrics_advisor.rates import CounterReading
 from shared.api.core import Pod
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class _Member:
     def __init__(self, process: "psutil.Process", owner: Owner) -> None:
         self.process = process
         self.owner = owner
-        self.before: Reading | None = None
+        self.before: CounterReading | None = None
 
     def sample(self, cpu_count: int) -> Usage | None:
         """Raises psutil.Error once the process is gone or may not be looked at."""
         with self.process.oneshot():
             times, memory = self.process.cpu_times(), self.process.memory_info()
-        now = Reading(times.user + times.system, time.monotonic())
+        now = CounterReading(times.user + times.system, time.monotonic())
         before, self.before = self.before, now
         cpu_cores = None if before is None else rates.cores(before, now, cpu_count)
         # Shared pages are mostly files, which the kernel can drop.
@@ -88,7 +88,7 @@ class PodProcesses:
         self._members: dict[int, _Member] = {}
         self._others: dict[int, float] = {}  # by pid: when it was first seen
 
-    def sample(self, wanted: Sequence[Pod], cpu_count: int) -> Measured:
+    def sample(self, wanted: Sequence[Pod], cpu_count: int) -> MeasuredPods:
         """Usage of the pods and containers that have a process seen for a whole tick."""
         uids = {_plain(pod.metadata.uid): pod.metadata.uid for pod in wanted}
         containers: dict[tuple[str, str], str] = {}
@@ -116,7 +116,7 @@ class PodProcesses:
             entity = containers.get((wanted_uid, member.owner.container_id))
             if entity is not None:
                 by_container[entity] = by_container[entity].plus(usage)
-        return Measured(
+        return MeasuredPods(
             {uid: _bounded(usage, cpu_count) for uid, usage in by_pod.items()},
             {entity: _bounded(usage, cpu_count) for entity, usage in by_container.items()},
         )

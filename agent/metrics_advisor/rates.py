@@ -14,14 +14,14 @@ PLAUSIBLE_EXCESS = 1.25
 MIN_PERIOD_SECONDS = 0.01  # below it the granularity of the counters is all one would see
 
 
-class Reading(NamedTuple):
+class CounterReading(NamedTuple):
     """A CPU time counter at an instant of a clock that never goes back."""
 
     cpu_seconds: float
     at_seconds: float
 
 
-def cores(before: Reading, now: Reading, cpu_count: int) -> float | None:
+def cores(before: CounterReading, now: CounterReading, cpu_count: int) -> float | None:
     """Cores used between two readings, 0 to `cpu_count`; None when they cannot say."""
     period_seconds = now.at_seconds - before.at_seconds
     if period_seconds < MIN_PERIOD_SECONDS:

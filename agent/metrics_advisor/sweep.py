@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from agent.metrics_advisor import formats, rates
-from agent.metrics_advisor.cgroup import Readings, Tracked
+from agent.metrics_advisor.cgroup import Readings, TrackedCgroup
 from agent.metrics_advisor.files import HotFiles
 from agent.metrics_advisor.pace import Turns
 from agent.metrics_advisor.rates import Floats, Monotonic
@@ -33,11 +33,11 @@ class Sweep:
         self._cpu_time: Callable[[bytes], float] = formats.usage_usec if v2 else int  # cpuacct.usage: nanoseconds
         self._unit_seconds = 1e-6 if v2 else 1e-9
         self._monotonic = monotonic
-        self._tracked: tuple[Tracked, ...] = ()
+        self._tracked: tuple[TrackedCgroup, ...] = ()
         self._last = np.empty((4, 0))  # as of the last tick, a column for each; NaN where nothing is known
         self._arrange()
 
-    def follow(self, tracked: Iterable[Tracked]) -> None:
+    def follow(self, tracked: Iterable[TrackedCgroup]) -> None:
         """From now on these, each once and in this order."""
         before, self._tracked = self._tracked, tuple(tracked)
         if self._tracked == before:

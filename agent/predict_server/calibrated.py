@@ -17,9 +17,9 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, Forecast, Held, NodeFacts, PodFacts
+from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, Forecast, Held, NodeArrays, PodArrays
 from shared.api import predictionprior
-from shared.api.predictionprior import Observed, Prior
+from shared.api.predictionprior import ObservedTail, Prior
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class PeakMix(Predictor):
             del self._fleets[oldest]
         return fleet
 
-    def tails(self, node: str) -> Mapping[float, tuple[Observed, Observed]]:
+    def tails(self, node: str) -> Mapping[float, tuple[ObservedTail, ObservedTail]]:
         fleet = next((one for nodes, one in self._fleets.items() if node in nodes), None)
         return {} if fleet is None else fleet.observed(fleet.nodes.index(node))
 
@@ -98,7 +98,7 @@ class _Fleet:
         self._memory_from = np.full((len(nodes), 2), _EVER)  # days since 1970; earlier ones are forgotten
         self._outcomes: dict[int, list[Outcomes]] = {}  # by horizon in hours
         self._held: dict[int, list[Held]] = {}
-        self._tails: dict[int, list[tuple[calibration.Tail, Floats]]] = {}  # until something is learned
+        self._tails: dict[int, list[tuple[calibration.FittedTail, Floats]]] = {}  # until something is learned
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
         if [keys[row] for row in self._rows if row < len(keys)] != list(self.nodes):
@@ -136,19 +136,19 @@ class _Fleet:
             promised[place] = lowest
         return promised
 
-    def observed(self, node: int) -> dict[float, tuple[Observed, Observed]]:
+    def observed(self, node: int) -> dict[float, tuple[ObservedTail, ObservedTail]]:
         """By horizon in seconds, what outcomes say of one node, where there are any; cpu and memory."""
 
-        def of(learned: tuple[calibration.Tail, Floats]) -> Observed:
+        def of(learned: tuple[calibration.FittedTail, Floats]) -> ObservedTail:
             tail, days = learned
-            return Observed(
+            return ObservedTail(
                 predictionprior.Tail(float(tail.quantile[node]), float(tail.excess[node])), float(days[node])
             )
 
         found = {float(horizon * HOUR_SECONDS): self._learned(horizon) for horizon in self._outcomes}
         return {seconds: (of(cpu), of(memory)) for seconds, (cpu, memory) in found.items() if cpu[1][node] > 0}
 
-    def _learned(self, horizon: int) -> list[tuple[calibration.Tail, Floats]]:
+    def _learned(self, horizon: int) -> list[tuple[calibration.FittedTail, Floats]]:
         """The tails of cpu and memory for a horizon in hours, worked out anew when something was learned."""
         if horizon not in self._tails:
             self._tails[horizon] = [one.tails() for one in self._outcomes[horizon]]
@@ -199,8 +199,8 @@ class _Fleet:
             means = self._means[resource]
             mean = np.where(means.counts.sum(axis=1) > 0, means.means(), decayed[:, resource])
             return peak_mix.forecast(
-                PodFacts(nodes, requests[:, resource], own[:, resource], ages_days),
-                NodeFacts(week[:, resource], two_weeks[:, resource], mean, node_ages),
+                PodArrays(nodes, requests[:, resource], own[:, resource], ages_days),
+                NodeArrays(week[:, resource], two_weeks[:, resource], mean, node_ages),
             )
 
         return [forecast(resource) for resource in range(len(_RESOURCES))], ceilings

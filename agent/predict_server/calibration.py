@@ -30,14 +30,14 @@ DRIFT_HOURS = 72
 DRIFT_DAYS = 4
 
 
-class Tail(NamedTuple):
+class FittedTail(NamedTuple):
     """The tail of residuals: its 90 % quantile and the mean excess above, each a number or one by node."""
 
     quantile: Floats
     excess: Floats
 
 
-def margins(tail: Tail, days: Floats, target_percent: float, prior: Prior = BUILT_IN) -> Floats:
+def margins(tail: FittedTail, days: Floats, target_percent: float, prior: Prior = BUILT_IN) -> Floats:
     """Scales to add for a target in percent, by node; `days` are how many days of outcomes each tail rests on."""
     quantile_weight = days / (days + QUANTILE_PRIOR_DAYS)
     excess_weight = days / (days + EXCESS_PRIOR_DAYS)

@@ -18,7 +18,7 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Lender:
+class ProdPod:
     """A pod of a lending class. A pod is `cold` while its history is too short: then it counts with its request.
 
     A `young` pod was created within the cold start; `age_seconds` is how long it has been observed. `workload` is the
@@ -42,7 +42,7 @@ def lenders(
     *,
     cold_start_seconds: float,
     warm_up_samples: int,
-) -> list[Lender]:
+) -> list[ProdPod]:
     """Judges each pod of a lending class by the policy.
 
     A pod's history begins with the later of its creation and the first time it was observed (`observed_since(key)` in
@@ -52,10 +52,10 @@ def lenders(
     def long_enough(since: float | None) -> bool:
         return since is not None and now - since > cold_start_seconds
 
-    def judged(pod: NodePod) -> Lender:
+    def judged(pod: NodePod) -> ProdPod:
         since = observed_since(pod.uid)
         age_seconds = 0.0 if since is None else max(0.0, now - since)
-        lender = Lender(pod, True, since is not None, now - pod.created_at <= cold_start_seconds, age_seconds)
+        lender = ProdPod(pod, True, since is not None, now - pod.created_at <= cold_start_seconds, age_seconds)
         if since is None or samples(pod.uid) < warm_up_samples:
             return lender
         if long_enough(max(pod.created_at, since)):
@@ -68,7 +68,7 @@ def lenders(
     return [judged(pod) for pod in pods if pod.lends]
 
 
-def requests(of: Iterable[Lender]) -> Requests:
+def requests(of: Iterable[ProdPod]) -> Requests:
     """The sums over those that hold their request."""
     holding = [lender for lender in of if lender.pod.holds_request]
     return Requests(

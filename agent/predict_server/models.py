@@ -18,7 +18,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.reclaimable import Inputs, Reclaimable
-from shared.api.predictionprior import Observed, Prior
+from shared.api.predictionprior import ObservedTail, Prior
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
 HORIZONS_SECONDS = (DAY_SECONDS, HOUR_SECONDS)  # the first one is what is lent for
@@ -164,7 +164,7 @@ class Predictor(Protocol):
         """What came of earlier predictions, the oldest of each horizon first. One is judged for every hour."""
         return
 
-    def tails(self, node: str) -> Mapping[float, tuple[Observed, Observed]]:
+    def tails(self, node: str) -> Mapping[float, tuple[ObservedTail, ObservedTail]]:
         """What outcomes say of a node series, by horizon in seconds, for the fleet's prior; cpu and memory."""
         return {}
 

@@ -3,17 +3,17 @@
 from agent.predict_server import reclaimable
 from agent.predict_server.lenders import Requests
 from agent.predict_server.models import NSigmaV1, NSigmaV2, Situation
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.reclaimable import in_integers, largest
 from shared.quantity import Resources
 
 
-def peaks(policy: Policy, situation: Situation) -> dict[str, Resources]:
+def peaks(policy: PredictionPolicy, situation: Situation) -> dict[str, Resources]:
     """Those of v1 and v2, by name: v1 is the first of v2's candidates."""
     candidates = in_integers(NSigmaV2(policy.parameters).peak(situation))
     return {NSigmaV1.name: candidates[NSigmaV1.name], NSigmaV2.name: largest(candidates)}
 
 
-def safe(policy: Policy, situation: Situation, requests: Requests) -> dict[str, Resources]:
+def safe(policy: PredictionPolicy, situation: Situation, requests: Requests) -> dict[str, Resources]:
     """In place of a model that did not answer: all that was requested, or v2's peak where usage is above it."""
     return in_integers(NSigmaV2(policy.parameters).peak(situation)) | reclaimable.standing_in(requests)

@@ -16,7 +16,7 @@ from agent.predict_server.calibration import (
     LONGEST_GAP_SECONDS,
     TAIL_PERCENT,
     WINDOW_HOURS,
-    Tail,
+    FittedTail,
 )
 from agent.predict_server.daily import Arrays, Singles
 from agent.predict_server.decay import Floats
@@ -25,7 +25,7 @@ from agent.predict_server.histogram import Rows
 _NEVER = -1
 
 
-class Judged(NamedTuple):
+class JudgedPrediction(NamedTuple):
     """A prediction whose horizon has passed: when it was made, and by node what was said and what came."""
 
     made: float
@@ -78,7 +78,7 @@ class Outcomes:
         sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
         self.largest[:, waiting] = np.maximum(self.largest[:, waiting], sums)
 
-    def judge(self, time: float) -> list[Judged]:
+    def judge(self, time: float) -> list[JudgedPrediction]:
         """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago.
 
         Answers what has been judged, the oldest first.
@@ -97,7 +97,7 @@ class Outcomes:
             self._judged(place)
         self._forget_early()
 
-    def _judged(self, place: int) -> Judged:
+    def _judged(self, place: int) -> JudgedPrediction:
         made, scale = float(self.made[place]), self.scale[:, place]
         base, largest = self.base[:, place].copy(), self.largest[:, place].copy()
         known = scale > 0
@@ -105,7 +105,7 @@ class Outcomes:
         self.residuals[:, column] = np.where(known, (largest - base) / np.where(known, scale, 1.0), np.nan)
         self.residuals_early[:, column] = self.early[:, place]
         self.made[place] = np.nan
-        return Judged(made, base, largest)
+        return JudgedPrediction(made, base, largest)
 
     def _forget_early(self) -> None:
         """Drops what was predicted on little history where there is enough that was not."""
@@ -142,7 +142,7 @@ class Outcomes:
         """Whether the prediction of that hour has been made."""
         return bool((self.made // HOUR_SECONDS == time // HOUR_SECONDS).any())
 
-    def tails(self) -> tuple[Tail, Floats]:
+    def tails(self) -> tuple[FittedTail, Floats]:
         """The tail of each node's residuals, and how many days of them there are; shapes (nodes,)."""
         ordered = np.sort(self.residuals, axis=1).astype(np.float64)  # NaN last
         counts = np.count_nonzero(~np.isnan(ordered), axis=1)
@@ -152,7 +152,7 @@ class Outcomes:
         least = np.maximum(counts - above, 0)[:, np.newaxis]
         quantile = np.where(counts > 0, np.take_along_axis(ordered, least, axis=1)[:, 0], 0.0)
         mean = np.where(in_tail, ordered, 0.0).sum(axis=1) / above
-        return Tail(quantile, np.where(counts > 0, mean - quantile, 0.0)), counts / 24
+        return FittedTail(quantile, np.where(counts > 0, mean - quantile, 0.0)), counts / 24
 
     def drifted(self) -> NDArray[np.bool_]:
         """Nodes of which the last 72 residuals all lie above 90 % of those before, or all below 10 % of them.

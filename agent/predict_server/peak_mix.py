@@ -54,7 +54,7 @@ WEIGHTS = Weights()
 
 
 @dataclass(frozen=True)
-class PodFacts:
+class PodArrays:
     """Arrays of shape (pods,), in any order. `own` are the largest samples of a week, see `maxima`."""
 
     node: Rows
@@ -64,7 +64,7 @@ class PodFacts:
 
 
 @dataclass(frozen=True)
-class NodeFacts:
+class NodeArrays:
     """Arrays of shape (nodes,): the largest samples of the node's series in one and two weeks, its mean, its age."""
 
     week_peak: Floats
@@ -88,7 +88,7 @@ class Forecast:
         return peaks
 
 
-def forecast(pods: PodFacts, nodes: NodeFacts, weights: Weights = WEIGHTS) -> Forecast:
+def forecast(pods: PodArrays, nodes: NodeArrays, weights: Weights = WEIGHTS) -> Forecast:
     """What is likely (`base`), and how far off that may be (`scale`)."""
     count = len(nodes.mean)
     young = np.where(pods.age_days < weights.young_days, weights.young_peak * pods.requests, 0.0)

@@ -10,9 +10,18 @@ import numpy as np
 
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates, Histories
-from agent.predict_server.lenders import Lender as Known
+from agent.predict_server.lenders import ProdPod as Known
 from agent.predict_server.models import Parameters, Predictor, Situation
-from agent.predict_server.reclaimable import UNITS, Claim, Inputs, Reclaimable, explain, largest, smallest, whole
+from agent.predict_server.reclaimable import (
+    UNITS,
+    Inputs,
+    Reclaimable,
+    ReclaimableAmount,
+    explain,
+    largest,
+    smallest,
+    whole,
+)
 from shared import durations
 from shared.api.predictpolicy import PERCENTILE
 from shared.explanation import Term
@@ -68,7 +77,7 @@ def with_margin(peaks: Floats, factor: float) -> Floats:
     return totals
 
 
-class Lender(NamedTuple):
+class PercentilePod(NamedTuple):
     """A pod of a lending class; `peak` contains the safety margin and is None for a pod without a model."""
 
     request: Resources
@@ -77,10 +86,10 @@ class Lender(NamedTuple):
     peak: Resources | None
 
 
-def as_koordinator(one: Known, peak: Resources | None) -> Lender:
+def as_koordinator(one: Known, peak: Resources | None) -> PercentilePod:
     """Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing."""
     cold = one.cold and (one.young or (one.pod.holds_request and one.observed))
-    return Lender(one.pod.request, cold, one.pod.holds_request, peak)
+    return PercentilePod(one.pod.request, cold, one.pod.holds_request, peak)
 
 
 class Level(NamedTuple):
@@ -102,7 +111,7 @@ class Level(NamedTuple):
         return self.bound(allocatable).least(self.reclaimable)
 
 
-def pod_level(lenders: Sequence[Lender], ratio_percent: int = 100) -> Level:
+def pod_level(lenders: Sequence[PercentilePod], ratio_percent: int = 100) -> Level:
     """Pod by pod: none lends less than nothing. A cold pod counts with its request even on its way out."""
     unreclaimable = unpredicted = reclaimable = Resources()
     for lender in lenders:
@@ -115,7 +124,7 @@ def pod_level(lenders: Sequence[Lender], ratio_percent: int = 100) -> Level:
     return Level(unreclaimable, unpredicted, reclaimable)
 
 
-def class_level(lenders: Sequence[Lender], peak: Resources, ratio_percent: int = 100) -> Level:
+def class_level(lenders: Sequence[PercentilePod], peak: Resources, ratio_percent: int = 100) -> Level:
     """All requests against the peak of classes and system. An old pod without a model lends nothing here either."""
     requested = Resources()
     for lender in lenders:
@@ -125,7 +134,7 @@ def class_level(lenders: Sequence[Lender], peak: Resources, ratio_percent: int =
     return Level(peak, Resources(), entitled.minus(peak).floored())
 
 
-def by_pod_and_class(inputs: Inputs, lenders: Sequence[Lender], class_peak: Resources) -> Reclaimable:
+def by_pod_and_class(inputs: Inputs, lenders: Sequence[PercentilePod], class_peak: Resources) -> Reclaimable:
     """The lesser of what the pod level and the class level make of it."""
     levels = {
         BY_POD: pod_level(lenders, inputs.ratio_percent),
@@ -145,4 +154,4 @@ def by_pod_and_class(inputs: Inputs, lenders: Sequence[Lender], class_peak: Reso
     def bound(resource: int) -> str:
         return min(results, key=lambda name: results[name][resource])
 
-    return explain(inputs, Claim(result, peak, (bound(0), bound(1)), (terms(0), terms(1))))
+    return explain(inputs, ReclaimableAmount(result, peak, (bound(0), bound(1)), (terms(0), terms(1))))

@@ -21,7 +21,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
 from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
 from agent.predict_server.reclaimable import Inputs, Reclaimable
-from shared.api.predictionprior import Observed, Tail
+from shared.api.predictionprior import ObservedTail, Tail
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -116,9 +116,9 @@ class Model:
                 with self._kept_apart(name, "observe"):
                     member.observe(outcomes)
 
-    def tails(self, node: str) -> dict[float, tuple[Observed, Observed]]:
+    def tails(self, node: str) -> dict[float, tuple[ObservedTail, ObservedTail]]:
         """What outcomes say of a node series, by horizon in seconds, to a model that learns from them."""
-        found: dict[float, tuple[Observed, Observed]] = {}
+        found: dict[float, tuple[ObservedTail, ObservedTail]] = {}
         for name, member in self._members.items():
             with self._kept_apart(name, "tails"):
                 for seconds, (cpu, memory) in member.tails(node).items():
@@ -200,10 +200,10 @@ def _let_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _observed(answer: Observed) -> Observed:
+def _observed(answer: ObservedTail) -> ObservedTail:
     """As plain numbers. Raises ValueError and TypeError for what is none."""
     (quantile, excess), days = answer
-    return Observed(Tail(float(quantile), float(excess)), float(days))
+    return ObservedTail(Tail(float(quantile), float(excess)), float(days))
 
 
 def _checked(answer: object, shape: tuple[int, int, int]) -> dict[str, Floats]:

@@ -26,7 +26,7 @@ _TRAINING_INPUTS: dict[TrainingInput, Aggregation] = {
 }
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How to predict, and which change of a prediction matters. Percentiles are 0 to 100."""
 
     predictor: str
@@ -104,13 +104,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return terms
 
 
-def from_settings(settings: AgentSettings) -> Policy:
+def from_settings(settings: AgentSettings) -> PredictionPolicy:
     """Raises InvalidInput for an unknown predictor."""
     plugins.members(settings.predictor, source="settings")
-    return Policy(**{field: getattr(settings, field) for field in Policy.__struct_fields__ if field != "prior"})
+    return PredictionPolicy(
+        **{field: getattr(settings, field) for field in PredictionPolicy.__struct_fields__ if field != "prior"}
+    )
 
 
-def followed(base: Policy, before: Policy, spec: Mapping[str, object]) -> tuple[Policy, tuple[InvalidInput, ...]]:
+def followed(
+    base: PredictionPolicy, before: PredictionPolicy, spec: Mapping[str, object]
+) -> tuple[PredictionPolicy, tuple[InvalidInput, ...]]:
     """What a NodeMetric's spec puts in force, and what of it is refused: that part stays as it was `before`."""
     found, prior, problems = before, before.prior, []
     try:
@@ -124,7 +128,7 @@ def followed(base: Policy, before: Policy, spec: Mapping[str, object]) -> tuple[
     return msgspec.structs.replace(found, prior=prior), tuple(problems)
 
 
-def overridden(base: Policy, raw: object) -> Policy:
+def overridden(base: PredictionPolicy, raw: object) -> PredictionPolicy:
     """`base` with what `raw`, a spec.predictPolicy as it came, says otherwise. Raises InvalidInput."""
     wire = _decoded(raw)
     if wire.predictor is not None:

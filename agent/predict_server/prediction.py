@@ -7,10 +7,10 @@ from typing import NamedTuple
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
 from agent.predict_server.reclaimable import Reclaimable
-from agent.predict_server.records import NO_OUTCOMES, Kept, Totals, Withdrawn
-from shared.api.predictionprior import Observed, Prior
+from agent.predict_server.records import NO_OUTCOMES, PromiseRecord, Totals, WithdrawalRecord
+from shared.api.predictionprior import ObservedTail, Prior
 from shared.quantity import Resources
-from shared.recommendation import Recommendation, Row, recommend
+from shared.recommendation import ModelRecommendation, Row, recommend
 
 
 class Unclaimed(NamedTuple):
@@ -25,24 +25,24 @@ NODE_UNKNOWN = Unclaimed("NodeUnknown", "there is no Node object to say what is 
 UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
 
 
-class Promise(NamedTuple):
+class HorizonPromise(NamedTuple):
     """The peak for one horizon, how the model's promises for it were kept in four weeks, and sums since the start."""
 
     peak: Resources
-    kept: Kept
+    kept: PromiseRecord
     totals: Totals = NO_OUTCOMES
-    tails: tuple[Observed, Observed] | None = None  # of cpu and memory; None without outcomes
+    tails: tuple[ObservedTail, ObservedTail] | None = None  # of cpu and memory; None without outcomes
 
 
-class Shadow(NamedTuple):
+class ShadowResult(NamedTuple):
     """A model that runs beside the one in force, and how it would have kept the promise that is lent for."""
 
     model: str
-    kept: Kept
+    kept: PromiseRecord
 
 
 @dataclass(frozen=True)
-class Prediction:
+class NodePrediction:
     """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
 
     `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
@@ -58,11 +58,11 @@ class Prediction:
     node_peak: Resources | None = None
     reclaimable: Reclaimable | None = None
     n_sigma: Mapping[str, Resources] = field(default_factory=dict)
-    promises: tuple[Promise, ...] = ()
-    shadows: tuple[Shadow, ...] = ()
-    withdrawn: tuple[Withdrawn, ...] = ()
+    promises: tuple[HorizonPromise, ...] = ()
+    shadows: tuple[ShadowResult, ...] = ()
+    withdrawn: tuple[WithdrawalRecord, ...] = ()
     target_violation_percent: float | None = None  # of models that have one
-    recommended: Recommendation | None = None
+    recommended: ModelRecommendation | None = None
     prior: Prior | None = None  # the fleet's; None is the built-in one
     last_forgotten: tuple[str, float] | None = None  # a workload, or "" for all, and until when
     history_percent: int = 0
@@ -72,8 +72,8 @@ class Prediction:
 
 
 def recommended(
-    model: str, promises: Sequence[Promise], shadows: Sequence[Shadow], target_percent: float
-) -> Recommendation | None:
+    model: str, promises: Sequence[HorizonPromise], shadows: Sequence[ShadowResult], target_percent: float
+) -> ModelRecommendation | None:
     """By what came of promises for the horizon that is lent for."""
     rows = [
         Row(name, kept.outcomes, kept.violation_percents, kept.lent_percents)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agent.metric_cache.series import Usage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates, History
-from agent.predict_server.lenders import Lender, Requests
+from agent.predict_server.lenders import ProdPod, Requests
 from shared import durations
 from shared.explanation import Explanation, ResourceExplanation, Term, sentence
 from shared.quantity import MILLI_PER_CORE, Resources
@@ -43,7 +43,7 @@ class Inputs:
     candidates: Mapping[str, Resources]
     ratio_percent: int
     now: float
-    lending: Sequence[Lender] = ()
+    lending: Sequence[ProdPod] = ()
     parameters: tuple[Sequence[Term], Sequence[Term]] = ((), ())
     system_peak: Resources = NOTHING
 
@@ -62,7 +62,7 @@ class Reclaimable:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ReclaimableAmount:
     """An amount before it is explained; `rule` holds terms of the rule's own, `bounds` what decided, by resource."""
 
     result: Resources
@@ -79,10 +79,10 @@ def compute(inputs: Inputs) -> Reclaimable:
     cpu, memory = (
         BOUND_REQUESTED if asked <= room else BOUND_ALLOCATABLE for asked, room in zip(by_request, by_node, strict=True)
     )
-    return explain(inputs, Claim(by_request.least(by_node), peak, (cpu, memory)))
+    return explain(inputs, ReclaimableAmount(by_request.least(by_node), peak, (cpu, memory)))
 
 
-def explain(inputs: Inputs, claim: Claim) -> Reclaimable:
+def explain(inputs: Inputs, claim: ReclaimableAmount) -> Reclaimable:
     """A claim with every term that it depends on."""
     mean, stdev = rounded_up(inputs.history.mean), rounded_up(inputs.history.stdev)
     time = durations.timestamp(inputs.now)

@@ -26,7 +26,7 @@ _DAY_HOURS = 24
 Pair: TypeAlias = tuple[float, float]
 
 
-class Kept(NamedTuple):
+class PromiseRecord(NamedTuple):
     """How promises for one horizon were kept; without outcomes all percentages are 0.
 
     violation: promises that were broken. severity: mean excess over the promise in percent of the peak that came, over
@@ -70,7 +70,7 @@ class Totals(NamedTuple):
 NO_OUTCOMES = Totals()
 
 
-class Withdrawn(NamedTuple):
+class WithdrawalRecord(NamedTuple):
     """How much of what is lent is taken back a day, in percent, over the last so many seconds."""
 
     window_seconds: int
@@ -84,7 +84,7 @@ class Record:
         self.horizons_seconds = tuple(horizons_seconds)
         self._waiting: dict[float, dict[float, Floats]] = {seconds: {} for seconds in horizons_seconds}
         self._judged = {seconds: HourlyWindow(_COLUMNS) for seconds in horizons_seconds}
-        self._kept: tuple[Kept, ...] | None = None  # until something changes
+        self._kept: tuple[PromiseRecord, ...] | None = None  # until something changes
 
     def of_horizons(self, horizons_seconds: Sequence[float]) -> "Record":
         """The same for those horizons; of one that it did not have, nothing is known."""
@@ -122,7 +122,7 @@ class Record:
         promised: Floats = waiting[1:3]
         return promised
 
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[PromiseRecord, ...]:
         """By horizon."""
         if self._kept is None:
             self._kept = tuple(_kept(seconds, window.rows) for seconds, window in self._judged.items())
@@ -158,14 +158,14 @@ class Record:
         return record
 
 
-def _kept(horizon_seconds: float, rows: Singles) -> Kept:
+def _kept(horizon_seconds: float, rows: Singles) -> PromiseRecord:
     known = rows[~np.isnan(rows[:, 0])]
     totals = Totals.of(known[:, _PROMISED], known[:, _REALISED])
 
     def percents(part: Floats | Pair, whole: Pair | int) -> Pair:
         return _pair(100 * np.asarray(part) / np.where(np.asarray(whole) > 0, whole, 1.0))
 
-    return Kept(
+    return PromiseRecord(
         horizon_seconds,
         totals.outcomes,
         percents(totals.violations, totals.outcomes),
@@ -187,11 +187,11 @@ class Loans:
         row = self._least.at(time)
         row[:] = np.fmin(row, amounts)
 
-    def withdrawn(self) -> tuple[Withdrawn, ...]:
+    def withdrawn(self) -> tuple[WithdrawalRecord, ...]:
         """Over the last 24 hours, and over all."""
         newest_first = self._least.newest_first()
         return tuple(
-            Withdrawn(int(hours * HOUR_SECONDS), withdrawn_percents_per_day(newest_first[: hours + 1]))
+            WithdrawalRecord(int(hours * HOUR_SECONDS), withdrawn_percents_per_day(newest_first[: hours + 1]))
             for hours in (_DAY_HOURS, WINDOW_HOURS)
         )
 

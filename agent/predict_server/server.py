@@ -22,29 +22,29 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.expiry import Lifetimes
 from agent.predict_server.forgetting import Forgetting
 from agent.predict_server.histories import Histories, History
-from agent.predict_server.lenders import Lender, Requests
+from agent.predict_server.lenders import ProdPod, Requests
 from agent.predict_server.model_time import ModelTime
 from agent.predict_server.plugins import Model
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.prediction import (
     NODE_UNKNOWN,
     PODS_UNKNOWN,
     UNTRAINED,
-    Prediction,
-    Promise,
-    Shadow,
+    HorizonPromise,
+    NodePrediction,
+    ShadowResult,
     recommended,
 )
 from agent.predict_server.reclaimable import Inputs, in_integers, largest
-from agent.predict_server.records import Kept
+from agent.predict_server.records import PromiseRecord
 from agent.predict_server.shadows import Shadows
 from agent.predict_server.table import ModelTable
 from agent.predict_server.truth import Truth
 from agent.settings import AgentSettings
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared.api.forgetting import NODE
-from shared.api.predictionprior import Observed
+from shared.api.predictionprior import ObservedTail
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -108,7 +108,7 @@ class PredictServer:
         self._follow_models()
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> PredictionPolicy:
         return self._policy
 
     @property
@@ -280,7 +280,7 @@ class PredictServer:
             return
         self._checkpoints.labels("written").inc()
 
-    def predict(self, pods: Iterable[NodePod] | None, node: NodeState | None) -> Prediction:
+    def predict(self, pods: Iterable[NodePod] | None, node: LocalNode | None) -> NodePrediction:
         """What can be reclaimed now. There is no claim without trained models, a Node, or pods (None: not known)."""
         unclaimed = PODS_UNKNOWN if pods is None else NODE_UNKNOWN if node is None else UNTRAINED
         pods = list(pods or ())
@@ -292,7 +292,7 @@ class PredictServer:
             lending = self._lending(pods, now)
             requests = lenders.requests(lending)
             if node is None or unclaimed is PODS_UNKNOWN or not self._is_known(current.warm_up_samples):
-                return Prediction(
+                return NodePrediction(
                     time=self._time.wall(now),
                     model=model.name,
                     requests=requests,
@@ -323,17 +323,17 @@ class PredictServer:
             self._truth.lend(situations.amounts([answer.result])[0], now)
             learned = zip(self._kept(self._active), self._truth.totals, self._tails(model), strict=True)
             promises = tuple(
-                Promise(largest(inputs.candidates if found is None else in_integers(found, place)), *of_horizon)
+                HorizonPromise(largest(inputs.candidates if found is None else in_integers(found, place)), *of_horizon)
                 for place, of_horizon in enumerate(learned)
             )
-            shadows = tuple(Shadow(name, *self._kept(key)) for key, name in self._shadows.names.items())
+            shadows = tuple(ShadowResult(name, *self._kept(key)) for key, name in self._shadows.names.items())
             withdrawn = self._truth.withdrawn()
             everything = situations.node(self._table, pods, now, current.horizons_seconds)
             whole = model.peak(everything)
             node_peak = n_sigma.safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
             predictor_problem = model.problem
             learned_seconds = now - float(situation.whole.first_observed[0])
-        return Prediction(
+        return NodePrediction(
             time=inputs.now,
             model=model.name,
             requests=requests,
@@ -394,7 +394,7 @@ class PredictServer:
             dated = [replace(one, reference_timestamp=self._time.wall(one.reference_timestamp)) for one in saved]
             return dict(zip(("cpu", "memory"), dated, strict=True))
 
-    def _made(self, of: Policy, *, source: str) -> Model:
+    def _made(self, of: PredictionPolicy, *, source: str) -> Model:
         return Model(of.predictor, of.parameters, source=source, on_failure=self._failed)
 
     def _failed(self, name: str) -> None:
@@ -405,7 +405,7 @@ class PredictServer:
         least = max(1, warm_up_samples)
         return all(self._table.samples_of(key) >= least for key in series.NODE_ENTITIES)
 
-    def _lending(self, pods: Iterable[NodePod], now: float) -> list[Lender]:
+    def _lending(self, pods: Iterable[NodePod], now: float) -> list[ProdPod]:
         def observed_since(key: str) -> float | None:
             since = self._table.observed_since(key, now)
             return None if since is None else self._time.wall(since)
@@ -420,12 +420,12 @@ class PredictServer:
         )
         return [dataclasses.replace(one, age_seconds=self._time.of(one.age_seconds)) for one in found]
 
-    def _tails(self, model: Model) -> list[tuple[Observed, Observed] | None]:
+    def _tails(self, model: Model) -> list[tuple[ObservedTail, ObservedTail] | None]:
         """What outcomes say of this node, by horizon."""
         found = model.tails(series.PROD_PEAK)
         return [found.get(seconds) for seconds in self._policy.horizons_seconds]
 
-    def _kept(self, model: str) -> tuple[Kept, ...]:
+    def _kept(self, model: str) -> tuple[PromiseRecord, ...]:
         return tuple(one._replace(horizon_seconds=self._shown(one.horizon_seconds)) for one in self._truth.kept(model))
 
     def _shown(self, seconds: float) -> int:

@@ -8,7 +8,7 @@ from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import Outcome, Situation
 from agent.predict_server.plugins import Model
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from shared.api.nodemetric import MOST_SHADOWS
 from shared.errors import InvalidInput
 
@@ -18,7 +18,7 @@ SOURCE = "settings"
 class Shadows:
     """Under the policy's parameters, by the identity of their promises; the model in force is none of them."""
 
-    def __init__(self, names: Sequence[str], policy: Policy, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, names: Sequence[str], policy: PredictionPolicy, on_failure: Callable[[str], None]) -> None:
         """Raises InvalidInput for a name that is not known, for more than 8, and for a model that cannot be made."""
 
         def refused(value: object, problem: str) -> InvalidInput:

@@ -8,7 +8,7 @@ from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Histories
-from agent.predict_server.lenders import Lender
+from agent.predict_server.lenders import ProdPod
 from agent.predict_server.models import DAYS_OF_MAXIMA, Situation
 from agent.predict_server.reclaimable import rounded_up
 from agent.predict_server.table import ModelTable
@@ -17,7 +17,7 @@ from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import MILLI_PER_CORE, Resources
 
 
-def prod(table: ModelTable, lending: Iterable[Lender], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
+def prod(table: ModelTable, lending: Iterable[ProdPod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
     """Those that hold a request which may be lent, and the system."""
     holding = [one for one in lending if one.pod.holds_request]
     return _situation(table, series.PROD_PEAK, LENDING_CLASSES, holding, now, horizons_seconds)
@@ -26,7 +26,9 @@ def prod(table: ModelTable, lending: Iterable[Lender], now: float, horizons_seco
 def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
     """Everything that runs here, however short its history."""
     running = [
-        Lender(pod, cold=False, observed=True, young=False) for pod in pods if pod.running and table.samples_of(pod.uid)
+        ProdPod(pod, cold=False, observed=True, young=False)
+        for pod in pods
+        if pod.running and table.samples_of(pod.uid)
     ]
     return _situation(table, series.NODE, PriorityClass, running, now, horizons_seconds)
 
@@ -45,7 +47,7 @@ def _situation(
     table: ModelTable,
     whole: str,
     classes: Iterable[PriorityClass],
-    lending: Sequence[Lender],
+    lending: Sequence[ProdPod],
     now: float,
     horizons_seconds: tuple[float, ...],
 ) -> Situation:

@@ -14,7 +14,7 @@ from agent.predict_server.daily import Arrays
 from agent.predict_server.decay import Floats
 from agent.predict_server.ledger import Ledger
 from agent.predict_server.models import Outcome
-from agent.predict_server.records import NO_OUTCOMES, Kept, Loans, Record, Totals, Withdrawn
+from agent.predict_server.records import NO_OUTCOMES, Loans, PromiseRecord, Record, Totals, WithdrawalRecord
 
 _LOANS = "loans"
 _IN_FORCE = "in force "  # in a checkpoint, followed by whose promise is lent for
@@ -88,7 +88,7 @@ class Truth:
         """Takes in what is lent now, shape (2,)."""
         self._loans.lend(amounts, time)
 
-    def kept(self, model: str) -> tuple[Kept, ...]:
+    def kept(self, model: str) -> tuple[PromiseRecord, ...]:
         """How that model kept its promises, by horizon."""
         return self._records[model].kept()
 
@@ -97,7 +97,7 @@ class Truth:
         """Of the outcomes of whatever model was in force, since the start, by horizon."""
         return tuple(self._totals[seconds] for seconds in self._horizons)
 
-    def withdrawn(self) -> tuple[Withdrawn, ...]:
+    def withdrawn(self) -> tuple[WithdrawalRecord, ...]:
         return self._loans.withdrawn()
 
     def set_clock(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from shared import durations
 from shared.api.core import Condition
 from shared.api.meta import Wire, prepared
@@ -52,7 +52,7 @@ class Circumstances:
 
 
 def conditions(
-    prediction: Prediction, circumstances: Circumstances, before: Iterable[Condition], now: float
+    prediction: NodePrediction, circumstances: Circumstances, before: Iterable[Condition], now: float
 ) -> tuple[Condition, ...]:
     """A condition keeps the time it last changed."""
     ready = prediction.reclaimable is not None
@@ -102,7 +102,7 @@ def conditions(
     )
 
 
-def _trained(prediction: Prediction) -> str:
+def _trained(prediction: NodePrediction) -> str:
     """With the reason where nothing of a resource can be reclaimed: people ask for it then."""
     steps = f"{prediction.prod.samples if prediction.prod else 0} training steps"
     answer = prediction.reclaimable

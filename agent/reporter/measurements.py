@@ -28,20 +28,20 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
-class NumaUsage:
+class NumaAverages:
     number: int
     node: Usage
     system: Usage | None
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAverages:
     """`averages` are by model key, those of host applications by name."""
 
     averages: Mapping[str, Usage]
     node: tuple[Aggregated, ...] = ()
     system: tuple[Aggregated, ...] = ()
-    numa: tuple[NumaUsage, ...] = ()
+    numa: tuple[NumaAverages, ...] = ()
     host_applications: Mapping[str, Usage] | None = None
 
 
@@ -50,7 +50,7 @@ def is_node_readable(cache: MetricCache, until: int) -> bool:
     return cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, READABLE_SECONDS, until) is not None
 
 
-def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> Measured:
+def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAverages:
     """Everything up to the cache's second `until`. What is not read with the policy's memory counts without cache."""
     seconds = policy.aggregate_seconds
     averages = cache.usages(Aggregation.AVG, seconds, until=until)
@@ -61,7 +61,7 @@ def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> Measured:
             if name in averages and name != series.SYSTEM:
                 averages[name] = averages[name]._replace(memory_bytes=value)
     numa = cache.aggregate(Aggregation.AVG, seconds, kind=Kind.NUMA, until=until)
-    return Measured(
+    return MeasuredAverages(
         averages=averages,
         node=_aggregates(cache, Kind.NODE, policy.memory, policy, until),
         system=_aggregates(cache, Kind.SYSTEM, Metric.MEMORY, policy, until),
@@ -75,7 +75,7 @@ def in_cold_start(covered_seconds: float, window_seconds: float, ratio: float = 
     return covered_seconds < window_seconds * ratio
 
 
-def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tuple[NumaUsage, ...]:
+def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tuple[NumaAverages, ...]:
     """By NUMA node, those of which CPU and memory are known; the system's CPU is shared out as the nodes' own is.
 
     Pure. No counter tells on which NUMA node a pod's CPU time fell.
@@ -97,7 +97,7 @@ def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tu
         share = nodes[number].cpu_cores / cores if cores else 0.0
         return Usage(system.cpu_cores * share, memory_bytes)
 
-    return tuple(NumaUsage(number, nodes[number], systems(number)) for number in sorted(nodes))
+    return tuple(NumaAverages(number, nodes[number], systems(number)) for number in sorted(nodes))
 
 
 def application_usages(readings: Mapping[SeriesKey, float], memory: Metric) -> dict[str, Usage]:

@@ -8,12 +8,12 @@ from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
 from agent.predict_server.models import NSigmaV1, NSigmaV2
-from agent.predict_server.prediction import Prediction, Promise, Shadow
+from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult
 from agent.predict_server.reclaimable import rounded_up
-from agent.predict_server.records import Kept, Pair, Withdrawn
+from agent.predict_server.records import Pair, PromiseRecord, WithdrawalRecord
 from agent.reporter import measurements
-from agent.reporter.measurements import Aggregated, Measured
-from agent.reporter.schedule import Reason
+from agent.reporter.measurements import Aggregated, MeasuredAverages
+from agent.reporter.schedule import ReportReason
 from agent.states_informer.pods import NodePod
 from shared import durations
 from shared.api import predictionprior
@@ -42,18 +42,18 @@ _UNKNOWN = ResourceMap()
 
 
 @dataclass(frozen=True)
-class Observed:
+class ReportInputs:
     """What one report is made of. `pods` and `host_applications` without a measurement are left out."""
 
-    measured: Measured
+    measured: MeasuredAverages
     pods: Iterable[NodePod]
-    prediction: Prediction
+    prediction: NodePrediction
     conditions: tuple[Condition, ...]
     host_applications: Iterable[HostApplication] = ()
     pressure: Pressure | None = None
 
 
-def status(observed: Observed, reason: Reason, now: float) -> NodeMetricReport:
+def status(observed: ReportInputs, reason: ReportReason, now: float) -> NodeMetricReport:
     prediction, measured = observed.prediction, observed.measured
     answer = prediction.reclaimable
     return NodeMetricReport(
@@ -73,7 +73,7 @@ def status(observed: Observed, reason: Reason, now: float) -> NodeMetricReport:
     )
 
 
-def numa(usages: Iterable[measurements.NumaUsage]) -> tuple[NumaUsage, ...] | None:
+def numa(usages: Iterable[measurements.NumaAverages]) -> tuple[NumaUsage, ...] | None:
     """None for a machine that tells of no NUMA nodes."""
     wire = tuple(NumaUsage(one.number, _usage(one.node), _usage(one.system) or _UNKNOWN) for one in usages)
     return wire or None
@@ -96,7 +96,7 @@ def _aggregated(aggregated: Aggregated) -> AggregatedUsage:
     )
 
 
-def _pods(observed: Observed) -> tuple[PodMetricInfoReport, ...]:
+def _pods(observed: ReportInputs) -> tuple[PodMetricInfoReport, ...]:
     averages = observed.measured.averages
     measured = [pod for pod in observed.pods if pod.uid in averages]
     return tuple(
@@ -111,7 +111,7 @@ def _pods(observed: Observed) -> tuple[PodMetricInfoReport, ...]:
     )
 
 
-def _host_applications(observed: Observed) -> tuple[HostApplicationMetricInfo, ...]:
+def _host_applications(observed: ReportInputs) -> tuple[HostApplicationMetricInfo, ...]:
     usages = observed.measured.host_applications or {}
     return tuple(
         HostApplicationMetricInfo(
@@ -126,7 +126,7 @@ def _host_applications(observed: Observed) -> tuple[HostApplicationMetricInfo, .
 
 
 def _prediction(
-    prediction: Prediction, conditions: tuple[Condition, ...], reason: Reason, pressure: Pressure | None
+    prediction: NodePrediction, conditions: tuple[Condition, ...], reason: ReportReason, pressure: Pressure | None
 ) -> WirePrediction:
     prod = prediction.prod
     return WirePrediction(
@@ -150,7 +150,7 @@ def _prediction(
     )
 
 
-def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
+def _promise(promise: HorizonPromise, target_percent: float | None) -> WirePromise:
     kept = promise.kept
     cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
     cpu_severity, memory_severity = _judged(kept, kept.severity_percents)
@@ -172,7 +172,7 @@ def _promise(promise: Promise, target_percent: float | None) -> WirePromise:
     )
 
 
-def _prior(prediction: Prediction) -> PriorInUse | None:
+def _prior(prediction: NodePrediction) -> PriorInUse | None:
     """None of a model that has no target: it has no margin to learn."""
     if prediction.target_violation_percent is None:
         return None
@@ -183,7 +183,7 @@ def _forgotten(last: tuple[str, float] | None) -> LastForgotten | None:
     return None if last is None else LastForgotten(last[0] or "node", durations.timestamp(last[1]))
 
 
-def _shadow(shadow: Shadow) -> WireShadow:
+def _shadow(shadow: ShadowResult) -> WireShadow:
     kept = shadow.kept
     cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
     cpu_lent, memory_lent = _judged(kept, kept.lent_percents)
@@ -197,12 +197,12 @@ def _shadow(shadow: Shadow) -> WireShadow:
     )
 
 
-def _withdrawal(withdrawn: Withdrawn) -> Withdrawal:
+def _withdrawal(withdrawn: WithdrawalRecord) -> Withdrawal:
     cpu, memory = map(_decimal, withdrawn.percents_per_day)
     return Withdrawal(withdrawn.window_seconds, cpu_percent_per_day=cpu, memory_percent_per_day=memory)
 
 
-def _judged(kept: Kept, percents: Pair) -> tuple[str, str] | tuple[None, None]:
+def _judged(kept: PromiseRecord, percents: Pair) -> tuple[str, str] | tuple[None, None]:
     """Of cpu and memory; None without outcomes, of which no percentage can be."""
     cpu, memory = map(_decimal, percents)
     return (cpu, memory) if kept.outcomes else (None, None)

@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
 from agent.reporter import measurements, patch, policy, pressure, report
 from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter
-from agent.reporter.report import Observed
-from agent.reporter.schedule import Claim, Reason, Schedule
+from agent.reporter.report import ReportInputs
+from agent.reporter.schedule import ReportedValues, ReportReason, Schedule
 from agent.settings import AgentSettings
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
@@ -46,7 +46,7 @@ class Sent:
     """The last report that arrived: when (Unix seconds), why, what."""
 
     time: float
-    reason: Reason
+    reason: ReportReason
     status: NodeMetricReport
 
 
@@ -143,7 +143,7 @@ class Reporter:
             return  # a node that cannot be read must go stale in the manager's eyes
         pods = self._states.pods()
         prediction = self._predict_server.predict(pods if synced else None, self._states.node())
-        claim = Claim.of(prediction)
+        claim = ReportedValues.of(prediction)
         threshold = self._predict_server.policy.resource_diff_threshold_percent
         reason = schedule.due(now, current.intervals, claim, threshold, pressed=pressed is not None)
         if reason is None:
@@ -183,7 +183,12 @@ class Reporter:
         return pressure.seen(self._cache, self._states.pods(), node.capacity, self._thresholds, second)
 
     def _made(
-        self, pods: list[NodePod], prediction: Prediction, reason: Reason, second: int, pressed: Pressure | None
+        self,
+        pods: list[NodePod],
+        prediction: NodePrediction,
+        reason: ReportReason,
+        second: int,
+        pressed: Pressure | None,
     ) -> tuple[NodeMetricReport, bytes]:
         """The report and its patch, without the pods where it would be too large with them."""
         now = self._clock.now()
@@ -197,7 +202,7 @@ class Reporter:
 
         def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
             told = conditions(prediction, under, before, now)
-            observed = Observed(measured, reported, prediction, told, self._host_applications(), pressed)
+            observed = ReportInputs(measured, reported, prediction, told, self._host_applications(), pressed)
             status = report.status(observed, reason, now)
             return status, msgspec.json.encode(patch.body(status))
 

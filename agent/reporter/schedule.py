@@ -3,11 +3,11 @@
 import enum
 from dataclasses import dataclass
 
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from shared.quantity import Resources
 
 
-class Reason(enum.StrEnum):
+class ReportReason(enum.StrEnum):
     PERIODIC = "Periodic"
     CHANGED = "PredictionChanged"
     FORCED = "Forced"
@@ -24,19 +24,19 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ReportedValues:
     """What a report says that others act upon at once; nothing claimed is zero."""
 
     peak: Resources
     reclaimable: Resources
 
     @classmethod
-    def of(cls, prediction: Prediction) -> "Claim":
+    def of(cls, prediction: NodePrediction) -> "ReportedValues":
         answer = prediction.reclaimable
         return cls(answer.peak, answer.result) if answer else NOTHING_CLAIMED
 
 
-NOTHING_CLAIMED = Claim(Resources(), Resources())
+NOTHING_CLAIMED = ReportedValues(Resources(), Resources())
 
 
 PRESSED_SECONDS = 10.0  # between two reports of one pressure
@@ -52,7 +52,7 @@ class Schedule:
         self._next_periodic = now + first_after
         self._next_check = now + first_after  # before the first report there is nothing to compare with
         self._retry_at: float | None = None
-        self._owed: Reason | None = None
+        self._owed: ReportReason | None = None
         self._reported = NOTHING_CLAIMED
         self._reported_at = now
         self._pressed_again = now  # before then no pressure is reported
@@ -67,8 +67,14 @@ class Schedule:
         return now < min(self._next_periodic, self._next_check)
 
     def due(
-        self, now: float, intervals: Intervals, claim: Claim, threshold_percent: float, *, pressed: bool = False
-    ) -> Reason | None:
+        self,
+        now: float,
+        intervals: Intervals,
+        claim: ReportedValues,
+        threshold_percent: float,
+        *,
+        pressed: bool = False,
+    ) -> ReportReason | None:
         """The reason to report now; the caller then says how that went. A failed report is due before all others."""
         if self.idle(now, intervals, pressed=pressed):
             return None
@@ -78,24 +84,24 @@ class Schedule:
         if self._retry_at is not None:
             return self._owed
         if pressed and now >= self._pressed_again:
-            return Reason.PRESSURE
+            return ReportReason.PRESSURE
         if is_beat:
-            return Reason.PERIODIC
+            return ReportReason.PERIODIC
         self._next_check = now + intervals.check
         if differs(self._reported, claim, threshold_percent):
-            return Reason.CHANGED
-        return Reason.FORCED if now - self._reported_at > intervals.force else None
+            return ReportReason.CHANGED
+        return ReportReason.FORCED if now - self._reported_at > intervals.force else None
 
-    def succeeded(self, now: float, claim: Claim, *, pressed: bool = False) -> None:
+    def succeeded(self, now: float, claim: ReportedValues, *, pressed: bool = False) -> None:
         self._retry_at = self._owed = None
         self._reported, self._reported_at = claim, now
         self._pressed_again = now + PRESSED_SECONDS if pressed else now
 
-    def failed(self, now: float, reason: Reason, retry_after: float) -> None:
+    def failed(self, now: float, reason: ReportReason, retry_after: float) -> None:
         self._owed, self._retry_at = reason, now + retry_after
 
 
-def differs(before: Claim, now: Claim, threshold_percent: float) -> bool:
+def differs(before: ReportedValues, now: ReportedValues, threshold_percent: float) -> bool:
     """Whether any amount changed by more than the threshold, relative to what was reported, up or down.
 
     From zero every change counts.

@@ -12,7 +12,7 @@ from shared.api.nodeslo import CgroupPath, HostApplication, NodeSLO
 from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import NODESLOS
 from shared.telemetry import Loops
 
@@ -86,7 +86,7 @@ class NodeSLOFollower:
             self._informer.run(stop)
 
     def _changed(self, change: Change[NodeSLO]) -> None:
-        if change.kind is Kind.SYNCED:
+        if change.kind is ChangeKind.SYNCED:
             return
         found = () if change.new is None else self._refusals.accepted("NodeSLO", change.key, change.new, _applications)
         if found is not None and found != self._told:

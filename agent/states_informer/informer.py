@@ -23,7 +23,7 @@ from shared import names
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta, Wire
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import NODEMETRICS, NODES
 from shared.quantity import Resources
 from shared.telemetry import Loops
@@ -41,7 +41,7 @@ class NodeMetricObject(Wire, frozen=True):
 
 
 @dataclass(frozen=True)
-class NodeState:
+class LocalNode:
     """What the agent needs to know of its Node."""
 
     allocatable: Resources
@@ -84,7 +84,7 @@ class StatesInformer:
         self._on_spec = on_spec
         self._on_annotations = on_annotations
         self._lock = threading.Lock()
-        self._node: NodeState | None = None
+        self._node: LocalNode | None = None
         self._has_node_metric = False
         self._refusals = Refusals(registry)
         self._pods: Pods = (
@@ -121,12 +121,12 @@ class StatesInformer:
     def pods(self) -> list[NodePod]:
         return self._pods.pods()
 
-    def node(self) -> NodeState | None:
+    def node(self) -> LocalNode | None:
         with self._lock:
             return self._node
 
     def _node_changed(self, change: Change[Node]) -> None:
-        if change.kind is Kind.DELETED:
+        if change.kind is ChangeKind.DELETED:
             self._set_node(None)
         elif change.new is not None:
             self._on_annotations(change.new.metadata.annotations or {})
@@ -134,12 +134,12 @@ class StatesInformer:
             if state is not None:
                 self._set_node(state)
 
-    def _set_node(self, state: NodeState | None) -> None:
+    def _set_node(self, state: LocalNode | None) -> None:
         with self._lock:
             self._node = state
 
     def _metric_changed(self, change: Change[NodeMetricObject]) -> None:
-        if change.kind is Kind.DELETED:
+        if change.kind is ChangeKind.DELETED:
             self._has_node_metric = False
             self._on_spec(None)
         elif change.new is not None and (change.old is None or change.old.spec != change.new.spec):
@@ -147,9 +147,9 @@ class StatesInformer:
             self._has_node_metric = True
 
 
-def node_state(node: Node) -> NodeState:
+def node_state(node: Node) -> LocalNode:
     """Raises QuantityError. Allocatable is what it was before amplification, where an annotation says so."""
-    return NodeState(
+    return LocalNode(
         allocatable=_raw_allocatable(node) or node.allocatable,
         simulated=node.metadata.label(names.LABEL_SIMULATED) == "true",
         capacity=node.capacity,

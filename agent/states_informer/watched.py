@@ -7,7 +7,7 @@ from agent.states_informer.pods import NodePod, describe
 from agent.states_informer.refusals import Refusals
 from shared.api.core import Pod
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import PODS
 from shared.telemetry import Loops
 
@@ -38,7 +38,7 @@ class WatchedPods:
             return list(self._pods.values())
 
     def _changed(self, change: Change[Pod]) -> None:
-        if change.kind is Kind.DELETED:
+        if change.kind is ChangeKind.DELETED:
             with self._lock:
                 self._pods.pop(change.key, None)
         elif change.new is not None:

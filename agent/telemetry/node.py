@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.states_informer.pods import NodePod
 from agent.telemetry.scrape import RESOURCES, ResourceGauge, Scrape, in_cores
 from shared.names import PriorityClass
@@ -73,7 +73,7 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
     yield problems
 
 
-def _promises(prediction: Prediction) -> Iterator[Metric]:
+def _promises(prediction: NodePrediction) -> Iterator[Metric]:
     """How promises were kept: sums since the start, and what they came to in the last 28 days."""
     labels = ["resource", "horizon_seconds"]
 
@@ -111,7 +111,7 @@ def _promises(prediction: Prediction) -> Iterator[Metric]:
         )
 
 
-def _withdrawn(prediction: Prediction) -> Metric:
+def _withdrawn(prediction: NodePrediction) -> Metric:
     family = GaugeMetricFamily(
         f"{PREFIX}prediction_withdrawn_ratio",
         "Share of what is lent that is taken back a day, over a window",
@@ -123,7 +123,7 @@ def _withdrawn(prediction: Prediction) -> Metric:
     return family
 
 
-def _shadows(prediction: Prediction) -> Iterator[Metric]:
+def _shadows(prediction: NodePrediction) -> Iterator[Metric]:
     """What the models beside the one in force would have done, by their promises for the first horizon."""
     labels = ["model", "resource", "horizon_seconds"]
 

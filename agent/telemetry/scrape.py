@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.metric_cache.series import Kind, SeriesKey, Usage
-from agent.predict_server.prediction import Prediction
-from agent.reporter.measurements import NumaUsage
+from agent.predict_server.prediction import NodePrediction
+from agent.reporter.measurements import NumaAverages
 from agent.states_informer.pods import NodePod
 from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
@@ -28,11 +28,11 @@ class Scrape:
     node_name: str
     started_at: float  # Unix seconds
     usages: Mapping[str, Usage]
-    numa: Sequence[NumaUsage]
+    numa: Sequence[NumaAverages]
     host_applications: Sequence[tuple[HostApplication, Usage]]
     readings: Callable[[Kind], Mapping[SeriesKey, float]]
     pods: Sequence[NodePod]
-    prediction: Prediction
+    prediction: NodePrediction
     allocatable: Resources | None
     models: int
     series: int

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from agent.main import METRIC_CACHE_DIRECTORY
-from agent.metric_cache.cache import STEP_SECONDS, WEEK_SECONDS, MetricCache, Tier
+from agent.metric_cache.cache import STEP_SECONDS, WEEK_SECONDS, MetricCache, StorageTier
 from agent.metric_cache.series import Kind, Metric
 from agent.metric_cache.storage import Disk
 from agent.predict_server import checkpoint
@@ -25,7 +25,7 @@ from agent.predict_server.checkpoint import Content, UnusableCheckpoint
 from agent.predict_server.decay import Floats
 from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import UNITS, Samples
-from deploy.backtest.server import Server
+from deploy.backtest.server import PrometheusServer
 from shared.errors import HeadroomError, InvalidInput, shown
 from shared.names import LENDING_CLASSES
 from shared.quantity import MILLI_PER_CORE
@@ -75,7 +75,7 @@ class _Piece(NamedTuple):
     values: Floats
 
 
-def of_api(server: Server, resource: str, period: Period) -> Samples:
+def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
     """Those of pods that lend; what pods requested is known of those that still run. Raises HeadroomError."""
     node = _asked(server, "/api/v1/node", {}, _Node).name
     pods = {pod.uid: pod for pod in _asked(server, "/api/v1/pods", {}, _Pods).pods}
@@ -104,7 +104,7 @@ def of_folder(folder: Path, resource: str) -> Samples:
         began = float(cache.wall_time(0))
         pieces = []
         for key in cache.series_keys(Kind.POD, _METRICS[resource]):
-            seconds, values = cache.range(key, 0, cache.second(), Tier.MEANS)
+            seconds, values = cache.range(key, 0, cache.second(), StorageTier.MEANS)
             pieces.append(_Piece(key.entity, began + seconds.astype(np.float64), values.astype(np.float64)))
         cache.close()
     return _samples(str(folder), resource, node, pieces)
@@ -123,12 +123,12 @@ def _no_state(folder: Path, problem: str) -> InvalidInput:
     return InvalidInput(source="command line", field="SOURCE", value=str(folder), problem=problem)
 
 
-def _pieces(server: Server, resource: str, period: Period) -> Iterator[_Piece]:
+def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator[_Piece]:
     """A day at a time, less where a day of so many pods is more than is answered at once."""
     window, start = _DAY_SECONDS, max(period.start, period.end - WEEK_SECONDS)
     while start <= period.end:
         end = min(start + window, period.end + 1) - 1
-        query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(Tier.MEANS)}
+        query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(StorageTier.MEANS)}
         try:
             found = _asked(server, "/api/v1/series", query | {"start": f"{start:.0f}", "end": f"{end:.0f}"}, _Series)
         except _TooMuch:
@@ -145,7 +145,7 @@ class _TooMuch(HeadroomError):
     """The agent refused the question."""
 
 
-def _asked(server: Server, path: str, query: dict[str, str], into: type[_AnswerT]) -> _AnswerT:
+def _asked(server: PrometheusServer, path: str, query: dict[str, str], into: type[_AnswerT]) -> _AnswerT:
     status, content = server.asked("GET", path, query)
     if status != httpx.codes.OK:
         problem = f"{server.name}{path}: {status} {shown(content[:200].decode(errors='replace'))}"

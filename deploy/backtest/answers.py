@@ -29,7 +29,7 @@ _COLUMNS = (
 _NAMES = 3  # columns to the left
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BacktestAnswer(msgspec.Struct, frozen=True):
     """What a backtest prints as JSON."""
 
     results: Sequence[Result]
@@ -38,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True):
 def render(results: Sequence[Result], style: str) -> str:
     """As "table", "json" or "csv"."""
     if style == "json":
-        return rendering.structured(Answer(results), style)
+        return rendering.structured(BacktestAnswer(results), style)
     if style == "csv":
         out = io.StringIO()
         writer = csv.DictWriter(out, Result.__struct_fields__, lineterminator="\n")

@@ -7,18 +7,18 @@ import numpy as np
 
 from agent.backtest import packing
 from agent.backtest.recording import PodSchedule, RecordedUsage, side_by_side
-from agent.backtest.study import HOUR_SECONDS, Fleet
+from agent.backtest.study import HOUR_SECONDS, RecordedFleet
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from deploy.backtest.samples import Samples, on_grid
-from deploy.backtest.tables import Requested
+from deploy.backtest.tables import SeriesRequests
 from shared.errors import InvalidInput
 
 BYTES_PER_CORE = float(4 << 30)  # of the machine of which recorded shares are
 
 
 @dataclass(frozen=True)
-class Placement:
+class SeriesPlacement:
     """How series become nodes: packed onto nodes of `node_cores`, or where they ran (`recorded`).
 
     None for `recorded` takes what the source has. `churn_hours` is the mean life of a packed pod, None for pods that
@@ -32,7 +32,9 @@ class Placement:
     max_nodes: int | None = None
 
 
-def fleet(samples: Samples, requested: Requested | None, placement: Placement, note: Callable[[str], None]) -> Fleet:
+def fleet(
+    samples: Samples, requested: SeriesRequests | None, placement: SeriesPlacement, note: Callable[[str], None]
+) -> RecordedFleet:
     """What is replayed; `note` is told what is left out.
 
     Raises InvalidInput where requests are missing, or where nothing is left.
@@ -58,7 +60,7 @@ def fleet(samples: Samples, requested: Requested | None, placement: Placement, n
     if not schedule.nodes:
         problem = "no node is half full of these series; name the size of nodes with --node-cores"
         raise InvalidInput(source=samples.source, field="cores of a node", value=placement.node_cores, problem=problem)
-    return Fleet(recorded, schedule.split_at_gaps(recorded))
+    return RecordedFleet(recorded, schedule.split_at_gaps(recorded))
 
 
 def _numbered(workloads: Sequence[str]) -> Rows:
@@ -67,7 +69,7 @@ def _numbered(workloads: Sequence[str]) -> Rows:
     return np.array([numbers.get(name, -1) for name in workloads], np.intp)
 
 
-def _requests(samples: Samples, requested: Requested | None, machine_cores: float) -> tuple[Floats, Floats]:
+def _requests(samples: Samples, requested: SeriesRequests | None, machine_cores: float) -> tuple[Floats, Floats]:
     """Cores and bytes of each series; NaN where they are not known."""
     if requested is None:
         unknown = np.full(len(samples.names), np.nan)
@@ -81,7 +83,11 @@ def _requests(samples: Samples, requested: Requested | None, machine_cores: floa
 
 
 def _schedule(
-    samples: Samples, requested: Requested | None, placement: Placement, recorded: RecordedUsage, cores: Floats
+    samples: Samples,
+    requested: SeriesRequests | None,
+    placement: SeriesPlacement,
+    recorded: RecordedUsage,
+    cores: Floats,
 ) -> PodSchedule:
     """Where the series with requests run; `samples` are of them alone."""
     of_machines = requested is not None and requested.of_machines
@@ -98,13 +104,13 @@ def _schedule(
     return side_by_side([_first_nodes(one, placement.max_nodes) for one in packed])
 
 
-def _churn(placement: Placement) -> str:
+def _churn(placement: SeriesPlacement) -> str:
     if placement.recorded:
         return "recorded"
     return "none" if placement.churn_hours is None else f"{placement.churn_hours:g}h"
 
 
-def _packed(placement: Placement, recorded: RecordedUsage, cores: Floats, seed: int) -> PodSchedule:
+def _packed(placement: SeriesPlacement, recorded: RecordedUsage, cores: Floats, seed: int) -> PodSchedule:
     rng = np.random.default_rng(seed)
     node = packing.first_fit(cores, placement.node_cores, rng)
     if placement.churn_hours is None:

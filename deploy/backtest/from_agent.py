@@ -13,14 +13,14 @@ import msgspec
 from agent.predict_server import checkpoint, states, truth
 from agent.predict_server.checkpoint import UnusableCheckpoint
 from deploy import rendering
-from deploy.backtest.server import Access, Server
+from deploy.backtest.server import Access, PrometheusServer
 from shared.errors import HeadroomError, InvalidInput, shown
-from shared.recommendation import Recommendation, Row, recommend
+from shared.recommendation import ModelRecommendation, Row, recommend
 
 _OPTION = "--from-agent"
 
 
-class Model(msgspec.Struct, frozen=True):
+class JudgedModel(msgspec.Struct, frozen=True):
     """Of the last 28 days, for the horizon that is lent for; percentages are of outcomes and of requests."""
 
     model: str
@@ -37,13 +37,13 @@ class Model(msgspec.Struct, frozen=True):
         )
 
 
-class Judged(msgspec.Struct, frozen=True):
+class JudgedModels(msgspec.Struct, frozen=True):
     """What an agent knows of its models, the one in force first."""
 
     source: str
     target_percent: float
-    models: tuple[Model, ...]
-    recommended: Recommendation
+    models: tuple[JudgedModel, ...]
+    recommended: ModelRecommendation
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -63,20 +63,20 @@ class _Prediction(msgspec.Struct, frozen=True):
     models: Mapping[str, _Said]
 
 
-def judged(source: str, target_percent: float, access: Access) -> Judged:
+def judged(source: str, target_percent: float, access: Access) -> JudgedModels:
     """By the URL of an agent or its state folder. Raises InvalidInput and HeadroomError."""
     models = _of_api(source, access) if "://" in source else _of_folder(Path(source))
-    return Judged(source, target_percent, models, recommend([model.row() for model in models], target_percent))
+    return JudgedModels(source, target_percent, models, recommend([model.row() for model in models], target_percent))
 
 
-def render(found: Judged, style: str) -> str:
+def render(found: JudgedModels, style: str) -> str:
     """As "table", "json" or "csv"."""
     if style == "json":
         document = msgspec.structs.asdict(found) | {"recommended": found.recommended._asdict()}
         return rendering.structured(document, style)
     if style == "csv":
         out = io.StringIO()
-        writer = csv.DictWriter(out, Model.__struct_fields__, lineterminator="\n")
+        writer = csv.DictWriter(out, JudgedModel.__struct_fields__, lineterminator="\n")
         writer.writeheader()
         writer.writerows(msgspec.structs.asdict(model) for model in found.models)
         return out.getvalue().rstrip()
@@ -95,8 +95,8 @@ def render(found: Judged, style: str) -> str:
     return "\n".join([*rendering.aligned(lines, range(1, 6)), "", found.recommended.sentence])
 
 
-def _of_api(url: str, access: Access) -> tuple[Model, ...]:
-    with Server(url, access) as server:
+def _of_api(url: str, access: Access) -> tuple[JudgedModel, ...]:
+    with PrometheusServer(url, access) as server:
         status, content = server.asked("GET", "/api/v1/prediction")
     if status != 200:
         raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")
@@ -109,10 +109,10 @@ def _of_api(url: str, access: Access) -> tuple[Model, ...]:
         problem = "nothing is predicted there yet, or the agent keeps no outcomes by model"
         raise InvalidInput(source=server.name, field="models", value=sorted(found.models), problem=problem)
     names = [found.model, *(name for name in known if name != found.model)]
-    return tuple(Model(name, **msgspec.structs.asdict(known[name])) for name in names)
+    return tuple(JudgedModel(name, **msgspec.structs.asdict(known[name])) for name in names)
 
 
-def _of_folder(folder: Path) -> tuple[Model, ...]:
+def _of_folder(folder: Path) -> tuple[JudgedModel, ...]:
     """By the newest checkpoint that can be read."""
     parts: states.Parts = {}
     for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
@@ -128,10 +128,12 @@ def _of_folder(folder: Path) -> tuple[Model, ...]:
         problem = "no checkpoint in it has outcomes of predictions"
         raise InvalidInput(source="command line", field=_OPTION, value=str(folder), problem=problem)
 
-    def model(identity: str) -> Model:
+    def model(identity: str) -> JudgedModel:
         kept = records[identity].kept()[0]
         pairs = (*kept.violation_percents, *kept.lent_percents)
-        return Model(_name(identity), kept.outcomes, *(round(each, 3) if kept.outcomes else None for each in pairs))
+        return JudgedModel(
+            _name(identity), kept.outcomes, *(round(each, 3) if kept.outcomes else None for each in pairs)
+        )
 
     return tuple(model(identity) for identity in sorted(records, key=lambda one: (one != active, one)))
 

@@ -17,7 +17,7 @@ _NAMED = {"container_memory_working_set_bytes": UNITS["memory_bytes"]}
 _COUNTER = "container_cpu_usage_seconds_total"
 
 
-class Series(msgspec.Struct, frozen=True):
+class PrometheusSeries(msgspec.Struct, frozen=True):
     """The values of one series: Unix seconds, and a number as text."""
 
     metric: dict[str, str]
@@ -28,10 +28,10 @@ class Matrix(msgspec.Struct, frozen=True, rename="camel"):
     """The answer to a range query."""
 
     result_type: Literal["matrix"]
-    result: list[Series]
+    result: list[PrometheusSeries]
 
 
-class Answer(msgspec.Struct, frozen=True, rename="camel"):
+class PrometheusAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """Of Prometheus' HTTP API, version 1."""
 
     status: Literal["success", "error"]
@@ -39,10 +39,10 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     error: str = ""
 
 
-def decoded(content: bytes, source: str) -> list[Series]:
+def decoded(content: bytes, source: str) -> list[PrometheusSeries]:
     """The series of an answer. Raises InvalidInput for what is none, HeadroomError for an error."""
     try:
-        answer = msgspec.json.decode(content, type=Answer)
+        answer = msgspec.json.decode(content, type=PrometheusAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         start = content[:60].decode(errors="replace")
         problem = f"no answer to a range query: {error}"
@@ -69,7 +69,7 @@ def saved(path: Path, unit: str) -> Samples:
     return samples(found, counted, path.name)
 
 
-def samples(found: Iterable[Series], unit: Unit, source: str) -> Samples:
+def samples(found: Iterable[PrometheusSeries], unit: Unit, source: str) -> Samples:
     """The samples of all series; one may come in several pieces.
 
     Raises InvalidInput for two series of the same pod.

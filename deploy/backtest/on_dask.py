@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agent.backtest.study import Fleet, Played
+from agent.backtest.study import Played, RecordedFleet
 from shared.errors import HeadroomError
 
 CONNECT_SECONDS = 10
 
 
-class Cluster:
+class DaskCluster:
     """A connected client of `dask.distributed`; `threads` are those of all workers."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.threads = max(1, sum(client.nthreads().values()))
 
-    def each(self, play: Callable[[Fleet], Played], parts: Sequence[Fleet]) -> Iterable[Played]:
+    def each(self, play: Callable[[RecordedFleet], Played], parts: Sequence[RecordedFleet]) -> Iterable[Played]:
         """What each part brings, in their order. What is under way is cancelled where nobody waits for it any more."""
         futures = self._client.map(play, parts, pure=False)
         try:
@@ -28,7 +28,7 @@ class Cluster:
 
 
 @contextmanager
-def connected(scheduler: str) -> Iterator[Cluster]:
+def connected(scheduler: str) -> Iterator[DaskCluster]:
     """The cluster of the scheduler at HOST:PORT. Raises HeadroomError where there is none."""
     from distributed import Client  # of the extra `dask`
 
@@ -37,4 +37,4 @@ def connected(scheduler: str) -> Iterator[Cluster]:
     except (OSError, TimeoutError) as error:
         raise HeadroomError(f"no Dask scheduler at {scheduler}: {error}") from error
     with client:
-        yield Cluster(client)
+        yield DaskCluster(client)

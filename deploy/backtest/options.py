@@ -13,9 +13,9 @@ import yaml
 
 from agent.backtest.engine import RESOURCES
 from agent.predict_server import plugins, policy
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from agent.settings import AgentSettings
-from deploy.backtest.fleets import Placement
+from deploy.backtest.fleets import SeriesPlacement
 from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import UNITS
 from deploy.backtest.server import Access
@@ -43,8 +43,8 @@ class Options:
     target_percents: tuple[float, ...]
     horizons_hours: tuple[int, ...]
     resources: tuple[str, ...]
-    policy: Policy
-    placement: Placement
+    policy: PredictionPolicy
+    placement: SeriesPlacement
     workers: int
     dask: str
     period: Period
@@ -90,7 +90,7 @@ def resources(text: str) -> tuple[str, ...]:
     return found
 
 
-def prediction_policy(path: Path | None) -> Policy:
+def prediction_policy(path: Path | None) -> PredictionPolicy:
     """The agent's defaults, overridden by a file if there is one. Raises InvalidInput."""
     base = policy.from_settings(AgentSettings())
     if path is None:
@@ -109,17 +109,17 @@ def prediction_policy(path: Path | None) -> Policy:
     return policy.overridden(base, document)
 
 
-def placement(churn: str, *, node_cores: float | None, seeds: int, max_nodes: int | None) -> Placement:
+def placement(churn: str, *, node_cores: float | None, seeds: int, max_nodes: int | None) -> SeriesPlacement:
     """Raises InvalidInput."""
-    size = Placement.node_cores if node_cores is None else node_cores
+    size = SeriesPlacement.node_cores if node_cores is None else node_cores
     if not math.isfinite(size):
         raise _invalid("--node-cores", node_cores, "expected a number")
     if churn in ("", "recorded"):
-        return Placement(size, churn == "recorded" or None, None, seeds, max_nodes)
+        return SeriesPlacement(size, churn == "recorded" or None, None, seeds, max_nodes)
     hours = None if churn == "none" else _seconds("--churn", churn) / HOUR_SECONDS
     if hours is not None and hours < 1:
         raise _invalid("--churn", churn, "pods live for an hour at least")
-    return Placement(size, False, hours, seeds, max_nodes)
+    return SeriesPlacement(size, False, hours, seeds, max_nodes)
 
 
 def period(since: str, until: str, step: str, now: float) -> Period:

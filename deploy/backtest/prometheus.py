@@ -10,9 +10,9 @@ import numpy as np
 
 from agent.predict_server.decay import Floats
 from deploy.backtest import matrix
-from deploy.backtest.matrix import Series
+from deploy.backtest.matrix import PrometheusSeries
 from deploy.backtest.samples import UNITS, Samples
-from deploy.backtest.server import Server
+from deploy.backtest.server import PrometheusServer
 from shared.errors import HeadroomError
 
 MOST_POINTS = 10_000  # of a series and query; Prometheus answers 11,000
@@ -48,12 +48,12 @@ class Period:
             start += points * step_seconds
 
 
-class Prometheus(Server):
+class Prometheus(PrometheusServer):
     """One Prometheus, by the URL its API is below. Raises InvalidInput for a URL that is none."""
 
     def query_range(
         self, query: str, period: Period, came: Callable[[float], None] = lambda seconds: None
-    ) -> Iterator[Series]:
+    ) -> Iterator[PrometheusSeries]:
         """The series of the query, piece by piece; `came` is told how many seconds have.
 
         Raises HeadroomError for what the server refuses.
@@ -118,7 +118,7 @@ def _used(resource: str, step_seconds: float) -> str:
     return f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{_PODS}[{window:g}s]))"
 
 
-def _largest(found: Iterable[Series]) -> dict[str, float]:
+def _largest(found: Iterable[PrometheusSeries]) -> dict[str, float]:
     """The largest value of each pod: what it requested while it ran."""
     largest: dict[str, float] = {}
     for series in found:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.backtest import metrics, study
-from agent.backtest.engine import Promise
+from agent.backtest.engine import BacktestPromise
 from agent.predict_server.decay import Floats
 from deploy.backtest.running import Run
 from shared.errors import HeadroomError, InvalidInput
@@ -139,7 +139,7 @@ class _Report:
         hours = np.arange(len(self._came))
         self._judged = (hours >= self._warm) & ~np.isnan(self._came).any(axis=1)
         results = {
-            Promise(one.model, one.target_percent, one.horizon_hours): one
+            BacktestPromise(one.model, one.target_percent, one.horizon_hours): one
             for one in run.results
             if one.horizon_hours == self.horizon
         }
@@ -236,10 +236,10 @@ class _Report:
         )
         axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper right")
 
-    def _of(self, model: str) -> Mapping[Promise, study.Result]:
+    def _of(self, model: str) -> Mapping[BacktestPromise, study.Result]:
         return {promise: one for promise, one in self._results.items() if promise.model == model}
 
-    def _violations(self, promise: Promise) -> Floats:
+    def _violations(self, promise: BacktestPromise) -> Floats:
         promised = np.minimum(self._run.played.promised[promise], self._run.played.requested)
         broken = metrics.violations(promised[self._judged], self._came[self._judged])
         return broken.astype(np.float64)
@@ -260,7 +260,7 @@ class _Report:
         return usage[self._run.played.at]
 
 
-def _label(promise: Promise) -> str:
+def _label(promise: BacktestPromise) -> str:
     return promise.model if promise.target_percent is None else f"{promise.model} at {promise.target_percent:g} %"
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from agent.backtest import study
 from agent.backtest.engine import RESOURCES
-from agent.backtest.study import Fleet, Played, Result, Trial
+from agent.backtest.study import Played, RecordedFleet, Result, Trial
 from deploy.backtest import agents, fleets, matrix, on_dask, prometheus, tables
 from deploy.backtest.options import Options
 from deploy.backtest.samples import Samples
-from deploy.backtest.server import Server
+from deploy.backtest.server import PrometheusServer
 from shared.errors import InvalidInput
 
 PROGRAM = "headroom backtest"
@@ -27,7 +27,7 @@ class Run(NamedTuple):
     """One source, what its replay brought, and its scores."""
 
     source: str
-    fleet: Fleet
+    fleet: RecordedFleet
     played: Played
     results: Sequence[Result]
 
@@ -74,7 +74,7 @@ def _samples(options: Options) -> Iterator[Samples]:
 def _of_server(url: str, options: Options) -> Iterator[Samples]:
     period = options.period
     if url.startswith(agents.SCHEME):
-        with Server(url.removeprefix(agents.SCHEME), options.access) as server:
+        with PrometheusServer(url.removeprefix(agents.SCHEME), options.access) as server:
             yield from (agents.of_api(server, resource, period) for resource in options.resources)
         return
     with prometheus.Prometheus(url, options.access) as server:
@@ -84,7 +84,7 @@ def _of_server(url: str, options: Options) -> Iterator[Samples]:
             yield found
 
 
-def _played(fleet: Fleet, trial: Trial, options: Options, what: str) -> Played:
+def _played(fleet: RecordedFleet, trial: Trial, options: Options, what: str) -> Played:
     """What a replay brings: in this process, in several, or on a cluster. Nodes are independent."""
     if not options.dask and options.workers == 1:
         with _progress(what, fleet.recorded.ticks) as ticked:
@@ -98,7 +98,7 @@ def _played(fleet: Fleet, trial: Trial, options: Options, what: str) -> Played:
 
 
 @contextmanager
-def _parts_played(fleet: Fleet, trial: Trial, options: Options) -> Iterator[tuple[int, Iterable[Played]]]:
+def _parts_played(fleet: RecordedFleet, trial: Trial, options: Options) -> Iterator[tuple[int, Iterable[Played]]]:
     """How many parts there are, and what each brings, in the order of nodes."""
     play = partial(study.play, trial=trial)
     if options.dask:

@@ -23,7 +23,7 @@ class Access:
     ca_file: Path | None = None
 
 
-class Server:
+class PrometheusServer:
     """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
 
     def __init__(self, url: str, access: Access) -> None:

@@ -170,7 +170,7 @@ def _is_amount(field: object) -> bool:
         return False
 
 
-class Requested(NamedTuple):
+class SeriesRequests(NamedTuple):
     """What each series requested (or its limit) by name, in cores and bytes; machines are nodes by themselves."""
 
     source: str
@@ -179,7 +179,7 @@ class Requested(NamedTuple):
     of_machines: bool
 
 
-def requested(path: Path) -> Requested:
+def requested(path: Path) -> SeriesRequests:
     """A table with a row for each series, its name in the first column.
 
     Amounts are in columns such as cpu_request_cores, cpu_limit_millicores or mem_limit_mib; requests go before limits.
@@ -201,7 +201,7 @@ def requested(path: Path) -> Requested:
                     name = table.header[column.place]
                     (amount,) = _amounts(table, line, [name], [row[column.place]]).tolist()
                     amounts[resource][str(row[0])] = amount * column.factor
-    return Requested(table.source, amounts["cpu"], amounts["memory"], of_machines)
+    return SeriesRequests(table.source, amounts["cpu"], amounts["memory"], of_machines)
 
 
 class _Column(NamedTuple):

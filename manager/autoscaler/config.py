@@ -72,7 +72,7 @@ class Config:
     mode: Mode = Mode.ENFORCE
     group_modes: Mapping[str, Mode] = field(default_factory=dict)
     groups: tuple[NodeGroup, ...] = ()
-    scanned: tuple[utilization.Rules, ...] = ()
+    scanned: tuple[utilization.ScanRules, ...] = ()
     autoprovisioning: AutoprovisioningRules = field(default_factory=AutoprovisioningRules)
     pending: PendingRules = field(default_factory=PendingRules)
     taints: TaintRules = field(default_factory=TaintRules)
@@ -238,7 +238,7 @@ def _groups(settings: AutoscalerSettings) -> tuple[NodeGroup, ...]:
     return node_groups.load(Path(settings.node_groups), provider=settings.cloud_provider)
 
 
-def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple[utilization.Rules, ...]:
+def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple[utilization.ScanRules, ...]:
     """The rules of the groups that scale by how full they are, all of which have what these need."""
     is_dry = Mode(settings.autoscaling_mode) is not Mode.ENFORCE
     return tuple(

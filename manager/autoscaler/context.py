@@ -11,7 +11,7 @@ from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
-from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import active_backoff
 from manager.autoscaler.config import Config
@@ -53,7 +53,7 @@ class ObservedCloud(Protocol):
     """What of a cloud is read, after it was observed. `Guard` is one. Every call raises ProviderError."""
 
     @property
-    def observed(self) -> Observed: ...
+    def observed(self) -> CloudObservation: ...
     def template(self, group: str) -> Node: ...
     def gpus(self) -> Gpus: ...
     def pricing(self) -> PricingModel | None: ...

@@ -59,7 +59,7 @@ class GroupScan:
     ended before this scan. `lags`: how long each node that has arrived took from its launch until it was a Node.
     """
 
-    decision: utilization.Decision
+    decision: utilization.ScanDecision
     actions: tuple[Action, ...] = ()
     seen: Observation = field(default_factory=Observation)
     instances: int = 0
@@ -74,7 +74,7 @@ class ScanResult:
     groups: tuple[GroupScan, ...] = ()
 
     @property
-    def decisions(self) -> tuple[utilization.Decision, ...]:
+    def decisions(self) -> tuple[utilization.ScanDecision, ...]:
         return tuple(each.decision for each in self.groups)
 
     @property
@@ -107,5 +107,5 @@ class Iteration:
     incidents: tuple[Incident, ...] = ()
     scale_down: verdict.Decision | None = None
     leaving: tuple[Leaving, ...] = ()
-    scans: tuple[utilization.Decision, ...] = ()
+    scans: tuple[utilization.ScanDecision, ...] = ()
     cluster: str = ""

@@ -36,9 +36,9 @@ from manager.autoscaler.reporting import decision_history, metrics, status
 from manager.autoscaler.reporting.announcer import Announcer
 from manager.autoscaler.reporting.decision_history import DecisionHistory
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.metrics import Metrics
+from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_escalator import Named
-from manager.autoscaler.reporting.metrics_theirs import Theirs
+from manager.autoscaler.reporting.metrics_theirs import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.quota_status import QuotaStatus
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
@@ -113,7 +113,7 @@ class Autoscaler:
         )
         named = settings.cloud_provider, settings.cloud_config
         by_id = {each.cloud_provider_group_name: each for each in config.groups}
-        ours = build.Ours(
+        ours = build.ManagedGroups(
             config.ownership.listed,
             enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
             fleets={name: each.aws for name, each in by_id.items()},
@@ -157,7 +157,7 @@ class Autoscaler:
         self._leads = False
         self._closed = False
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
-        theirs = Theirs(
+        theirs = ClusterAutoscalerOptions(
             config.scale_up.bounds,
             settings.max_nodes_total,
             settings.node_autoprovisioning,
@@ -167,7 +167,7 @@ class Autoscaler:
             settings.cloud_provider,
             {each.group.name: each.group.cloud_provider_group_name for each in config.scanned},
         )
-        self._metrics = Metrics(
+        self._metrics = AutoscalerMetrics(
             registry,
             theirs if settings.cluster_autoscaler_metrics else None,
             escalators if settings.escalator_metrics else None,

@@ -54,7 +54,7 @@ TAINT_EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
 _UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 
-class Policy(enum.StrEnum):
+class ScalingPolicy(enum.StrEnum):
     """What moves a group: how full its nodes are, pods that find no place, or both."""
 
     UTILIZATION = "utilization"
@@ -128,7 +128,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     predicted_peaks: PredictedPeaks = PredictedPeaks.OFF
     drain_before_termination: bool = False
     balance_zones: bool = False
-    policy: Policy = Policy.UTILIZATION
+    policy: ScalingPolicy = ScalingPolicy.UTILIZATION
     mode: Mode = Mode.ENFORCE
     provider: str = ""
     compat: Compat = Compat.HEADROOM
@@ -136,12 +136,12 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_pending_pods(self) -> bool:
         """Whether scale-up is about it."""
-        return self.policy is not Policy.UTILIZATION
+        return self.policy is not ScalingPolicy.UTILIZATION
 
     @property
     def is_scanned(self) -> bool:
         """Whether it scales by how full its nodes are."""
-        return self.policy is not Policy.PENDING_PODS
+        return self.policy is not ScalingPolicy.PENDING_PODS
 
     @property
     def bounds(self) -> SizeBounds | None:

@@ -7,7 +7,7 @@ own. So neither waits for the other, however slow the cloud is, and there is no 
 
 from manager.autoscaler.cloudprovider.contract import Provider
 from manager.autoscaler.cloudprovider.deadline import Caller
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.reader import CloudReader
 
 
@@ -20,7 +20,7 @@ class PlanCloud(CloudReader):
         super().__init__(provider, caller)
         self._guard = guard
         self._deadline_seconds = deadline_seconds
-        self._observed = Observed()
+        self._observed = CloudObservation()
 
     def begin(self) -> None:
         """From now on all is as it was last observed. Raises ProviderError where nothing is."""
@@ -31,7 +31,7 @@ class PlanCloud(CloudReader):
         self._caller.end_within(self._deadline_seconds)
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> CloudObservation:
         return self._observed
 
     def close(self) -> None:

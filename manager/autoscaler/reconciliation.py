@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
-from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_state import health
 from manager.autoscaler.cluster_state import registry as bookkeeping
 from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
@@ -76,7 +76,7 @@ class Reconciliation:
 
 
 def reconcile(
-    observed: Observed, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
+    observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
     views = _view_groups(observed, nodes, registry, rules, now)
@@ -111,7 +111,7 @@ def reconcile(
     )
 
 
-def initial_registry(observed: Observed, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
+def initial_registry(observed: CloudObservation, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
     registry = Registry()
     for view in _view_groups(observed, nodes, registry, rules, now).groups.values():
@@ -181,7 +181,7 @@ class _GroupViews:
 
 
 def _view_groups(
-    observed: Observed, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
+    observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> _GroupViews:
     members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
     others: list[Node] = []
@@ -264,7 +264,7 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
 
 
 def _continued(
-    registry: Registry, observed: Observed, views: Mapping[str, _GroupView], rules: ReconcileRules, now: float
+    registry: Registry, observed: CloudObservation, views: Mapping[str, _GroupView], rules: ReconcileRules, now: float
 ) -> Registry:
     """Without groups that are gone, and with the instances that wait for a Node now."""
 

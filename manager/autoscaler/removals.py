@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from manager.autoscaler.actuation.deletion_marks import DeletionMarks, Vanished
 from manager.autoscaler.actuation.departures import Departures
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cluster_state.registry import Registry, lower_request
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
@@ -94,7 +94,7 @@ class Removals:
         self.underway = self.departures.underway(leaving, self._memory)
         return leaving
 
-    def observed(self, observed: Observed) -> None:
+    def observed(self, observed: CloudObservation) -> None:
         """The cloud was looked at, under its lock."""
         self.departures.observed(observed)
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 from manager.autoscaler.actuation.scan_work import Hands, Work
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
-from manager.autoscaler.cloudprovider.guard import Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
-from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer, Peaks
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Scans:
         except Exception as error:
             logger.exception("the scan broke down", extra={"group": group.name})
             self._lock_for(group.name, actions, now)
-            return GroupScan(Decision(group.name, error=BROKE_DOWN.format(error), dry=rules.dry), tuple(actions))
+            return GroupScan(ScanDecision(group.name, error=BROKE_DOWN.format(error), dry=rules.dry), tuple(actions))
         if done.error:
             logger.warning("scan: %s", done.error, extra={"group": group.name})
         found = observed.groups.get(identity)
@@ -134,7 +134,7 @@ class Scans:
             self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 
 
-def preview_scans(config: Config, objects: ClusterObjects, observed: Observed) -> tuple[Decision, ...]:
+def preview_scans(config: Config, objects: ClusterObjects, observed: CloudObservation) -> tuple[ScanDecision, ...]:
     """What the first scan of each group would decide. Nothing is done, and nothing is remembered."""
     found = []
     for rules in config.scanned:
@@ -143,7 +143,7 @@ def preview_scans(config: Config, objects: ClusterObjects, observed: Observed) -
     return tuple(found)
 
 
-def _observation(observer: Observer, objects: ClusterObjects, observed: Observed, peaks: Peaks) -> Observation:
+def _observation(observer: Observer, objects: ClusterObjects, observed: CloudObservation, peaks: Peaks) -> Observation:
     name = observer.rules.group.cloud_provider_group_name
     found = observed.groups.get(name)
     if found is None:
@@ -158,13 +158,13 @@ def _observation(observer: Observer, objects: ClusterObjects, observed: Observed
     return observer.observe(objects.nodes, objects.pods, cloud, peaks)
 
 
-def _held_seconds(rules: Rules, memory: Memory, now: float) -> float | None:
+def _held_seconds(rules: ScanRules, memory: Memory, now: float) -> float | None:
     if memory.lock is None or scan.locked(rules, memory, now=now):
         return None
     return now - memory.lock.since
 
 
-def _lags(decision: Decision, hands: Hands) -> Iterator[float]:
+def _lags(decision: ScanDecision, hands: Hands) -> Iterator[float]:
     """Of those nodes whose launch the cloud tells; the first that it does not tell is the last that is asked about."""
     try:
         for node in decision.arrived:
@@ -180,7 +180,7 @@ def _peaks(objects: ClusterObjects) -> Peaks:
     return {node: (each.prod, each.mid) for node, each in (objects.peaks or {}).items()}
 
 
-def _waiting_for(memory: Memory, upcoming: int, rules: Rules, now: float) -> Memory:
+def _waiting_for(memory: Memory, upcoming: int, rules: ScanRules, now: float) -> Memory:
     """What pending pods have asked for is waited for like what a scan has."""
     if upcoming <= 0 or scan.locked(rules, memory, now=now):
         return memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from manager.eviction.metrics import Outcome
 from manager.pods import PodRecord
-from manager.reports import Reporter
+from manager.reports import EventReporter
 from manager.workqueue import TokenBucket
 from shared.clock import Clock
 from shared.errors import HeadroomError
@@ -39,7 +39,7 @@ class _Refusal:
         return self.times >= MAX_REFUSALS
 
 
-class Answer(enum.Enum):
+class EvictionAnswer(enum.Enum):
     """What became of a request."""
 
     EVICTED = enum.auto()
@@ -50,7 +50,7 @@ class Answer(enum.Enum):
 class Asker:
     """For one thread."""
 
-    def __init__(self, client: Client, clock: Clock, reporter: Reporter, *, per_minute: float) -> None:
+    def __init__(self, client: Client, clock: Clock, reporter: EventReporter, *, per_minute: float) -> None:
         self._client = client.single_attempt(ATTEMPT_SECONDS)
         self._clock = clock
         self._reporter = reporter
@@ -77,7 +77,9 @@ class Asker:
         refused = self._refused.get(pod.uid)
         return refused is not None and self._clock.monotonic() < refused.until
 
-    def evict(self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]) -> Answer:
+    def evict(
+        self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]
+    ) -> EvictionAnswer:
         """Asks for the pod by its uid; the Event bears `reason`, one CamelCase word, and `why`."""
         namespace, _, name = pod.key.partition("/")
         about = {"node": node, "pod": pod.key}
@@ -86,14 +88,14 @@ class Asker:
         except (NotFound, Conflict) as error:  # another pod may have its name by now
             logger.info("pod gone before its eviction: %s", error, extra=about)
             count("gone")
-            return Answer.GONE
+            return EvictionAnswer.GONE
         except TooManyRequests as error:
             if _BUDGET not in error.causes:
                 return self._failed(node, pod, error, count)
             refusal = self._refuse(pod, error.retry_after_seconds)
             logger.info("pod stays for its budget, refusal %d: %s", refusal.times, error, extra=about)
             count("refused")
-            return Answer.STAYS
+            return EvictionAnswer.STAYS
         except HeadroomError as error:
             return self._failed(node, pod, error, count)
         self._bucket.take()
@@ -101,7 +103,7 @@ class Asker:
         count("evicted")
         logger.info("pod evicted: %s", why, extra=about)
         self._reporter.pod_event(pod, NORMAL, reason, why)
-        return Answer.EVICTED
+        return EvictionAnswer.EVICTED
 
     def forget(self) -> None:
         """Lets go of what is known of pods that were not asked for in a long time."""
@@ -109,11 +111,11 @@ class Asker:
         for uid in [uid for uid, refusal in self._refused.items() if now > refusal.until + SPARED_SECONDS]:
             del self._refused[uid]
 
-    def _failed(self, node: str, pod: PodRecord, error: Exception, count: Callable[[Outcome], None]) -> Answer:
+    def _failed(self, node: str, pod: PodRecord, error: Exception, count: Callable[[Outcome], None]) -> EvictionAnswer:
         self._refuse(pod, None)
         logger.warning("pod not evicted: %s", error, extra={"node": node, "pod": pod.key})
         count("failed")
-        return Answer.STAYS
+        return EvictionAnswer.STAYS
 
     def _refuse(self, pod: PodRecord, retry_after_seconds: float | None) -> _Refusal:
         """A pod that could not be evicted keeps its turn for some attempts; then others go, and it is tried again."""

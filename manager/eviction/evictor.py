@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Collection
 
 from manager.eviction import shortfall
-from manager.eviction.asking import Answer, Asker
-from manager.eviction.metrics import Counters
-from manager.eviction.tracker import Tracked, Tracker
+from manager.eviction.asking import Asker, EvictionAnswer
+from manager.eviction.metrics import EvictionCounters
+from manager.eviction.tracker import TrackedShortfall, Tracker
 from manager.noderesource import writing
 from manager.pods import PodRecord
 from shared.api.core import Node
@@ -44,7 +44,7 @@ class Evictor:
         pods: Callable[[str], Collection[PodRecord]],
         is_settled: Callable[[str], bool],
         is_leader: Callable[[], bool],
-        counters: Counters,
+        counters: EvictionCounters,
     ) -> None:
         self._asker = asker
         self._tracker = tracker
@@ -79,7 +79,7 @@ class Evictor:
                 attempts += 1
                 self._evict(tracked, victim)
 
-    def _victim(self, tracked: Tracked) -> PodRecord | None:
+    def _victim(self, tracked: TrackedShortfall) -> PodRecord | None:
         """The pod that goes now, with all that is known now; None when none may."""
         node, decision, now = self._node(tracked.node), tracked.decision, self._clock.monotonic()
         if node is None or not self._is_settled(tracked.node):
@@ -99,7 +99,7 @@ class Evictor:
         first = found.pods[0]
         return None if self._asker.waits(first) else first
 
-    def _evict(self, tracked: Tracked, pod: PodRecord) -> None:
+    def _evict(self, tracked: TrackedShortfall, pod: PodRecord) -> None:
         now = self._clock.monotonic()
         lasted = now - tracked.since
         why = f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
@@ -107,7 +107,7 @@ class Evictor:
         answer = self._asker.evict(
             tracked.node, pod, reason, why, lambda outcome: self._counters.evicted(tracked.tier, outcome)
         )
-        if answer is Answer.EVICTED:
+        if answer is EvictionAnswer.EVICTED:
             self._leaving[tracked.node, tracked.tier] = (pod.uid, now + LEAVING_SECONDS)
 
     def _is_leaving(self, key: tuple[str, Tier], pods: Collection[PodRecord], now: float) -> bool:

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from manager.eviction.shortfall import Cause
-from manager.eviction.tracker import Tracked
+from manager.eviction.tracker import TrackedShortfall
 from shared import names
 from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
@@ -18,7 +18,7 @@ Outcome: TypeAlias = Literal["evicted", "refused", "gone", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("evicted", "refused", "gone", "failed")
 
 
-class Counters:
+class EvictionCounters:
     """What has happened since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -67,7 +67,7 @@ class PressureCounters:
 class ShortfallCollector(Collector):
     """Gauges of all shortfalls there are, computed at scrape time."""
 
-    def __init__(self, shortfalls: Callable[[], Iterable[Tracked]], monotonic: Callable[[], float]) -> None:
+    def __init__(self, shortfalls: Callable[[], Iterable[TrackedShortfall]], monotonic: Callable[[], float]) -> None:
         self._shortfalls = shortfalls
         self._monotonic = monotonic
 

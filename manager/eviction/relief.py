@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manager.noderesource.explain import CLOCK_SKEW_SECONDS
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.pods import PodRecord
-from manager.pressure import PressedPod, Pressure
+from manager.pressure import NodePressure, PodPressure
 from shared import explanation, names
 from shared.api.nodemetric import ResourceThresholds
 from shared.names import PriorityClass, Tier
@@ -70,7 +70,7 @@ class Last(NamedTuple):
 
 
 def plan(
-    report: Report,
+    report: NodeReport,
     pods: Collection[PodRecord],
     thresholds: ResourceThresholds,
     now: float,
@@ -124,7 +124,7 @@ def candidates(pods: Iterable[PodRecord], spared: Container[str] = frozenset()) 
     ]
 
 
-def in_order(pods: Iterable[PodRecord], resource: str, used: Mapping[str, PressedPod]) -> list[PodRecord]:
+def in_order(pods: Iterable[PodRecord], resource: str, used: Mapping[str, PodPressure]) -> list[PodRecord]:
     """The pods, all of which are in `used`, those that go first in front. Of equals, the youngest has least to lose."""
 
     def rank(pod: PodRecord) -> tuple[bool, int, int, int, int, int, float, str]:
@@ -141,7 +141,7 @@ def _evictions(
     need: Need,
     remaining: int,
     pods: Iterable[PodRecord],
-    pressure: Pressure,
+    pressure: NodePressure,
     spared: Container[str],
     chosen: Container[str],
 ) -> list[Eviction]:
@@ -163,7 +163,7 @@ def _evictions(
     return found
 
 
-def _memory(pressure: Pressure, thresholds: ResourceThresholds, leaving: Iterable[PressedPod]) -> Need | None:
+def _memory(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Iterable[PodPressure]) -> Need | None:
     capacity, used = pressure.capacity.memory_bytes, pressure.usage.memory_bytes
     if used * 100 < thresholds.memory_evict_threshold_percent * capacity:
         return None
@@ -179,7 +179,7 @@ def _memory(pressure: Pressure, thresholds: ResourceThresholds, leaving: Iterabl
     return Need(names.MEMORY, amount, sum(_releases(each, names.MEMORY) for each in leaving), why)
 
 
-def _cpu(pressure: Pressure, thresholds: ResourceThresholds, leaving: Iterable[PressedPod]) -> Need | None:
+def _cpu(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Iterable[PodPressure]) -> Need | None:
     lower, upper = thresholds.cpu_satisfaction_lower_percent, thresholds.cpu_satisfaction_upper_percent
     request, usage, limit = pressure.cpu_request, pressure.cpu_usage, pressure.cpu_limit
     if lower is None or upper is None or request <= 0 or limit * 100 > lower * request:
@@ -205,7 +205,7 @@ def _staying(pods: Iterable[PodRecord]) -> set[str]:
     }
 
 
-def _cooling(resource: str, report: Report, last: Mapping[str, Last], now: float) -> str:
+def _cooling(resource: str, report: NodeReport, last: Mapping[str, Last], now: float) -> str:
     """Why nothing goes for want of the resource yet; empty if something may."""
     before = last.get(resource)
     if before is None or before.updated == report.updated:
@@ -214,7 +214,7 @@ def _cooling(resource: str, report: Report, last: Mapping[str, Last], now: float
     return f"cooling down for {left:.0f} s after the last eviction" if left > 0 else ""
 
 
-def _releases(pod: PressedPod, resource: str) -> int:
+def _releases(pod: PodPressure, resource: str) -> int:
     """Of memory what it uses, of CPU what it requests, as that is what is satisfied or not."""
     return _of(pod.usage if resource == names.MEMORY else pod.held, resource)
 

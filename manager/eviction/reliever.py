@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from manager.eviction import relief
-from manager.eviction.asking import Answer, Asker
+from manager.eviction.asking import Asker, EvictionAnswer
 from manager.eviction.metrics import PressureCounters
 from manager.eviction.relief import Eviction, Last, Relief
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.pods import PodRecord
 from shared import durations
 from shared.api.nodemetric import ResourceThresholds
@@ -60,7 +60,7 @@ class Reliever:
         asker: Asker,
         clock: Clock,
         *,
-        reports: Callable[[], Iterable[Report]],
+        reports: Callable[[], Iterable[NodeReport]],
         pods: Callable[[str], Collection[PodRecord]],
         thresholds: Callable[[str], ResourceThresholds | None],
         may_act: Callable[[], bool],
@@ -102,7 +102,7 @@ class Reliever:
                 attempts += 1
                 self._evict(reports[name], eviction)
 
-    def _look(self, report: Report) -> Pressed | None:
+    def _look(self, report: NodeReport) -> Pressed | None:
         """What is to be done about the node, which is noted for those who ask."""
         name, known = report.name, self._seen[report.name]
         thresholds = self._thresholds(name)
@@ -122,19 +122,19 @@ class Reliever:
         self._pressed[name] = pressed = Pressed(name, known.since, found)
         return pressed
 
-    def _evict(self, report: Report, eviction: Eviction) -> None:
+    def _evict(self, report: NodeReport, eviction: Eviction) -> None:
         pod, resource = eviction.pod, eviction.resource
         tier = pod.held_tier
         answer = self._asker.evict(
             report.name, pod, EVENT, eviction.why, lambda outcome: self._counters.evicted(resource, tier, outcome)
         )
-        if answer is not Answer.EVICTED:
+        if answer is not EvictionAnswer.EVICTED:
             return
         self._leaving[pod.uid] = self._clock.monotonic() + LEAVING_SECONDS
         last = Last(self._clock.now(), report.updated or "")
         self._last.setdefault(report.name, {})[resource] = last
 
-    def _note(self, report: Report) -> _Seen:
+    def _note(self, report: NodeReport) -> _Seen:
         before, updated = self._seen.get(report.name), report.updated or ""
         if before is None or before.updated != updated:
             since = self._clock.now() if before is None else before.since

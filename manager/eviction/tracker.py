@@ -29,7 +29,7 @@ ECHO_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackedShortfall:
     """A shortfall of one node and tier by `decision`, and since when (monotonic) there is one for the same cause.
 
     `began` is that in Unix seconds, for people; `eviction_seconds` is the strategy's.
@@ -61,7 +61,7 @@ class _Last:
         return now - self.at >= (MOVED_SECONDS if self.said.misleads(wanted) else MESSAGE_SECONDS)
 
 
-_NOTHING: Mapping[Tier, Tracked] = {}
+_NOTHING: Mapping[Tier, TrackedShortfall] = {}
 
 
 class Tracker:
@@ -69,7 +69,7 @@ class Tracker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tracked: dict[str, Mapping[Tier, Tracked]] = {}
+        self._tracked: dict[str, Mapping[Tier, TrackedShortfall]] = {}
         self._calm_since: dict[str, Mapping[str, float]] = {}  # by node, and by condition type
         self._last: dict[str, Mapping[str, _Last]] = {}
 
@@ -88,7 +88,7 @@ class Tracker:
             else:
                 logger.info("%s is short, %s: %s", tier, each.cause, each.reason, extra={"node": name})
             after = strategy.strategy.eviction_seconds(tier) if strategy else None
-            current[tier] = Tracked(name, tier, each, decision, since, began, after)
+            current[tier] = TrackedShortfall(name, tier, each, decision, since, began, after)
         if current:
             self._tracked[name] = current
         else:
@@ -101,15 +101,15 @@ class Tracker:
         name, said = notice.node.metadata.name, {type_: _Last(said, now) for type_, said in notice.said.items()}
         self._last[name] = {**self._last.get(name, {}), **said}
 
-    def of(self, name: str) -> Mapping[Tier, Tracked]:
+    def of(self, name: str) -> Mapping[Tier, TrackedShortfall]:
         """The shortfalls of one node."""
         return self._tracked.get(name, _NOTHING)
 
-    def all(self) -> list[Tracked]:
+    def all(self) -> list[TrackedShortfall]:
         """All shortfalls there are, the longest first."""
         return sorted((each for of in list(self._tracked.values()) for each in of.values()), key=lambda one: one.since)
 
-    def overdue(self) -> list[Tracked]:
+    def overdue(self) -> list[TrackedShortfall]:
         """Those for which pods are to be evicted by now, the longest first."""
         now = self._clock.monotonic()
         return [
@@ -136,7 +136,9 @@ class Tracker:
         self._calm_since.pop(name, None)
         self._last.pop(name, None)
 
-    def _notice(self, node: Node, decision: Decision, current: Mapping[Tier, Tracked], now: float) -> Notice | None:
+    def _notice(
+        self, node: Node, decision: Decision, current: Mapping[Tier, TrackedShortfall], now: float
+    ) -> Notice | None:
         name = node.metadata.name
         calm_since, last = self._calm_since.get(name, {}), self._last.get(name, {})
         if not (current or decision.contradiction or calm_since or last or node.status.conditions):
@@ -165,7 +167,7 @@ class Tracker:
         return Notice(node, said, frozenset(turned)) if said else None
 
 
-def _troubles(decision: Decision, current: Mapping[Tier, Tracked]) -> Iterator[tuple[str, Said | None]]:
+def _troubles(decision: Decision, current: Mapping[Tier, TrackedShortfall]) -> Iterator[tuple[str, Said | None]]:
     """What each condition is to say; None where there is nothing to complain of."""
     for tier in decision.offers:
         tracked = current.get(tier)

@@ -59,7 +59,7 @@ class Delete:
 Step: TypeAlias = Create | Update | Delete
 
 
-class Outcome(enum.Enum):
+class LifecycleOutcome(enum.Enum):
     """What became of a step."""
 
     DONE = enum.auto()
@@ -87,7 +87,7 @@ def plan(
     return Update(name, patch, version) if patch else None
 
 
-def perform(client: Client, step: Step) -> Outcome:
+def perform(client: Client, step: Step) -> LifecycleOutcome:
     """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable."""
     try:
         match step:
@@ -95,12 +95,12 @@ def perform(client: Client, step: Step) -> Outcome:
                 client.create(NODEMETRICS, manifest(step))
             case Update():
                 updated = client.patch(NODEMETRICS, step.name, step.patch)
-                return Outcome.UNKEPT if updated.resource_version == step.version else Outcome.DONE
+                return LifecycleOutcome.UNKEPT if updated.resource_version == step.version else LifecycleOutcome.DONE
             case Delete():
                 client.delete(NODEMETRICS, step.name, uid=step.uid)
     except (AlreadyExists, NotFound, Conflict):
-        return Outcome.OVERTAKEN
-    return Outcome.DONE
+        return LifecycleOutcome.OVERTAKEN
+    return LifecycleOutcome.DONE
 
 
 def manifest(step: Create) -> dict[str, object]:

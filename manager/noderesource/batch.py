@@ -15,7 +15,7 @@ from typing import NamedTuple
 from manager.noderesource import rounding
 from manager.noderesource.report import ReportedUsage
 from manager.noderesource.rounding import GIGA
-from manager.noderesource.situation import Situation
+from manager.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared import names, quantity
 from shared.api.colocation import ColocationStrategy
@@ -40,7 +40,7 @@ LOW_PRIORITY = frozenset({PriorityClass.BATCH, PriorityClass.FREE})
 HOST_APPLICATIONS_ABOVE = frozenset({PriorityClass.PROD, PriorityClass.MID})
 
 
-class Rule(NamedTuple):
+class BatchRule(NamedTuple):
     """What the strategy says of one resource. A `threshold_percent` of None is no cap."""
 
     policy: str
@@ -125,7 +125,7 @@ _PODS = {
 }
 
 
-def calculate(strategy: ColocationStrategy, situation: Situation, above: Above) -> Explanation:
+def calculate(strategy: ColocationStrategy, situation: NodeSituation, above: Above) -> Explanation:
     """What Batch is by the strategy's policies; freshness is not judged here."""
     reported: Mapping[str, ReportedUsage] = {} if situation.report is None else situation.report.pods
     rules = cpu_rule(strategy), memory_rule(strategy)
@@ -143,15 +143,15 @@ def reason(explained: Explanation) -> str:
     return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
 
 
-def cpu_rule(strategy: ColocationStrategy) -> Rule:
+def cpu_rule(strategy: ColocationStrategy) -> BatchRule:
     policy = MAX_USAGE_REQUEST if strategy.cpu_calculate_policy == MAX_USAGE_REQUEST else USAGE
-    return Rule(policy, strategy.cpu_reclaim_threshold_percent, strategy.batch_cpu_threshold_percent)
+    return BatchRule(policy, strategy.cpu_reclaim_threshold_percent, strategy.batch_cpu_threshold_percent)
 
 
-def memory_rule(strategy: ColocationStrategy) -> Rule:
+def memory_rule(strategy: ColocationStrategy) -> BatchRule:
     named = strategy.memory_calculate_policy
     policy = named if named in (REQUEST, MAX_USAGE_REQUEST) else USAGE
-    return Rule(policy, strategy.memory_reclaim_threshold_percent, strategy.batch_memory_threshold_percent)
+    return BatchRule(policy, strategy.memory_reclaim_threshold_percent, strategy.batch_memory_threshold_percent)
 
 
 def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
@@ -226,7 +226,7 @@ def message(resource: str, explained: ResourceExplanation) -> str:
 
 
 def _explained(
-    axis: _Axis, rule: Rule, situation: Situation, system: Resources, above: Resources
+    axis: _Axis, rule: BatchRule, situation: NodeSituation, system: Resources, above: Resources
 ) -> ResourceExplanation:
     unit, where = axis.unit, axis.position
     capacity, reserved, used = situation.capacity[where], situation.reserved[where], system[where]

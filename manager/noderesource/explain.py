@@ -11,9 +11,9 @@ import msgspec
 from manager.noderesource import batch, mid, plausibility, preparation, situation, third_party
 from manager.noderesource.batch import Above
 from manager.noderesource.buffer import Learned
-from manager.noderesource.report import Report
-from manager.noderesource.situation import NOTHING, NodeFacts, Situation
-from manager.pods import PodRecord, Requested
+from manager.noderesource.report import NodeReport
+from manager.noderesource.situation import NOTHING, NodeFacts, NodeSituation
+from manager.pods import NodeRequests, PodRecord
 from manager.pods import held as held_by
 from shared import explanation as words
 from shared import names
@@ -46,7 +46,7 @@ UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is l
 Note: TypeAlias = Callable[[], str]
 
 ALL_TIERS = tuple(Tier)
-NOBODY = Requested()
+NOBODY = NodeRequests()
 NOBODY_HOLDS: Mapping[Tier, Resources] = {}
 
 
@@ -118,7 +118,7 @@ class Decision(msgspec.Struct, frozen=True):
     offers: Mapping[Tier, Offer]
     time: float
     hold: bool = False
-    observed: Situation | None = None
+    observed: NodeSituation | None = None
     expires_at: float | None = None
     contradiction: str = ""
 
@@ -137,20 +137,20 @@ class Known(msgspec.Struct, frozen=True):
     `prod_requested_lately` is what the pods above Mid requested at most of late; see `plausibility`.
     """
 
-    requested: Requested = NOBODY
+    requested: NodeRequests = NOBODY
     above_batch: Above = Above.of(())
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
     held: Mapping[Tier, Resources] = NOBODY_HOLDS
 
     @classmethod
-    def of(cls, requested: Requested, pods: Collection[PodRecord]) -> "Known":
+    def of(cls, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
         return cls(requested, Above.of(pods), held=held_by(pods))
 
 
 def decide(
     node: Node,
-    report: Report | None,
+    report: NodeReport | None,
     known: Known,
     strategy: NodeStrategy | None,
     now: float,
@@ -181,7 +181,7 @@ def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
 
 def _decided(
     node: Node,
-    report: Report | None,
+    report: NodeReport | None,
     known: Known,
     strategy: NodeStrategy | None,
     now: float,
@@ -260,7 +260,7 @@ def is_ahead(update_time: float, now: float) -> bool:
     return update_time - now > CLOCK_SKEW_SECONDS
 
 
-def _why_foreign(observed: Situation, update_time: float | None) -> str | None:
+def _why_foreign(observed: NodeSituation, update_time: float | None) -> str | None:
     """Why the NodeMetric is of a machine that had the Node's name before; None while it is of this one."""
     if update_time is None or observed.created_at is None:
         return None
@@ -283,13 +283,13 @@ def _located(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _mid(strategy: ColocationStrategy, observed: Situation, learned: Learned | None) -> Offer:
+def _mid(strategy: ColocationStrategy, observed: NodeSituation, learned: Learned | None) -> Offer:
     explained = mid.calculate(strategy, observed, learned)
     held_back = Resources(_last(explained.cpu, mid.BUFFER), _last(explained.memory, mid.BUFFER))
     return Offer(_results(explained), explained, held_back, partial(mid.reason, explained))
 
 
-def _batch(strategy: ColocationStrategy, observed: Situation, above: Above, node: Node) -> Offer:
+def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, node: Node) -> Offer:
     """Koordinator takes a system usage that nobody reports for none, and offers what the system uses."""
     if observed.report is None or observed.report.system_usage is None:
         unknown = f"NodeMetric {node.metadata.name} lacks cpu or memory in status.nodeMetric.systemUsage"
@@ -320,7 +320,7 @@ def _margin(explained: ResourceExplanation) -> int:
 
 
 def _degraded(
-    bound: str, problem: str, tiers: Iterable[Tier], now: float, observed: Situation | None = None
+    bound: str, problem: str, tiers: Iterable[Tier], now: float, observed: NodeSituation | None = None
 ) -> Decision:
     offers = {tier: _withheld(bound, f"{DEGRADED_REASONS[tier]}: {problem}") for tier in tiers}
     return Decision(offers, now, observed=observed)

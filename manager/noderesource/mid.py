@@ -11,9 +11,9 @@ import msgspec
 
 from manager.noderesource import plausibility
 from manager.noderesource.buffer import Learned
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.noderesource.rounding import GIGA, percent, scaled
-from manager.noderesource.situation import Situation
+from manager.noderesource.situation import NodeSituation
 from shared import explanation, names
 from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.api.nodemetric import NodeMetricSpec
@@ -29,7 +29,7 @@ LIMIT = "reclaimable_limit"
 BUFFER = "buffer"
 STATIC_RESERVED = "static_reserved"
 UNALLOCATED_RATIO = "unallocated_ratio"
-_NOT_REPORTED = Report("", "", "", NodeMetricSpec())
+_NOT_REPORTED = NodeReport("", "", "", NodeMetricSpec())
 
 # Host applications of these classes take room from Mid; one that names no class counts for nothing.
 _ABOVE_MID = frozenset({PriorityClass.PROD})
@@ -69,8 +69,8 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
     """A situation and a strategy, seen along one axis."""
 
     axis: _Axis
-    situation: Situation
-    report: Report
+    situation: NodeSituation
+    report: NodeReport
     reclaimable: int
     threshold_percent: int
     static_percent: int
@@ -105,7 +105,7 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
         return limit, (Term(LIMIT, limit, self.axis.unit, source),)
 
 
-def calculate(strategy: ColocationStrategy, situation: Situation, learned: Learned | None = None) -> Explanation:
+def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: Learned | None = None) -> Explanation:
     """What Mid is by the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0.
 
     `learned` is the buffer of this node, for a strategy that leaves it to be learned. See `reason` for the sentence.
@@ -174,7 +174,7 @@ def _held(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[
     return (cpu.permille, cpu.source), (memory.permille, memory.source)
 
 
-def _along(axis: _Axis, strategy: ColocationStrategy, situation: Situation, held: tuple[int, str]) -> _Inputs:
+def _along(axis: _Axis, strategy: ColocationStrategy, situation: NodeSituation, held: tuple[int, str]) -> _Inputs:
     is_cpu = axis is _CPU
     report = situation.report or _NOT_REPORTED
     return _Inputs(

@@ -8,10 +8,10 @@ whole, and rounded down.
 from collections.abc import Collection, Mapping
 
 from manager.noderesource import batch
-from manager.noderesource.batch import HOST_APPLICATIONS_ABOVE, LOW_PRIORITY, MAX_USAGE_REQUEST, REQUEST, Rule
+from manager.noderesource.batch import HOST_APPLICATIONS_ABOVE, LOW_PRIORITY, MAX_USAGE_REQUEST, REQUEST, BatchRule
 from manager.noderesource.report import ReportedUsage
 from manager.noderesource.rounding import divided
-from manager.noderesource.situation import Situation
+from manager.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared.api.colocation import ColocationStrategy
 from shared.names import QoS
@@ -22,7 +22,7 @@ _FINER = (1, 1000)  # thousandths per unit: cpu is counted in them already
 
 
 def calculate(
-    strategy: ColocationStrategy, situation: Situation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
+    strategy: ColocationStrategy, situation: NodeSituation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
 ) -> dict[int, Resources]:
     """Batch of each zone, given by NUMA node what is allocatable there; freshness is not judged here.
 
@@ -36,7 +36,7 @@ def calculate(
 
 
 def _along(
-    where: int, rule: Rule, situation: Situation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
+    where: int, rule: BatchRule, situation: NodeSituation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
 ) -> dict[int, int]:
     """The result in one resource; everything in between is in thousandths."""
     finer = _FINER[where]
@@ -52,7 +52,7 @@ def _along(
 
 def _held(
     where: int,
-    rule: Rule,
+    rule: BatchRule,
     reported: Mapping[str, ReportedUsage],
     pods: Collection[PodRecord],
     zones: Collection[int],
@@ -74,7 +74,7 @@ def _held(
     return held
 
 
-def _counted(where: int, rule: Rule, pod: PodRecord, metric: ReportedUsage | None) -> int:
+def _counted(where: int, rule: BatchRule, pod: PodRecord, metric: ReportedUsage | None) -> int:
     """What a pod above Batch counts for. Other than at node level, one without a metric does so under each policy."""
     request = pod.requests[where]
     if metric is None or rule.policy == REQUEST:

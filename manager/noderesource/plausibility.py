@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from manager.noderesource.situation import NOTHING, Situation
+from manager.noderesource.situation import NOTHING, NodeSituation
 from shared import explanation, names
 from shared.api.predictpolicy import PERCENTILE
 from shared.quantity import Resources
@@ -22,7 +22,7 @@ from shared.quantity import Resources
 _UNITS = (names.CPU, "milli"), (names.MEMORY, "bytes")
 
 
-class Past(msgspec.Struct, frozen=True, gc=False):
+class ReportHistory(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of one node from report to report: native requests of the pods above Mid, and contradictions.
 
     `updated` names the newest report, in whose time at most `requested` was requested at once, and `requested_before`
@@ -35,13 +35,13 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     contradicts: bool = False
     contradicts_before: bool = False
 
-    def looked(self, updated: str | None, requested: Resources) -> "Past":
+    def looked(self, updated: str | None, requested: Resources) -> "ReportHistory":
         """After a look that found this report, and this much requested."""
         if updated == self.updated:
             return msgspec.structs.replace(self, requested=self.requested.most(requested))
-        return Past(updated, requested, self.requested, False, self.contradicts)
+        return ReportHistory(updated, requested, self.requested, False, self.contradicts)
 
-    def judged(self, contradicts: bool) -> "Past":
+    def judged(self, contradicts: bool) -> "ReportHistory":
         return msgspec.structs.replace(self, contradicts=contradicts)
 
     @property
@@ -61,12 +61,12 @@ def limit(requested: int, peak: int | None) -> int:
     return requested if peak is None else max(0, requested - peak)
 
 
-def contradiction(seen: Situation) -> str:
+def contradiction(seen: NodeSituation) -> str:
     """What the report contradicts itself or the node's pods in, on one line; empty where it does not."""
     return "; ".join(_contradictions(seen))
 
 
-def _contradictions(seen: Situation) -> Iterator[str]:
+def _contradictions(seen: NodeSituation) -> Iterator[str]:
     report = seen.report
     if report is None or report.reclaimable is None:
         return

@@ -10,8 +10,8 @@ from functools import lru_cache
 import msgspec
 
 from manager import pressure, promises
-from manager.pressure import Pressure
-from manager.promises import Kept, KeptPromise
+from manager.pressure import NodePressure
+from manager.promises import KeptPromise, KeptPromises
 from shared import durations, names, quantity
 from shared.api.core import Quantities
 from shared.api.nodemetric import (
@@ -60,7 +60,7 @@ _NONE: Mapping[str, ReportedUsage] = {}
 _UNUSED = CpuAndMemory()
 
 
-class Report(msgspec.Struct, frozen=True):
+class NodeReport(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
@@ -87,9 +87,9 @@ class Report(msgspec.Struct, frozen=True):
     node_peak: Resources | None = None
     model: str = ""
     history_percent: int = 0
-    kept: Kept = promises.NOTHING_KEPT
+    kept: KeptPromises = promises.NOTHING_KEPT
     promises_problem: InvalidInput | None = None
-    pressure: Pressure | None = None
+    pressure: NodePressure | None = None
     pressure_problem: InvalidInput | None = None
     prior: str = ""
     forgotten: str = ""
@@ -102,7 +102,7 @@ class Report(msgspec.Struct, frozen=True):
         return self.kept.promises
 
 
-def read(metric: NodeMetric) -> Report:
+def read(metric: NodeMetric) -> NodeReport:
     """The report; what is wrong with a status that means nothing is its `problem`."""
     spec, unread = _spec(metric)
     try:
@@ -111,15 +111,15 @@ def read(metric: NodeMetric) -> Report:
         # It would hold on to the frames it came through, and by them to the whole object.
         problem.__traceback__ = problem.__cause__ = problem.__context__ = None
         meta = metric.metadata
-        return Report(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
+        return NodeReport(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
 
 
-def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> Report:
+def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> NodeReport:
     meta, status = metric.metadata, metric.status
     source, info = f"NodeMetric {meta.name}", metric.status.node_metric
     kept, promises_problem = _promises(status.prediction, source)
     pressed, pressure_problem = _pressure(status.prediction, source)
-    return Report(
+    return NodeReport(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
@@ -147,7 +147,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     )
 
 
-def _promises(prediction: Prediction | None, source: str) -> tuple[Kept, InvalidInput | None]:
+def _promises(prediction: Prediction | None, source: str) -> tuple[KeptPromises, InvalidInput | None]:
     """Nothing is lent by them, so what is wrong with them spoils nothing else."""
     try:
         return promises.read(prediction, source=source), None
@@ -156,7 +156,7 @@ def _promises(prediction: Prediction | None, source: str) -> tuple[Kept, Invalid
         return promises.NOTHING_KEPT, problem
 
 
-def _pressure(prediction: Prediction | None, source: str) -> tuple[Pressure | None, InvalidInput | None]:
+def _pressure(prediction: Prediction | None, source: str) -> tuple[NodePressure | None, InvalidInput | None]:
     """Without it no pod is evicted, so what is wrong with it spoils nothing else."""
     if prediction is None or prediction.pressure is None:
         return None, None

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from manager.noderesource import amplification, annotations
-from manager.noderesource.report import Report
-from manager.pods import Requested
+from manager.noderesource.report import NodeReport
+from manager.pods import NodeRequests
 from shared import durations, names, quantity
 from shared.api.core import Node, Quantities
 from shared.api.meta import Wire, prepared
@@ -34,11 +34,11 @@ class NodeFacts(msgspec.Struct, frozen=True):
     created_at: float | None = None
 
 
-class Situation(NodeFacts, frozen=True, kw_only=True):
+class NodeSituation(NodeFacts, frozen=True, kw_only=True):
     """One node at one moment. `prod_requested_lately` is what the pods above Mid requested at most of late."""
 
-    requested: Requested
-    report: Report | None = None
+    requested: NodeRequests
+    report: NodeReport | None = None
     prod_requested_lately: Resources = NOTHING
 
     @property
@@ -72,10 +72,10 @@ def facts(node: Node) -> NodeFacts:
 
 
 def observe(
-    known: NodeFacts, report: Report | None, requested: Requested, *, prod_requested_lately: Resources = NOTHING
-) -> Situation:
+    known: NodeFacts, report: NodeReport | None, requested: NodeRequests, *, prod_requested_lately: Resources = NOTHING
+) -> NodeSituation:
     """The situation of a node."""
-    return Situation(
+    return NodeSituation(
         known.node,
         known.capacity,
         known.allocatable,

@@ -39,7 +39,7 @@ class WriteRule(enum.StrEnum):
     UPSTREAM = "upstream"
 
 
-class Reason(enum.StrEnum):
+class WriteReason(enum.StrEnum):
     """Why a Node is written."""
 
     DIFFERENCE = "difference"  # a quantity moved by more than the threshold, came or went
@@ -58,7 +58,7 @@ class Waiting(enum.StrEnum):
     OUTAGE = "outage"
 
 
-class Change(msgspec.Struct, frozen=True):
+class OfferChange(msgspec.Struct, frozen=True):
     """What one tier's offer is on the Node, and what it becomes; None is none.
 
     `is_large` when it comes, goes, or moves by more than the threshold.
@@ -78,9 +78,9 @@ class Write(msgspec.Struct, frozen=True):
     """One patch of a Node's status, and what it does to each tier; `say` makes the sentence that is `why`."""
 
     patch: dict[str, object]
-    reason: Reason
+    reason: WriteReason
     say: Callable[[], str]
-    changes: Mapping[Tier, Change]
+    changes: Mapping[Tier, OfferChange]
 
     @property
     def why(self) -> str:
@@ -108,7 +108,7 @@ class Wait(msgspec.Struct, frozen=True):
         return self.say()
 
 
-class Rule(msgspec.Struct, frozen=True):
+class NodeWriteRule(msgspec.Struct, frozen=True):
     """The write rule for one node at one moment, in monotonic seconds."""
 
     kind: WriteRule
@@ -118,15 +118,17 @@ class Rule(msgspec.Struct, frozen=True):
     last_write: float | None = None
 
     @classmethod
-    def of(cls, strategy: ColocationStrategy, *, kind: WriteRule, now: float, last_write: float | None) -> "Rule":
+    def of(
+        cls, strategy: ColocationStrategy, *, kind: WriteRule, now: float, last_write: float | None
+    ) -> "NodeWriteRule":
         return cls(kind, strategy.resource_diff_threshold, strategy.update_time_threshold_seconds, now, last_write)
 
     @property
-    def overdue(self) -> Reason | None:
+    def overdue(self) -> WriteReason | None:
         """Whether even a small difference is written."""
         if self.last_write is None:
-            return Reason.FIRST
-        return Reason.AGE if self.now - self.last_write > self.interval_seconds else None
+            return WriteReason.FIRST
+        return WriteReason.AGE if self.now - self.last_write > self.interval_seconds else None
 
 
 _NO_DAMPING: Mapping[Tier, Damping] = {}
@@ -136,7 +138,7 @@ _NO_ANNOTATIONS: Mapping[str, Note | None] = {}
 def plan(
     node: Node,
     offers: Mapping[Tier, Offer],
-    rule: Rule,
+    rule: NodeWriteRule,
     *,
     damping: Mapping[Tier, Damping] = _NO_DAMPING,
     annotations: Mapping[str, Note | None] = _NO_ANNOTATIONS,
@@ -174,15 +176,17 @@ def plan(
     patch: dict[str, object] = {"metadata": metadata}
     if status:
         patch["status"] = status
-    large = {step.name for step in steps if step.reason is Reason.DIFFERENCE}
+    large = {step.name for step in steps if step.reason is WriteReason.DIFFERENCE}
     changes_by_tier = {
-        tier: Change(on_offer(node, tier), _targets(tier, offer, new), not large.isdisjoint(names.TIER_RESOURCES[tier]))
+        tier: OfferChange(
+            on_offer(node, tier), _targets(tier, offer, new), not large.isdisjoint(names.TIER_RESOURCES[tier])
+        )
         for tier, offer in offers.items()
     }
     return Write(patch, cause[0], cause[1], changes_by_tier)
 
 
-def needed(old: Listed, new: Listed, resources: Iterable[str], rule: Rule) -> Reason | None:
+def needed(old: Listed, new: Listed, resources: Iterable[str], rule: NodeWriteRule) -> WriteReason | None:
     """Why Koordinator would write, whether or not that changes anything."""
     cause = _cause([_upstream(name, old, new, rule) for name in resources], None, rule)
     return None if cause is None else cause[0]
@@ -235,80 +239,80 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
     name: str
     old: int | None
     target: int | None
-    reason: Reason | None = None
+    reason: WriteReason | None = None
     waits: Callable[[], Wait] | None = None
 
 
 def _damped(
-    tier: Tier, offer: Offer, allocatable: Listed, damping: Mapping[Tier, Damping], rule: Rule
+    tier: Tier, offer: Offer, allocatable: Listed, damping: Mapping[Tier, Damping], rule: NodeWriteRule
 ) -> Iterable[_Step]:
     known, shown = damping.get(tier), offer.shown
     for position, name in enumerate(names.TIER_RESOURCES[tier]):
         old = _whole(allocatable.get(name))
         if shown is None:
-            yield _Step(name, old, None, Reason.DIFFERENCE if name in allocatable else None)
+            yield _Step(name, old, None, WriteReason.DIFFERENCE if name in allocatable else None)
             continue
         new, floor = shown[position], offer.floor[position]
         if old is None:
-            yield _Step(name, old, new, Reason.DIFFERENCE)
+            yield _Step(name, old, new, WriteReason.DIFFERENCE)
         elif new <= old:
             yield _fallen(name, old, new, new + offer.held_back[position] + offer.margin[position], rule)
         elif old < floor:
             target = floor if known is None else max(floor, min(new, known.ceiling_of(position)))
-            yield _Step(name, old, target, Reason.HELD)
+            yield _Step(name, old, target, WriteReason.HELD)
         else:
             yield _grown(name, old, new, known, position, rule)
 
 
-def _fallen(name: str, old: int, new: int, there_is: int, rule: Rule) -> _Step:
+def _fallen(name: str, old: int, new: int, there_is: int, rule: NodeWriteRule) -> _Step:
     if differs(old, new, rule.threshold):
-        return _Step(name, old, new, Reason.DIFFERENCE)
+        return _Step(name, old, new, WriteReason.DIFFERENCE)
     if old - there_is > old * SAFETY_TOLERANCE:
-        return _Step(name, old, new, Reason.SAFETY)
+        return _Step(name, old, new, WriteReason.SAFETY)
     return _Step(name, old, new, waits=None if new == old else partial(_within, name, old, new, rule))
 
 
-def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: Rule) -> _Step:
+def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: NodeWriteRule) -> _Step:
     target = new if damping is None else max(old, min(new, damping.ceiling_of(position)))
     if differs(old, target, rule.threshold):
-        return _Step(name, old, target, Reason.DIFFERENCE)
+        return _Step(name, old, target, WriteReason.DIFFERENCE)
     if damping is None or target == new or not differs(old, new, rule.threshold):
         return _Step(name, old, target, waits=partial(_within, name, old, new, rule))
     return _Step(name, old, target, waits=partial(_held, name, old, new, damping, position, rule))
 
 
-def _within(name: str, old: int, new: int, rule: Rule) -> Wait:
+def _within(name: str, old: int, new: int, rule: NodeWriteRule) -> Wait:
     until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
     return Wait(Waiting.THRESHOLD, partial(_too_little, name, old, new, rule.threshold), until)
 
 
-def _held(name: str, old: int, new: int, damping: Damping, position: int, rule: Rule) -> Wait:
+def _held(name: str, old: int, new: int, damping: Damping, position: int, rule: NodeWriteRule) -> Wait:
     say = partial(_held_down, name, old, new, damping.ceiling_of(position))
     return Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds))
 
 
-def _upstream(name: str, before: Listed, after: Listed, rule: Rule, floor: int = 0) -> _Step:
+def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, floor: int = 0) -> _Step:
     old, new = milli(before.get(name)), milli(after.get(name))
     step = _Step(name, _whole(before.get(name)), _whole(after.get(name)))
     if step.old is not None and step.old < floor:
-        return _Step(name, step.old, step.target, Reason.HELD)
+        return _Step(name, step.old, step.target, WriteReason.HELD)
     if differs(old, new, rule.threshold):
-        return _Step(name, step.old, step.target, Reason.DIFFERENCE)
+        return _Step(name, step.old, step.target, WriteReason.DIFFERENCE)
     if step.old is None or step.target is None or old == new:
         return step
     return _Step(name, step.old, step.target, waits=partial(_within, name, step.old, step.target, rule))
 
 
 def _cause(
-    steps: Iterable[_Step], noted: tuple[Reason, str] | None, rule: Rule
-) -> tuple[Reason, Callable[[], str]] | None:
+    steps: Iterable[_Step], noted: tuple[WriteReason, str] | None, rule: NodeWriteRule
+) -> tuple[WriteReason, Callable[[], str]] | None:
     """Why to write now; `noted` is what an annotation has to say at once."""
     for step in steps:
         if step.reason is not None:
             return step.reason, partial(_said, step, rule)
     if noted is not None:
         return noted[0], lambda: noted[1]
-    if (overdue := rule.overdue) is Reason.FIRST:
+    if (overdue := rule.overdue) is WriteReason.FIRST:
         return overdue, lambda: "this manager has not written the Node yet"
     if overdue is None:
         return None
@@ -328,11 +332,11 @@ def _held_down(name: str, old: int, new: int, ceiling: int) -> str:
     return f"{name} {old} -> {new}: fell to {ceiling} lately, so growth has to last first"
 
 
-def _said(step: _Step, rule: Rule) -> str:
+def _said(step: _Step, rule: NodeWriteRule) -> str:
     moved = f"{step.name} {_or_absent(step.old)} -> {_or_absent(step.target)}"
-    if step.reason is Reason.SAFETY:
+    if step.reason is WriteReason.SAFETY:
         return f"{moved}: less than what is on offer"
-    if step.reason is Reason.HELD:
+    if step.reason is WriteReason.HELD:
         return f"{moved}: pods hold more than is on offer"
     if step.old is None or step.target is None:
         return moved
@@ -355,15 +359,15 @@ def _changed_annotations(node: Node, wanted: Mapping[str, Note | None]) -> dict[
     return {key: value for key, value in said.items() if node.metadata.annotation(key) != value}
 
 
-def _noted(node: Node, wanted: Mapping[str, Note | None]) -> tuple[Reason, str] | None:
+def _noted(node: Node, wanted: Mapping[str, Note | None]) -> tuple[WriteReason, str] | None:
     """An annotation that comes or goes, or by which others would give away more than there is."""
     for key, note in wanted.items():
         was = node.metadata.annotation(key)
         if (was is None) != (note is None):
-            return Reason.ANNOTATION, f"annotation {key} {'goes' if note is None else 'comes'}"
+            return WriteReason.ANNOTATION, f"annotation {key} {'goes' if note is None else 'comes'}"
         is_origin = key == names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
         if is_origin and was and note is not None and third_party.says_less(was, note(), SAFETY_TOLERANCE):
-            return Reason.SAFETY, f"annotation {key}: less than what others may give away"
+            return WriteReason.SAFETY, f"annotation {key}: less than what others may give away"
     return None
 
 

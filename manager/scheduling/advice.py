@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from manager.noderesource.explain import Decision
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.pods import PodRecord, record
 from manager.pods import held as held_by
 from manager.scheduling import bound, estimate, loadaware
 from manager.scheduling.args import LoadAwareArgs
-from manager.scheduling.bound import Shortfall
+from manager.scheduling.bound import ResourceShortfall
 from manager.scheduling.loadaware import Incoming, NodeLoad
 from shared.api.core import Node, Pod
 from shared.clock import Clock
@@ -25,16 +25,16 @@ SWEEP_VIEWS = 100
 DETAILED_REFUSALS = 10  # with more nodes than these, amounts of each make a message nobody reads
 
 
-class Cluster(Protocol):
+class AdviceSources(Protocol):
     """Where the answers come from."""
 
     def unsynced(self) -> list[str]: ...
     def node(self, name: str) -> Node | None: ...
-    def report(self, name: str) -> Report | None: ...
+    def report(self, name: str) -> NodeReport | None: ...
     def pods(self, name: str) -> Collection[PodRecord]: ...
 
 
-class Refusal(NamedTuple):
+class NodeRefusal(NamedTuple):
     """Why a node is no place for a pod: in a word for statistics, and in a sentence."""
 
     cause: str
@@ -45,7 +45,7 @@ class NodeView(msgspec.Struct, frozen=True):
     """The sums of one node, and what they were made of. `load` is None without a NodeMetric that says anything."""
 
     node: Node
-    report: Report | None
+    report: NodeReport | None
     pods: Collection[PodRecord]
     held: Mapping[Tier, Resources]
     load: NodeLoad | None
@@ -60,7 +60,7 @@ class Advisor:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: AdviceSources,
         decision: Callable[[str], Decision | None],
         args: LoadAwareArgs,
         clock: Clock,
@@ -75,7 +75,7 @@ class Advisor:
         self._views: dict[str, NodeView] = {}
         self._sweep_at = SWEEP_VIEWS
 
-    def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, Refusal]:
+    def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, NodeRefusal]:
         """Those of the nodes the pod should not go to. Raises QuantityError for requests that mean nothing.
 
         A node that is not known here is not refused, and none is before all of the cluster was seen: nobody is to
@@ -85,9 +85,9 @@ class Advisor:
             return {}
         asked, incoming, now = bound.asked(pod), self._incoming(pod), self.now()
         if asked and (why := self._why_refused(record(pod))) is not None:
-            return {name: Refusal("namespace", why) for name in names}
-        found: dict[str, Refusal] = {}
-        short: dict[str, Shortfall] = {}
+            return {name: NodeRefusal("namespace", why) for name in names}
+        found: dict[str, NodeRefusal] = {}
+        short: dict[str, ResourceShortfall] = {}
         for name in names:
             view = self.view(name)
             if view is None:
@@ -97,10 +97,10 @@ class Advisor:
             elif view.load is not None:
                 why = loadaware.why_refused(view.load, incoming, self.args, now)
                 if why is not None:
-                    found[name] = Refusal("expired" if why == loadaware.EXPIRED else "usage", why)
+                    found[name] = NodeRefusal("expired" if why == loadaware.EXPIRED else "usage", why)
         is_detailed = len(short) <= DETAILED_REFUSALS
         for name, missing in short.items():
-            found[name] = Refusal("shrunk", missing.detailed if is_detailed else missing.brief)
+            found[name] = NodeRefusal("shrunk", missing.detailed if is_detailed else missing.brief)
         return found
 
     def scores(self, pod: Pod, names: Sequence[str]) -> list[int]:

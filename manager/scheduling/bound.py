@@ -20,7 +20,7 @@ NOTHING = Resources()
 _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 
-class Shortfall(NamedTuple):
+class ResourceShortfall(NamedTuple):
     """One resource of a tier that does not suffice: what is on offer, held by the node's pods, and asked for.
 
     cpu in milli-cores, memory in bytes.
@@ -59,7 +59,7 @@ def asked(pod: Pod) -> Mapping[Tier, Resources]:
 
 def shortfall(
     asked: Mapping[Tier, Resources], held: Mapping[Tier, Resources], decision: Decision | None, now: float
-) -> Shortfall | None:
+) -> ResourceShortfall | None:
     """What is missing for the pod by the decision as it stands; None when nothing is, or nobody can tell.
 
     Of a tier that is not managed, or that nothing was decided about, only the Node's status tells.
@@ -74,5 +74,5 @@ def shortfall(
         offered = NOTHING if is_stale or offer.resources is None else offer.resources
         for index, (resource, unit) in enumerate(_RESOURCES):
             if amount[index] > 0 and amount[index] + held[tier][index] > offered[index]:
-                return Shortfall(tier, resource, unit, offered[index], held[tier][index], amount[index])
+                return ResourceShortfall(tier, resource, unit, offered[index], held[tier][index], amount[index])
     return None

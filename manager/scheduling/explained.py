@@ -17,7 +17,7 @@ _NOBODY = Incoming(Resources())
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class UsageThresholds:
     """Percentages of allocatable, 0: off; against the aggregate of that type and time where there is a type."""
 
     cpu: int
@@ -39,7 +39,7 @@ class Load:
 
     reported_at: str | None
     allocatable: Amount
-    thresholds: Thresholds
+    thresholds: UsageThresholds
     used: Amount | None
     prod_used: Amount | None
     scored_used: Amount | None
@@ -108,7 +108,7 @@ def _load(advisor: Advisor, load: NodeLoad) -> Load:
     return Load(
         reported_at=None if load.reported_at is None else durations.timestamp(load.reported_at),
         allocatable=Amount(*load.allocatable),
-        thresholds=Thresholds(
+        thresholds=UsageThresholds(
             limits.usage.cpu, limits.usage.memory, prod.cpu, prod.memory, limits.aggregation, limits.seconds
         ),
         used=Amount(*load.used) if load.is_known else None,

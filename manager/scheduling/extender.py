@@ -76,7 +76,7 @@ class Question:
     nodes: Sequence[msgspec.Raw] | None = None
 
 
-class Counters:
+class ExtenderCounters:
     """What was asked and answered."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -90,7 +90,7 @@ class Counters:
 
 def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
     """The routes a scheduler's `urlPrefix`, `filterVerb` and `prioritizeVerb` lead to."""
-    routes, counters = APIRouter(prefix="/scheduler"), Counters(registry)
+    routes, counters = APIRouter(prefix="/scheduler"), ExtenderCounters(registry)
 
     async def answered(request: Request, verb: str, answer: Callable[[Question], object]) -> Response:
         began = time.perf_counter()
@@ -114,7 +114,7 @@ def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
     return routes
 
 
-def filter_nodes(advisor: Advisor, question: Question, counters: Counters) -> FilterResult:
+def filter_nodes(advisor: Advisor, question: Question, counters: ExtenderCounters) -> FilterResult:
     """The nodes that are left, in their order."""
     refused = advisor.refused(question.pod, question.names)
     for refusal in refused.values():

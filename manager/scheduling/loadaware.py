@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from manager.noderesource import amplification
-from manager.noderesource.report import NEGATIVE, Report
+from manager.noderesource.report import NEGATIVE, NodeReport
 from manager.pods import PodRecord
 from manager.scheduling import args as arguments
 from manager.scheduling import estimate
@@ -37,7 +37,7 @@ EXPIRED = "node(s) nodeMetric expired"
 NOTHING = Resources()
 
 
-class Limits(NamedTuple):
+class LoadLimits(NamedTuple):
     """What applies on one node: to prod pods, if it is not empty, and to all others.
 
     `usage` bounds the plain usage, or that `aggregation` of the last `seconds`; 0 seconds are the longest there are.
@@ -58,7 +58,7 @@ class NodeLoad(msgspec.Struct, frozen=True):
     """
 
     allocatable: Resources
-    limits: Limits
+    limits: LoadLimits
     reported_at: float | None = None
     is_known: bool = False
     used: Resources = NOTHING
@@ -93,7 +93,7 @@ class _Custom(Wire, frozen=True):
 _AGGREGATED = msgspec.json.Decoder(tuple[AggregatedUsage, ...] | None)
 
 
-def load(node: Node, report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> NodeLoad:
+def load(node: Node, report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> NodeLoad:
     """The load of a node that has a NodeMetric. Raises QuantityError for an allocatable that means nothing."""
     allocatable, limits = allocatable_of(node), limits_of(node, args)
     usage, peak = report.usage, report.node_peak
@@ -169,7 +169,7 @@ def allocatable_of(node: Node) -> Resources:
     return node.allocatable if raw is None else raw
 
 
-def limits_of(node: Node, args: LoadAwareArgs) -> Limits:
+def limits_of(node: Node, args: LoadAwareArgs) -> LoadLimits:
     """The node's own thresholds where its annotation has any, else those of the arguments."""
     text = node.metadata.annotation(names.ANNOTATION_USAGE_THRESHOLDS)
     own = (_custom(text) if text else None) or _Custom()
@@ -179,12 +179,12 @@ def limits_of(node: Node, args: LoadAwareArgs) -> Limits:
         thresholds = _percents(aggregated.usage_thresholds)
         if thresholds:
             seconds = arguments.seconds(aggregated.usage_aggregated_duration)
-            return Limits(prod, thresholds, aggregated.usage_aggregation_type, seconds)
+            return LoadLimits(prod, thresholds, aggregated.usage_aggregation_type, seconds)
     general = args.aggregated
     if general.usage_thresholds and general.usage_aggregation_type:
         seconds = arguments.seconds(general.usage_aggregated_duration)
-        return Limits(prod, general.usage_thresholds, general.usage_aggregation_type, seconds)
-    return Limits(prod, _percents(own.usage_thresholds) or args.usage_thresholds)
+        return LoadLimits(prod, general.usage_thresholds, general.usage_aggregation_type, seconds)
+    return LoadLimits(prod, _percents(own.usage_thresholds) or args.usage_thresholds)
 
 
 def _exceeds(used: int, allocatable: int, percent: int) -> bool:
@@ -208,7 +208,7 @@ def _free_share(used: int, allocatable: int) -> int:
 
 
 def _used(
-    report: Report,
+    report: NodeReport,
     usage: Resources,
     delta: Resources,
     pods: Collection[PodRecord],
@@ -228,7 +228,7 @@ def _used(
     return Resources(sum(each[0] for each in expected), sum(each[1] for each in expected))
 
 
-def _aggregated(report: Report, aggregation: AggregationType, seconds: float) -> Resources | None:
+def _aggregated(report: NodeReport, aggregation: AggregationType, seconds: float) -> Resources | None:
     """The aggregate of the last `seconds`, of the longest time for 0; None where there is none, or none to be read."""
     found: dict[float, Resources] = {}
     try:
@@ -270,7 +270,7 @@ class _Measured(NamedTuple):
         return until is None or until <= self.reported_at
 
 
-def _measured(report: Report, args: LoadAwareArgs) -> _Measured:
+def _measured(report: NodeReport, args: LoadAwareArgs) -> _Measured:
     policy = report.spec.metric_collect_policy
     interval = None if policy is None else policy.report_interval_seconds
     reported_at = report.update_time or 0.0
@@ -283,7 +283,7 @@ def _measured(report: Report, args: LoadAwareArgs) -> _Measured:
     )
 
 
-def _delta(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
+def _delta(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
     """What the node's pods are expected to use beyond what was measured of them."""
     cpu = memory = 0
     reported, measured = report.pods, _measured(report, args)
@@ -300,7 +300,7 @@ def _delta(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> 
     return Resources(cpu, memory)
 
 
-def _prod_used(report: Report, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
+def _prod_used(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
     """What prod pods use, and are expected to use beyond it. One that was not reported as prod was not measured."""
     total = report.system_usage or NOTHING if args.prod_usage_include_sys else NOTHING
     measured = _measured(report, args)

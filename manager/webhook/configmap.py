@@ -10,7 +10,7 @@ import msgspec
 
 from manager.noderesource import batch, mid
 from manager.webhook import reviews
-from manager.webhook.reviews import Answer, Request
+from manager.webhook.reviews import AdmissionAnswer, AdmissionRequest
 from shared import names
 from shared.api import colocation, thresholds
 from shared.api.colocation import ColocationConfig, ColocationStrategy
@@ -38,45 +38,47 @@ class ConfigAdmission:
         self._name = name
         self._nodes = nodes
 
-    def review(self, request: Request) -> Answer:
+    def review(self, request: AdmissionRequest) -> AdmissionAnswer:
         """Denied when a key was changed to something that would not take effect."""
         if not request.is_about(CONFIGMAPS.group, CONFIGMAPS.plural, (reviews.CREATE, reviews.UPDATE)) or (
             request.namespace,
             request.name,
         ) != (self._namespace, self._name):
-            return Answer()
+            return AdmissionAnswer()
         try:
             data, before = _data(request.object), _data(request.old_object)
         except _MALFORMED as error:
-            return Answer(warnings=(f"not checked, since it cannot be read: {error}",))
+            return AdmissionAnswer(warnings=(f"not checked, since it cannot be read: {error}",))
         judges = {names.CONFIG_KEY_COLOCATION: self._colocation, names.CONFIG_KEY_THRESHOLDS: self._thresholds}
         answers = [
             judged(text, f"ConfigMap {self._namespace}/{self._name} {key}")
             for key, judged in judges.items()
             if (text := data.get(key, "")).strip() and text != before.get(key, "")
         ]
-        return Answer(
+        return AdmissionAnswer(
             denied="; ".join(each.denied for each in answers if each.denied is not None) or None,
             warnings=tuple(warning for each in answers for warning in each.warnings),
         )
 
-    def _colocation(self, text: str, source: str) -> Answer:
+    def _colocation(self, text: str, source: str) -> AdmissionAnswer:
         try:
             config = colocation.parse(text, source=source)
         except InvalidInput as problem:
-            return Answer(denied=str(problem))
+            return AdmissionAnswer(denied=str(problem))
         if config.problems:
-            return Answer(denied="; ".join(map(str, config.problems)))
+            return AdmissionAnswer(denied="; ".join(map(str, config.problems)))
         selectors = [each.selector for each in config.node_configs]
-        return Answer(warnings=(*_meaningless(config), *_conflicts(colocation.NODE_CONFIGS, selectors, self._nodes)))
+        return AdmissionAnswer(
+            warnings=(*_meaningless(config), *_conflicts(colocation.NODE_CONFIGS, selectors, self._nodes))
+        )
 
-    def _thresholds(self, text: str, source: str) -> Answer:
+    def _thresholds(self, text: str, source: str) -> AdmissionAnswer:
         try:
             config = thresholds.parse(text, source=source)
         except InvalidInput as problem:
-            return Answer(denied=str(problem))
+            return AdmissionAnswer(denied=str(problem))
         selectors = [selector for selector, _ in config.nodes]
-        return Answer(warnings=tuple(_conflicts(thresholds.NODES, selectors, self._nodes)))
+        return AdmissionAnswer(warnings=tuple(_conflicts(thresholds.NODES, selectors, self._nodes)))
 
 
 def _meaningless(config: ColocationConfig) -> Iterator[str]:

@@ -21,7 +21,7 @@ from shared.web.tls import Tls
 logger = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class CertificateStore(Protocol):
     """Where the certificate comes from."""
 
     def turn(self) -> None:
@@ -215,7 +215,7 @@ def _content(path: Path) -> bytes:
 class Diary:
     """Says what goes wrong once, and not at every turn."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: CertificateStore) -> None:
         self._keeper = keeper
         self._said = ""
 

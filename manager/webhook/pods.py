@@ -12,7 +12,7 @@ from manager.webhook import jsonpatch, limits, priorities, profiles, reviews, tr
 from manager.webhook.jsonpatch import JsonObject
 from manager.webhook.limits import LimitBelowRequest, LimitRules
 from manager.webhook.profiles import PriorityClassObject, Profile, UnknownPriorityClass
-from manager.webhook.reviews import Answer, Request
+from manager.webhook.reviews import AdmissionAnswer, AdmissionRequest
 from shared import names
 from shared.api.core import Pod
 from shared.errors import HeadroomError
@@ -24,7 +24,7 @@ _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
 
-class Sources(Protocol):
+class AdmissionSources(Protocol):
     """What of the cluster an answer depends on."""
 
     def profiles(self) -> Sequence[Profile]:
@@ -83,22 +83,22 @@ class PodAdmission:
     `why_denied` tells of a pod, as it comes into a namespace, why it may hold no more of a tier.
     """
 
-    def __init__(self, sources: Sources, becomes: Translation, why_denied: WhyDenied = nobody) -> None:
+    def __init__(self, sources: AdmissionSources, becomes: Translation, why_denied: WhyDenied = nobody) -> None:
         self._sources = sources
         self._becomes = becomes
         self._why_denied = why_denied
 
-    def review(self, request: Request) -> Answer:
+    def review(self, request: AdmissionRequest) -> AdmissionAnswer:
         """A patch, if anything is to change; denied is a pod only beyond what its namespace may hold."""
         if not request.is_about(PODS.group, PODS.plural, (reviews.CREATE,)):
-            return Answer()
+            return AdmissionAnswer()
         try:
             original: JsonObject = _DOCUMENT.decode(request.object)
             pod = _read(original)
         except _MALFORMED as error:
-            return Answer(warnings=(f"the pod stays as it is, since it cannot be read: {error}",))
+            return AdmissionAnswer(warnings=(f"the pod stays as it is, since it cannot be read: {error}",))
         if pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None:
-            return Answer()  # the kubelet runs it already, by a file of its own, and only shows it
+            return AdmissionAnswer()  # the kubelet runs it already, by a file of its own, and only shows it
         warnings = [f"{what} have not been read yet" for what in self._sources.unread()]
         try:
             chosen = self._selected(pod, request.namespace)
@@ -119,8 +119,8 @@ class PodAdmission:
         document = translation.with_extended_resource_spec(document)
         denied = self._why_denied(request.namespace, _as_it_comes(document, request))
         if denied is not None:
-            return Answer(warnings=tuple(warnings), denied=denied)
-        return Answer(jsonpatch.difference(original, document), tuple(warnings))
+            return AdmissionAnswer(warnings=tuple(warnings), denied=denied)
+        return AdmissionAnswer(jsonpatch.difference(original, document), tuple(warnings))
 
     def _translated(self, document: JsonObject, *, by_profile: bool) -> tuple[JsonObject, list[str]]:
         """With the requests of its class, if that is one of these, and what is to be said about it."""
@@ -162,7 +162,7 @@ class PodAdmission:
         return pod, warnings
 
 
-def _as_it_comes(document: JsonObject, request: Request) -> PodRecord:
+def _as_it_comes(document: JsonObject, request: AdmissionRequest) -> PodRecord:
     """The pod that is to be stored, which may have no name yet."""
     return msgspec.structs.replace(record(_read(document)), key=f"{request.namespace}/{request.name}")
 

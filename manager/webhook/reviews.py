@@ -23,7 +23,7 @@ class ResourceRef(Wire, frozen=True):
     resource: str = ""
 
 
-class Request(Wire, frozen=True):
+class AdmissionRequest(Wire, frozen=True):
     """One question. `object` is what is to be stored, `old_object` what is there; both may be missing, or null."""
 
     uid: Annotated[str, msgspec.Meta(min_length=1)]
@@ -45,11 +45,11 @@ class Request(Wire, frozen=True):
 class Review(Wire, frozen=True):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    request: Request
+    request: AdmissionRequest
 
 
 @dataclass(frozen=True)
-class Answer:
+class AdmissionAnswer:
     """Allowed with a patch, which may be empty, or denied with a message. Users see the warnings."""
 
     operations: list[Operation] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Answer:
         return "mutated" if self.operations else "unchanged"
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """Raises InvalidInput for anything that is not a review with a request in it."""
     try:
         return _REVIEW.decode(body).request
@@ -72,7 +72,7 @@ def decode(body: bytes) -> Request:
         raise InvalidInput(source="webhook", field="AdmissionReview", value=body[:200], problem=str(error)) from error
 
 
-def encode(uid: str, answer: Answer) -> bytes:
+def encode(uid: str, answer: AdmissionAnswer) -> bytes:
     """The review with the answer to the request of that uid."""
     response: dict[str, object] = {"uid": uid, "allowed": answer.denied is None}
     if answer.denied is not None:

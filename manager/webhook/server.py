@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from manager.webhook import reviews
-from manager.webhook.reviews import Answer
+from manager.webhook.reviews import AdmissionAnswer
 from shared import web
 from shared.errors import InvalidInput
 from shared.telemetry import OncePerMinute
@@ -26,10 +26,10 @@ logger.addFilter(OncePerMinute())
 # Two objects of the largest size that the API server stores, with room for how they are written.
 MAX_BODY_BYTES = 8 << 20
 
-Review = Callable[[reviews.Request], Answer]
+Review = Callable[[reviews.AdmissionRequest], AdmissionAnswer]
 
 
-class Counters:
+class WebhookCounters:
     """What was asked, and how it went."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -47,13 +47,13 @@ class Counters:
         )
 
 
-def application(webhooks: Mapping[str, Review], counters: Counters) -> "ASGIApp":
+def application(webhooks: Mapping[str, Review], counters: WebhookCounters) -> "ASGIApp":
     """One route per webhook, named as it is."""
     routes = [_route(name, review, counters) for name, review in webhooks.items()]
     return Starlette(routes=routes)
 
 
-def _route(name: str, review: Review, counters: Counters) -> Route:
+def _route(name: str, review: Review, counters: WebhookCounters) -> Route:
     counters.errors.labels(name)  # shown from the start, as none
 
     async def endpoint(request: Request) -> Response:
@@ -78,7 +78,9 @@ def _route(name: str, review: Review, counters: Counters) -> Route:
         except Exception:
             logger.exception("review failed, so nothing was changed", extra={"webhook": name, "uid": asked.uid})
             counters.errors.labels(name).inc()
-            encoded = reviews.encode(asked.uid, Answer(warnings=("headroom: an internal error; nothing was changed",)))
+            encoded = reviews.encode(
+                asked.uid, AdmissionAnswer(warnings=("headroom: an internal error; nothing was changed",))
+            )
             outcome = "error"
         counters.reviews.labels(name, outcome).inc()
         return Response(encoded, media_type="application/json")

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from manager.settings import ManagerSettings
 from manager.webhook.certificates import Rotation
-from manager.webhook.keeping import Diary, Files, Keeper, Ports, Registration, SharedSecret
+from manager.webhook.keeping import CertificateStore, Diary, Files, Ports, Registration, SharedSecret
 from shared import names
 from shared.api.core import ConfigMap
 from shared.certificates import VALID_SECONDS, issued
@@ -31,7 +31,7 @@ AUTHENTICATION_NAMESPACE, AUTHENTICATION = "kube-system", "extension-apiserver-a
 CLIENT_CA = "client-ca-file"
 
 
-class ServingCertificate:
+class WebhookCertificate:
     """`webhook` and `api` are the two ports' TLS. `start` once."""
 
     def __init__(
@@ -87,7 +87,7 @@ class ServingCertificate:
 
 def _keeper(
     settings: ManagerSettings, client: Client, ports: Ports, is_leader: Callable[[], bool], rotation: Rotation
-) -> Keeper:
+) -> CertificateStore:
     registration = Registration(client, settings.webhook_configuration, settings.namespace)
     if settings.webhook_certificates == "files":
         if not settings.webhook_certificate_directory:

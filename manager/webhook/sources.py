@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from manager.reports import Problem, Standing
+from manager.reports import PersistentProblems, ReportedProblem
 from manager.webhook import profiles
 from manager.webhook.profiles import PriorityClassObject, Profile
 from shared.api.meta import ObjectMeta, Wire, prepared
@@ -16,7 +16,7 @@ from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
 from shared.kube.events import ObjectRef
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NAMESPACES, PRIORITYCLASSES
 from shared.telemetry import Loops
 
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 2.0  # the API server does not wait for long
 
 
 @prepared
-class Namespace(Wire, frozen=True):
+class NamespaceLabels(Wire, frozen=True):
     """Of a namespace, only what selectors see."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -37,7 +37,7 @@ class Namespace(Wire, frozen=True):
 class Sources:
     """Safe to read from any thread. A profile that means nothing is told of once, and its last good version stays."""
 
-    def __init__(self, client: Client, standing: Standing, registry: CollectorRegistry) -> None:
+    def __init__(self, client: Client, standing: PersistentProblems, registry: CollectorRegistry) -> None:
         self._client = client
         self._standing = standing
         self._no_profiles = threading.Event()
@@ -47,7 +47,7 @@ class Sources:
             client, CLUSTERCOLOCATIONPROFILES, ClusterColocationProfile, on_change=self._changed, jitter=kinds.SLOWLY
         )
         self._priority_classes = Informer(client, PRIORITYCLASSES, PriorityClassObject)
-        self._namespaces = Informer(client, NAMESPACES, Namespace)
+        self._namespaces = Informer(client, NAMESPACES, NamespaceLabels)
         self._informers: dict[str, Informer[Any]] = {
             "profiles": self._profiles,
             "priorityclasses": self._priority_classes,
@@ -80,7 +80,7 @@ class Sources:
         """Raises HeadroomError."""
         found = self._namespaces.get(name)
         if found is None:  # so young that nobody has told us yet
-            found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=Namespace)
+            found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=NamespaceLabels)
         return found.metadata.labels or {}
 
     def _follow_profiles(self, stop: threading.Event) -> None:
@@ -89,7 +89,7 @@ class Sources:
             self._profiles.run(stop)
 
     def _changed(self, change: Change[ClusterColocationProfile]) -> None:
-        if change.kind is Kind.SYNCED:
+        if change.kind is ChangeKind.SYNCED:
             return
         self._refused.discard(change.key)
         self._standing.found(f"{_KIND} {change.key}", ())
@@ -105,4 +105,4 @@ class Sources:
         self._refused.add(meta.name)
         logger.error("profile refused, its last good version stays: %s", problem)
         regarding = ObjectRef(CLUSTERCOLOCATIONPROFILES.api_version, _KIND, meta.name, "", meta.uid)
-        self._standing.found(f"{_KIND} {meta.name}", [Problem(regarding, PROFILE_REFUSED, str(problem))])
+        self._standing.found(f"{_KIND} {meta.name}", [ReportedProblem(regarding, PROFILE_REFUSED, str(problem))])

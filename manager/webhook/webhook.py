@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 from prometheus_client import CollectorRegistry, Gauge
 
 from manager.pods import NOTHING, PodRecord
-from manager.reports import Standing
+from manager.reports import PersistentProblems
 from manager.settings import ManagerSettings
 from manager.webhook import server
 from manager.webhook.configmap import ConfigAdmission
 from manager.webhook.pods import PodAdmission, Translation, WhyDenied, nobody
-from manager.webhook.server import Counters
+from manager.webhook.server import WebhookCounters
 from manager.webhook.sources import Sources
 from shared import web
 from shared.api.core import Node
@@ -36,7 +36,7 @@ class Webhook:
         client: Client,
         registry: CollectorRegistry,
         *,
-        standing: Standing,
+        standing: PersistentProblems,
         nodes: Callable[[], Iterable[Node]],
         pods: Callable[[], Iterable[PodRecord]],
         tls: ssl.SSLContext,
@@ -48,7 +48,7 @@ class Webhook:
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application(
             {MUTATE_PODS: PodAdmission(self._sources, becomes, why_denied).review, VALIDATE_CONFIG: config.review},
-            Counters(registry),
+            WebhookCounters(registry),
         )
         # An API server proves nothing of itself: reviews are answered to anybody, and say nothing of the cluster.
         self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)

@@ -36,7 +36,7 @@ class Tail(NamedTuple):
     excess: float
 
 
-class Observed(NamedTuple):
+class ObservedTail(NamedTuple):
     """The tail of one node, and how many days of outcomes it rests on."""
 
     tail: Tail
@@ -76,7 +76,7 @@ def tails(prior: Prior | None, horizon_seconds: float) -> Tails:
     return default if prior is None else prior.by_horizon.get(round(horizon_seconds), default)
 
 
-def pooled(fleet: Sequence[Observed]) -> Tail:
+def pooled(fleet: Sequence[ObservedTail]) -> Tail:
     """Medians over a fleet, within the bounds, in thousandths of a scale.
 
     A node counts by its days of outcomes, up to a week's worth, and the built-in prior as 20 nodes. So one node, of
@@ -96,7 +96,7 @@ def weighted_median(weighted: Iterable[tuple[float, float]]) -> float:
     return ordered[bisect_left(reached, reached[-1] / 2)][0]
 
 
-def reported(wire: WireTail | None) -> Observed | None:
+def reported(wire: WireTail | None) -> ObservedTail | None:
     """What an agent says of its node's tail, None where it says nothing. Raises ValueError for what cannot be."""
     if wire is None:
         return None
@@ -106,10 +106,10 @@ def reported(wire: WireTail | None) -> Observed | None:
             f"quantile {wire.quantile!r}, meanExcess {wire.mean_excess!r}, days {wire.days!r}: expected up to "
             f"{LARGEST_RESIDUAL:g} scales, and more than 0 to {WINDOW_DAYS:g} days"
         )
-    return Observed(Tail(quantile, excess), days)
+    return ObservedTail(Tail(quantile, excess), days)
 
 
-def report(observed: Observed | None) -> WireTail | None:
+def report(observed: ObservedTail | None) -> WireTail | None:
     """The same on the wire; None where there are no outcomes, or none that `reported` would take."""
     if observed is None:
         return None

@@ -21,7 +21,7 @@ from shared.kube import metrics, objects
 from shared.kube.config import Connection
 from shared.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
 from shared.kube.http import Response, Stream, Transport
-from shared.kube.objects import Refused
+from shared.kube.objects import RefusedObject
 from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
 from shared.kube.retry import ONCE, Answers, Retry
 
@@ -47,7 +47,7 @@ class Listing(Generic[T]):
 
     items: list[T]
     resource_version: str
-    refused: list[Refused]
+    refused: list[RefusedObject]
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ class Client:
 
     def _walk(self, call: _Call, into: type[T], keep: Callable[[T], Any] | None) -> Listing[Any]:
         kept: list[Any] = []
-        refused: list[Refused] = []
+        refused: list[RefusedObject] = []
         following = call
         while True:
             page = objects.decode_page(self._send(following).body, into)

@@ -20,7 +20,7 @@ import msgspec
 from shared.kube import objects, retry, watch
 from shared.kube.client import Client
 from shared.kube.errors import ApiError, Gone, InvalidResponse, NotFound, ServerError, TooManyRequests, Unreachable
-from shared.kube.objects import HasMetadata, ObjectT, Refused, WatchEvent
+from shared.kube.objects import HasMetadata, ObjectT, RefusedObject, WatchEvent
 from shared.kube.resources import Resource
 from shared.kube.retry import Backoff, Jitter
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 RecordT = TypeVar("RecordT")
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     """What happened to an object, or, with SYNCED, that the cache has just become complete."""
 
     ADDED = "ADDED"
@@ -43,7 +43,7 @@ class Kind(enum.StrEnum):
 class Change(Generic[RecordT]):
     """One announcement. ADDED has `new`, DELETED `old`, MODIFIED both, SYNCED (whose key is empty) neither."""
 
-    kind: Kind
+    kind: ChangeKind
     key: str = ""
     old: RecordT | None = None
     new: RecordT | None = None
@@ -206,7 +206,7 @@ class Informer(Generic[RecordT]):
             field_selector=self._field_selector,
         )
         entries = [one for one in listing.items if isinstance(one, _Entry)]
-        refusals = [*listing.refused, *(one for one in listing.items if isinstance(one, Refused))]
+        refusals = [*listing.refused, *(one for one in listing.items if isinstance(one, RefusedObject))]
         for refused in refusals:
             self._refuse(refused)
         # A refused object is there, though we cannot read it; only the rest of what is not listed has gone.
@@ -219,7 +219,7 @@ class Informer(Generic[RecordT]):
         self._position = listing.resource_version
         self._complete_at = self._client.clock.monotonic()
         self.synced.set()
-        self._announce(Change(Kind.SYNCED))
+        self._announce(Change(ChangeKind.SYNCED))
 
     def _watch(self, position: str, stop: threading.Event) -> None:
         events = watch.events(
@@ -240,24 +240,24 @@ class Informer(Generic[RecordT]):
                 self._apply(event)
                 self._position = event.resource_version or self._position
 
-    def _apply(self, event: WatchEvent[Any] | Refused) -> None:
-        if isinstance(event, Refused):
+    def _apply(self, event: WatchEvent[Any] | RefusedObject) -> None:
+        if isinstance(event, RefusedObject):
             self._refuse(event)
             return
         entry = None if event.object is None else self._entry(event.object)
         if event.type == objects.DELETED:
             self._remove(event.key, last=entry)
-        elif isinstance(entry, Refused):
+        elif isinstance(entry, RefusedObject):
             self._refuse(entry)
         elif entry is not None:
             self._store(entry)
 
-    def _entry(self, item: HasMetadata) -> _Entry[RecordT] | Refused:
+    def _entry(self, item: HasMetadata) -> _Entry[RecordT] | RefusedObject:
         """What to cache of an object; of a version that is cached already, that."""
         meta = item.metadata
         key, uid, version = meta.key, meta.uid, meta.resource_version
         if not key:
-            return Refused("", version, "metadata.name is missing")
+            return RefusedObject("", version, "metadata.name is missing")
         old = self._cache.get(key)
         if old is not None and old.uid == uid and old.resource_version == version:
             return old
@@ -265,7 +265,7 @@ class Informer(Generic[RecordT]):
             return _Entry(key, uid, version, self._kept.record(item))
         except Exception as error:
             # Nobody foresaw such an object; it must not keep all others from being seen.
-            return Refused(key, version, repr(error))
+            return RefusedObject(key, version, repr(error))
 
     def _store(self, new: _Entry[RecordT]) -> None:
         key = new.key
@@ -281,19 +281,19 @@ class Informer(Generic[RecordT]):
         with self._lock:
             self._cache[key] = new
         if old is None:
-            self._announce(Change(Kind.ADDED, key, None, new.record))
+            self._announce(Change(ChangeKind.ADDED, key, None, new.record))
         else:
-            self._announce(Change(Kind.MODIFIED, key, old.record, new.record))
+            self._announce(Change(ChangeKind.MODIFIED, key, old.record, new.record))
 
-    def _remove(self, key: str, last: _Entry[RecordT] | Refused | None = None) -> None:
+    def _remove(self, key: str, last: _Entry[RecordT] | RefusedObject | None = None) -> None:
         with self._lock:
             self._refused.pop(key, None)
             old = self._cache.pop(key, None)
         if old is not None:
             gone = last if isinstance(last, _Entry) else old
-            self._announce(Change(Kind.DELETED, key, gone.record))
+            self._announce(Change(ChangeKind.DELETED, key, gone.record))
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RefusedObject) -> None:
         if self._refused.get(refused.key) == refused.resource_version:
             return
         with self._lock:

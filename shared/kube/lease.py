@@ -59,7 +59,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedLease:
     """A lease's spec, and when this very spec was first seen, or first missed, on our monotonic clock."""
 
     spec: LeaseSpec
@@ -115,7 +115,7 @@ class LeaderElector:
         self._identity = identity
         self._clock = clock
         self._times = times or LeaseTimes()
-        self._observed: Observed | None = None
+        self._observed: ObservedLease | None = None
         self._leads_until = float("-inf")
 
     def is_leader(self) -> bool:
@@ -164,17 +164,17 @@ class LeaderElector:
         started = self._clock.monotonic()
         seen = self._observed
         if lease is not None and (seen is None or seen.missing or seen.spec != lease.spec):
-            seen = Observed(lease.spec, started)
+            seen = ObservedLease(lease.spec, started)
         # A lease that was deleted counts anew: its holder may have written it once more before, and not know yet.
         elif lease is None and seen is not None and not seen.missing:
-            seen = Observed(seen.spec, started, missing=True)
+            seen = ObservedLease(seen.spec, started, missing=True)
         self._observed = seen
         if seen is not None and seen.held_by_other(self._identity, monotonic=started, times=self._times):
             self._leads_until = float("-inf")
             return False
         spec = claimed(lease.spec if lease else LeaseSpec(), self._identity, now=self._clock.now(), times=self._times)
         self._write(self._hasty(), lease, spec)
-        self._observed = Observed(spec, started)
+        self._observed = ObservedLease(spec, started)
         self._leads_until = started + self._times.renew_deadline_seconds
         return True
 

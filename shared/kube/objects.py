@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedObject:
     """One version of an object that does not fit its struct. `key` is empty when not even its name can be read."""
 
     key: str
@@ -57,7 +57,7 @@ class Page(Generic[T]):
     """One answer to a list request; `continue_token` is empty on the last one."""
 
     items: list[T]
-    refused: list[Refused]
+    refused: list[RefusedObject]
     resource_version: str
     continue_token: str
 
@@ -132,7 +132,7 @@ def decode_page(body: bytes, into: type[T]) -> Page[T]:
     return Page(wire.items or [], [], wire.metadata.resource_version, wire.metadata.continue_token)
 
 
-def decode_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | Refused:
+def decode_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | RefusedObject:
     """One line of a watch. Raises ApiError for what the server reports as ERROR, InvalidResponse."""
     try:
         wire: _WireEvent[ObjectT] = _decoder(_WireEvent, into).decode(line)
@@ -147,17 +147,17 @@ def decode_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | Refu
 def _picked_page(body: bytes, into: type[T]) -> Page[T]:
     wire = decode(body, _RawPage)
     items: list[T] = []
-    refused: list[Refused] = []
+    refused: list[RefusedObject] = []
     for raw in wire.items or ():
         try:
             items.append(_decoder(into).decode(raw))
         except _MALFORMED as error:
             identity = _identity(raw)
-            refused.append(Refused(identity.key, identity.resource_version, str(error)))
+            refused.append(RefusedObject(identity.key, identity.resource_version, str(error)))
     return Page(items, refused, wire.metadata.resource_version, wire.metadata.continue_token)
 
 
-def _picked_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | Refused:
+def _picked_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | RefusedObject:
     wire = decode(line, _RawEvent)
     if wire.type == "ERROR":
         raise _reported(wire.object)
@@ -171,7 +171,7 @@ def _picked_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | Ref
     try:
         decoded: ObjectT = _decoder(into).decode(wire.object)
     except _MALFORMED as error:
-        return Refused(identity.key, identity.resource_version, str(error))
+        return RefusedObject(identity.key, identity.resource_version, str(error))
     return WatchEvent(wire.type, identity.key, identity.resource_version, decoded)
 
 

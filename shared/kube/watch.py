@@ -14,7 +14,7 @@ from shared.kube import objects
 from shared.kube.client import Client
 from shared.kube.errors import InvalidResponse, Unreachable
 from shared.kube.http import Stream
-from shared.kube.objects import ObjectT, Refused, WatchEvent
+from shared.kube.objects import ObjectT, RefusedObject, WatchEvent
 from shared.kube.resources import Resource
 
 # The server ends a watch after one to two times this long; the spread keeps thousands of agents out of step.
@@ -43,7 +43,7 @@ def events(
     field_selector: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
     margin_seconds: float = MARGIN_SECONDS,
-) -> Generator[WatchEvent[ObjectT] | Refused, None, None]:
+) -> Generator[WatchEvent[ObjectT] | RefusedObject, None, None]:
     """The changes after `resource_version`, from one connection; closing the generator closes it.
 
     `opened` is called once the server has begun to answer.

@@ -25,7 +25,7 @@ class BoundedConfig(uvicorn.Config):
         self.limits = limits
         super().__init__(
             app,
-            http=Connection,
+            http=HttpConnection,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -43,8 +43,8 @@ class Connections:
         self.limits = limits
         self.counts = counts
         self.most = descriptors.share(limits.connections)
-        self._all: set[Connection] = set()
-        self._waiting: dict[str, dict[Connection, None]] = {}  # by peer; who has waited longest comes first
+        self._all: set[HttpConnection] = set()
+        self._waiting: dict[str, dict[HttpConnection, None]] = {}  # by peer; who has waited longest comes first
         self._held_bytes = 0
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Connections:
         """Whether more requests are being answered than may be."""
         return len(self._all) - sum(map(len, self._waiting.values())) > self.limits.answering
 
-    def add(self, connection: "Connection") -> bool:
+    def add(self, connection: "HttpConnection") -> bool:
         """False where there is no room, and none can be made."""
         if len(self._all) >= self.most and not self.relieve(Reason.MADE_ROOM):
             self.counts.connections[Reason.FULL] += 1
@@ -64,18 +64,18 @@ class Connections:
         self.waits(connection)
         return True
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "HttpConnection") -> None:
         self.hold(connection, 0)
         self._all.discard(connection)
         self.answered(connection)
 
-    def waits(self, connection: "Connection") -> None:
+    def waits(self, connection: "HttpConnection") -> None:
         """From now on, for its client."""
         self.answered(connection)
         if connection in self._all:
             self._waiting.setdefault(connection.peer, {})[connection] = None
 
-    def answered(self, connection: "Connection") -> None:
+    def answered(self, connection: "HttpConnection") -> None:
         """It has a complete request, and does not wait."""
         of_peer = self._waiting.get(connection.peer, {})
         of_peer.pop(connection, None)
@@ -108,7 +108,7 @@ class Connections:
         for connection in left:
             connection.cut()  # a handshake that was cancelled has closed its own, which waits for that goodbye
 
-    def hold(self, connection: "Connection", held_bytes: int) -> None:
+    def hold(self, connection: "HttpConnection", held_bytes: int) -> None:
         """`connection` has so many bytes in memory now. Cuts those that wait while all together have too many."""
         self._held_bytes += held_bytes - connection.held_bytes
         connection.held_bytes = held_bytes
@@ -122,15 +122,15 @@ class Connections:
             if victim is connection:
                 return
 
-    def _heaviest(self) -> "Connection | None":
-        def holding(connections: Iterable[Connection]) -> int:
+    def _heaviest(self) -> "HttpConnection | None":
+        def holding(connections: Iterable[HttpConnection]) -> int:
             return sum(one.held_bytes for one in connections)
 
         peer = max(self._waiting.values(), key=holding, default={})
         return next((one for one in peer if one.held_bytes), None)
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection with deadlines for handshake, headers, body and reading, and a bound on each."""
 
     config: BoundedConfig

@@ -14,7 +14,7 @@ import uvicorn
 
 from shared.errors import InvalidInput
 from shared.web import requests
-from shared.web.connections import BoundedConfig, Connection, Connections
+from shared.web.connections import BoundedConfig, Connections, HttpConnection
 from shared.web.counts import Counts, Reason
 from shared.web.limits import Limits, logger
 from shared.web.requests import Edge, Gate
@@ -100,7 +100,7 @@ class Acceptor(uvicorn.Server):
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         loop = asyncio.get_running_loop()
-        connection = Connection(self.config, self.server_state, self.connections, peer, loop)
+        connection = HttpConnection(self.config, self.server_state, self.connections, peer, loop)
         if not self.connections.add(connection):
             logger.warning("too many connections: a new one is refused", extra={"peer": peer})
             accepted.close()
@@ -114,7 +114,7 @@ class Acceptor(uvicorn.Server):
 
         connection.handshake.add_done_callback(closed_if_cut_before_it_began)
 
-    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _connect(self, accepted: socket.socket, connection: HttpConnection) -> None:
         connection.begun = True  # from now on asyncio closes the socket
         seconds = {"ssl_handshake_timeout": self.config.limits.handshake_seconds, "ssl_shutdown_timeout": 1.0}
         secured: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, **seconds}

@@ -38,12 +38,12 @@ from agent.metrics_advisor.host import Host
 from agent.metrics_advisor.pod_cgroups import PodCgroups
 from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import NOTHING_REQUESTED
 from agent.reporter import measurements, patch
 from agent.reporter import policy as report_policy
-from agent.reporter.report import Observed, status
-from agent.reporter.schedule import Reason
+from agent.reporter.report import ReportInputs, status
+from agent.reporter.schedule import ReportReason
 from agent.settings import AgentSettings
 from agent.states_informer.pods import describe
 from deploy.local import ports
@@ -437,11 +437,11 @@ def report() -> Iterator[Row]:
     store, last = MetricCache(clock=ManualClock(NOW)), int(NOW)
     fill_an_hour(store, uids, last)
     current = report_policy.from_settings(AgentSettings())
-    prediction = Prediction(time=NOW, model="n-sigma-v2", requests=NOTHING_REQUESTED)
+    prediction = NodePrediction(time=NOW, model="n-sigma-v2", requests=NOTHING_REQUESTED)
 
     def made() -> NodeMetricReport:
-        observed = Observed(measurements.measure(store, current, last - 1), pods, prediction, ())
-        return status(observed, Reason.PERIODIC, NOW)
+        observed = ReportInputs(measurements.measure(store, current, last - 1), pods, prediction, ())
+        return status(observed, ReportReason.PERIODIC, NOW)
 
     plain = msgspec.to_builtins(made())
     yield Row(

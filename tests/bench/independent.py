@@ -19,9 +19,9 @@ import numpy as np
 
 from agent.backtest import study
 from agent.backtest.metrics import Scores
-from agent.backtest.study import Fleet, Result, Trial
+from agent.backtest.study import RecordedFleet, Result, Trial
 from agent.predict_server import policy
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from agent.settings import AgentSettings
 from tests.bench import other_rules
 from tests.bench.recorded import COLUMNS, DAY_HOURS, HOUR_SECONDS, HOUR_TICKS, WEEK_HOURS, Column, scenario
@@ -162,21 +162,21 @@ def _fleet(
     seeds: int,
     machine_cores: float = MACHINE_CORES,
     gib_per_core: float = GIB_PER_CORE,
-) -> Fleet:
+) -> RecordedFleet:
     """In cores and in bytes, which histograms have their buckets for."""
     recorded, schedule = scenario(directory, column, seeds)
     unit = MIB if column.of_memory else 1.0
     if column.of_machines:
         unit *= machine_cores * (gib_per_core * 1024 if column.of_memory else 1)
-    return Fleet(replace(recorded, usage=recorded.usage * unit, limits=recorded.limits * unit), schedule)
+    return RecordedFleet(replace(recorded, usage=recorded.usage * unit, limits=recorded.limits * unit), schedule)
 
 
-def _results(fleet: Fleet, column: Column, under: Run, models: tuple[str, ...]) -> list[Result]:
+def _results(fleet: RecordedFleet, column: Column, under: Run, models: tuple[str, ...]) -> list[Result]:
     trial = Trial(int(column.of_memory), models, (), (DAY_HOURS,), _policy(under))
     return study.results(column.name, trial, study.play(fleet, trial))
 
 
-def _policy(under: Run) -> Policy:
+def _policy(under: Run) -> PredictionPolicy:
     shipped = policy.from_settings(AgentSettings())
     tried = msgspec.structs.replace(shipped, cold_start_seconds=under.cold_hours * HOUR_SECONDS)
     if under.percentile is None:

@@ -14,14 +14,14 @@ import msgspec
 from kubernetes import watch as official
 
 from manager.configuration import Configuration
-from manager.decisions import Decisions, Look
+from manager.decisions import Look, NodeDecisions
 from manager.main import collect_seldom
 from manager.nodemetric import lifecycle, spec
 from manager.noderesource import report
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.noderesource.writing import Write
-from manager.pods import PodLedger, PodRecord, Requested, record
-from manager.reports import Reporter
+from manager.pods import NodeRequests, PodLedger, PodRecord, record
+from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from shared import durations
 from shared.api import colocation
@@ -57,16 +57,16 @@ class Known:
     def __init__(self) -> None:
         config = colocation.parse('{"enable": true}', source="bench")
         self.configuration = Configuration(config, available=True, settled=True)
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, NodeReport] = {}
         self.ledger = PodLedger()
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         return self.reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
         return self.ledger.on(name)
 
-    def requested(self, name: str) -> Requested:
+    def requested(self, name: str) -> NodeRequests:
         return self.ledger.requested(name)
 
 
@@ -75,7 +75,7 @@ class Deciding:
 
     def __init__(self) -> None:
         self.known = Known()
-        self._decisions = Decisions(self.known, ManagerSettings(), ManualClock(fleet.NOW), Reporter(None))
+        self._decisions = NodeDecisions(self.known, ManagerSettings(), ManualClock(fleet.NOW), EventReporter(None))
 
     def take(self, metric: NodeMetric) -> None:
         """What the informer keeps of it."""

@@ -14,14 +14,14 @@ import numpy as np
 from agent.backtest import metrics, oracle, replay
 from agent.backtest.engine import FleetBank
 from agent.backtest.metrics import Scores
-from agent.backtest.study import Fleet
+from agent.backtest.study import RecordedFleet
 from agent.predict_server import histogram
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Histories
 from agent.predict_server.models import Parameters, Situation
 from agent.predict_server.percentile import Percentile
-from agent.predict_server.policy import Policy
+from agent.predict_server.policy import PredictionPolicy
 from shared.quantity import MILLI_PER_CORE
 
 DAY_TICKS = 288
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
         return metrics.scores(np.minimum(self.promised[rule][:, nodes], requested), came, requested)
 
 
-def windowed(of: Fleet, at: Rows) -> Judged:
+def windowed(of: RecordedFleet, at: Rows) -> Judged:
     """N-sigma of the node, the larger of it and of the pods' sum, and the pods' percentiles, at those ticks."""
     recorded, schedule = of.recorded, of.schedule
     nodes = np.zeros((schedule.nodes, recorded.ticks))
@@ -83,7 +83,7 @@ def _percentiles(seen: Floats) -> Floats:
     return found
 
 
-def before(of: Fleet, resource: int, policy: Policy, at: Rows) -> Judged:
+def before(of: RecordedFleet, resource: int, policy: PredictionPolicy, at: Rows) -> Judged:
     """What agents answered at those ticks."""
     bank = FleetBank(of.schedule, resource, (24,), policy)
     promised: dict[str, list[Floats]] = {name: [] for name in BEFORE}
@@ -98,7 +98,7 @@ def before(of: Fleet, resource: int, policy: Policy, at: Rows) -> Judged:
     return Judged({name: np.array(peaks) for name, peaks in promised.items()}, _came(of, at), np.array(requested))
 
 
-def _came(of: Fleet, at: Rows) -> Floats:
+def _came(of: RecordedFleet, at: Rows) -> Floats:
     came: Floats = oracle.future_peaks(of.recorded, of.schedule, at, [DAY_TICKS])[0]
     return came
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from agent.backtest import metrics
 from agent.predict_server.decay import Floats
-from agent.predict_server.peak_mix import Forecast, NodeFacts
+from agent.predict_server.peak_mix import Forecast, NodeArrays
 from tests.bench import peak_mix_trials
 from tests.bench.peak_mix_trials import Formula, Hour, Rehearsed
 from tests.bench.recorded import COLUMNS, DAY_HOURS, WEEK_HOURS, scenario
@@ -28,7 +28,7 @@ WEEK_DAYS = 7
 def weekday(share: float) -> Formula:
     """The node's own peaks, with `share` of those of the same weekdays in the place of one of all days."""
 
-    def formula(hour: Hour, nodes: NodeFacts) -> Forecast:
+    def formula(hour: Hour, nodes: NodeArrays) -> Forecast:
         covered = hour.daily[:, [WEEK_DAYS - 1, WEEK_DAYS, 2 * WEEK_DAYS - 1, 2 * WEEK_DAYS]]
         same = np.where(nodes.age_days >= WEEK_DAYS, covered.max(axis=1), nodes.week_peak)
         return _shipped(hour, _mixed(nodes, same, share))
@@ -39,7 +39,7 @@ def weekday(share: float) -> Formula:
 def rise(share: float) -> Formula:
     """Adds a share of the largest rise of the node's peak from one day to the next."""
 
-    def formula(hour: Hour, nodes: NodeFacts) -> Forecast:
+    def formula(hour: Hour, nodes: NodeArrays) -> Forecast:
         seen = (hour.daily > 0).cumprod(axis=1)[:, 1:]
         rises = np.where(seen, hour.daily[:, :-1] - hour.daily[:, 1:], 0.0).max(axis=1)
         return _plus(_shipped(hour, nodes), share * np.maximum(rises, 0.0))
@@ -50,7 +50,7 @@ def rise(share: float) -> Formula:
 def fill(share: float) -> Formula:
     """Adds a share of what a node uses less than the fleet's nodes do on average of their capacity."""
 
-    def formula(hour: Hour, nodes: NodeFacts) -> Forecast:
+    def formula(hour: Hour, nodes: NodeArrays) -> Forecast:
         average = hour.mean.sum() / max(float(hour.ceilings.sum()), 1e-12)
         return _plus(_shipped(hour, nodes), share * np.maximum(average * hour.ceilings - hour.mean, 0.0))
 
@@ -96,11 +96,11 @@ def hindsight(promised: Floats, came: Floats) -> float:
     return float(np.quantile(ratios, 1 - TARGET / 100))
 
 
-def _shipped(hour: Hour, nodes: NodeFacts) -> Forecast:
+def _shipped(hour: Hour, nodes: NodeArrays) -> Forecast:
     return peak_mix_trials.shipped()(hour, nodes)
 
 
-def _mixed(nodes: NodeFacts, other: Floats, share: float) -> NodeFacts:
+def _mixed(nodes: NodeArrays, other: Floats, share: float) -> NodeArrays:
     node = (1 - share) * (nodes.week_peak + nodes.two_weeks_peak) / 2 + share * other
     return replace(nodes, week_peak=node, two_weeks_peak=node)
 

@@ -23,8 +23,8 @@ from agent.predict_server.peak_mix import (
     WEIGHTS,
     Forecast,
     Held,
-    NodeFacts,
-    PodFacts,
+    NodeArrays,
+    PodArrays,
     Weights,
 )
 from shared.api.predictionprior import BUILT_IN
@@ -37,18 +37,18 @@ class Hour(NamedTuple):
     """What is known when an hour's promise is made. Arrays are by node; `daily` are maxima by day, today's first."""
 
     time: float  # Unix seconds
-    pods: PodFacts
+    pods: PodArrays
     daily: Floats  # shape (nodes, NODE_DAYS)
     mean: Floats
     age_days: Floats
     usage: Floats
     ceilings: Floats
 
-    def nodes(self, memory_from: Floats) -> NodeFacts:
+    def nodes(self, memory_from: Floats) -> NodeArrays:
         """As far as each node remembers: from the day of that number since 1970."""
         days = int(self.time // DAY_SECONDS) - np.arange(NODE_DAYS)
         daily = np.where(days >= memory_from[:, np.newaxis], self.daily, 0.0)
-        return NodeFacts(daily[:, :POD_DAYS].max(axis=1), daily.max(axis=1), self.mean, self.age_days)
+        return NodeArrays(daily[:, :POD_DAYS].max(axis=1), daily.max(axis=1), self.mean, self.age_days)
 
 
 class Rehearsed(NamedTuple):
@@ -78,7 +78,7 @@ def rehearsed(recorded: RecordedUsage, schedule: PodSchedule) -> Rehearsed:
         hours.append(
             Hour(
                 tick.time,
-                PodFacts(tick.node, tick.limits, own, tick.age_seconds / DAY_SECONDS),
+                PodArrays(tick.node, tick.limits, own, tick.age_seconds / DAY_SECONDS),
                 nodes.newest_first(every)[:, :, 0].astype(np.float64),
                 means.means(),
                 np.full(schedule.nodes, (tick.time - recorded.start) / DAY_SECONDS),
@@ -89,7 +89,7 @@ def rehearsed(recorded: RecordedUsage, schedule: PodSchedule) -> Rehearsed:
     return Rehearsed(hours, came, np.array([hour.ceilings for hour in hours]))
 
 
-Formula = Callable[[Hour, NodeFacts], Forecast]
+Formula = Callable[[Hour, NodeArrays], Forecast]
 
 
 def shipped(weights: Weights = WEIGHTS) -> Formula:

@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated import books
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
-from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.loop import Autoscaler
-from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.decisions import ScanRule
 from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube import node_heartbeat
@@ -56,7 +56,7 @@ CLOUD: dict[str, Any] = {
     "delete_seconds": 30,
 }
 FENCE, FENCE_NODE = "fence", "control-plane"
-WAITING = (Rule.LOCKED, Rule.COOLING_DOWN)
+WAITING = (ScanRule.LOCKED, ScanRule.COOLING_DOWN)
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 UNSCHEDULABLE = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
 
@@ -125,7 +125,7 @@ class Rehearsal:
         self._namespace = namespace
         self._loops = loops
         self._clock = clock
-        self._ledger = Ledger(client, namespace)
+        self._ledger = BooksLedger(client, namespace)
         self._day = day
         self._models = models
         self._pods: dict[str, Living] = {}

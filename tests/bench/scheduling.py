@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Known
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.pods import PodLedger, PodRecord, record
 from manager.scheduling import extender
 from manager.scheduling.advice import Advisor
 from manager.scheduling.args import LoadAwareArgs
-from manager.scheduling.extender import Counters
+from manager.scheduling.extender import ExtenderCounters
 from shared import durations, names
 from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Node, Pod
@@ -39,7 +39,7 @@ class Cluster:
         for name in self.names:
             for index in range(PODS):
                 self.ledger.replace(None, record(msgspec.convert(_pod(name, index), Pod)))
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, NodeReport] = {}
         self.report_all(0)
 
     def report_all(self, turn: int) -> None:
@@ -54,7 +54,7 @@ class Cluster:
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         return self._reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
@@ -76,7 +76,7 @@ def rows() -> list[Row]:
         for name in cluster.names
     }
     advisor = Advisor(cluster, decisions.get, LoadAwareArgs(), ManualClock(NOW))
-    counters = Counters(CollectorRegistry())
+    counters = ExtenderCounters(CollectorRegistry())
     body = msgspec.json.encode({"Pod": _pod("", 0, tier=True), "Nodes": None, "NodeNames": cluster.names})
 
     def ask() -> None:

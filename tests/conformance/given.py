@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from manager.noderesource import report
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from shared import durations, names
 from shared.api.core import Node, Pod
 from shared.api.nodemetric import NodeMetric
@@ -37,7 +37,7 @@ def pod(given: Input) -> Pod:
     )
 
 
-def reported(given: Input | None) -> Report | None:
+def reported(given: Input | None) -> NodeReport | None:
     """What the manager reads in the row's NodeMetric."""
     if given is None:
         return None

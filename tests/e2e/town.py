@@ -13,7 +13,7 @@ from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import names, settings
@@ -49,7 +49,7 @@ class Town:
         self.namespace = server.add_namespace()
         self._server = server
         self._file = directory / "cloud.yaml"
-        self._ledger = Ledger(self.client, names.INSTALL_NAMESPACE)
+        self._ledger = BooksLedger(self.client, names.INSTALL_NAMESPACE)
         self._manager: Manager | None = None
         self._manager_client: Client | None = None
         self._loops = Loops(CollectorRegistry())

@@ -25,7 +25,7 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import NODES, PODS
 from shared.quantity import QuantityError
 from shared.telemetry import Loops
@@ -197,11 +197,11 @@ class Scheduler:
         return [self._bound.get(pod.metadata.uid, pod) for pod in known]
 
     def _on_node(self, change: Change[Node]) -> None:
-        if change.kind is Kind.SYNCED or _scheduling_face(change.old) != _scheduling_face(change.new):
+        if change.kind is ChangeKind.SYNCED or _scheduling_face(change.old) != _scheduling_face(change.new):
             self._changed.set()
 
     def _on_pod(self, change: Change[Pod]) -> None:
-        if change.kind is Kind.SYNCED or _holding(change.old) != _holding(change.new):
+        if change.kind is ChangeKind.SYNCED or _holding(change.old) != _holding(change.new):
             self._changed.set()
 
 

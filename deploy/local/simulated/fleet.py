@@ -30,7 +30,7 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import NODES, PODS
 from shared.kube.retry import Backoff, Jitter
 from shared.quantity import Resources
@@ -217,7 +217,7 @@ class Fleet:
                 self._clock.wait(self._ended, delay)
 
     def _on_node(self, change: Change[Node]) -> None:
-        if change.kind is Kind.DELETED and (node := self._nodes.pop(change.key, None)):
+        if change.kind is ChangeKind.DELETED and (node := self._nodes.pop(change.key, None)):
             self._hearts.pop(change.key, None)
             logger.info("simulated node deleted", extra={"node": change.key})
             threading.Thread(target=node.close, name=f"close-{node.name}", daemon=True).start()

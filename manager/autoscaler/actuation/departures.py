@@ -18,7 +18,7 @@ from manager.autoscaler.actuation.departing import Departure, Doubt, Gone, Momen
 from manager.autoscaler.actuation.drains import Draining, Stays, Tenants
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.scale_down import residents
 from manager.autoscaler.scale_down.budgets import InProgress
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
@@ -117,7 +117,7 @@ class Departures:
                 if name not in self._departures and name not in self._gone:
                     self._abandoned.setdefault(name, -AGAIN_SECONDS)
 
-    def observed(self, observed: Observed) -> None:
+    def observed(self, observed: CloudObservation) -> None:
         """The cloud was looked at; the caller holds the lock of the cloud since before it was."""
         instances = [each for group in observed.groups.values() for each in group.instances]
         deleted = frozenset(each.provider_id for each in instances if each.state is InstanceState.DELETING)

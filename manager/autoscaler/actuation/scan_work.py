@@ -20,11 +20,11 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.utilization import classes, reaping, reasons, taints
 from manager.autoscaler.utilization import memory as memories
-from manager.autoscaler.utilization.decisions import Decision, Picks
+from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Mark
 from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
 from manager.autoscaler.utilization.reaping import Reaping, Verdict, Why
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -57,10 +57,10 @@ class Hands:
 class Work:
     """One decision. `actions` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
 
-    rules: Rules
+    rules: ScanRules
     mode: Mode
     seen: Observation
-    decision: Decision
+    decision: ScanDecision
     hands: Hands
     now: float
     actions: list[Action] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Work:
     def group(self) -> str:
         return self.rules.group.cloud_provider_group_name
 
-    def done(self) -> Decision:
+    def done(self) -> ScanDecision:
         """The decision as it was done; the same one where nothing may be."""
         decision = self.decision
         if decision.dry or self.mode is not Mode.ENFORCE:
@@ -103,7 +103,7 @@ class Work:
         kept = self._places(self.decision) - self._places(done)
         return self._increased(done, min(wanted, self.decision.most_increase - kept), why)
 
-    def _places(self, decision: Decision) -> int:
+    def _places(self, decision: ScanDecision) -> int:
         """How many of its deletions the decision counts as room."""
         return len(decision.deletions) if self.rules.fixes.counts_deletions else 0
 
@@ -388,7 +388,7 @@ class Work:
         may_go = self.decision.healthy is not False
         return reaping.marked(self.rules, marked, pods, healthy_may_go=may_go, now=self.now)
 
-    def _increased(self, decision: Decision, wanted: int, why: str) -> Decision:
+    def _increased(self, decision: ScanDecision, wanted: int, why: str) -> ScanDecision:
         if wanted <= 0:
             return replace(decision, increase=0)
         size = self._target_size

@@ -8,15 +8,15 @@ from pathlib import Path
 from manager.autoscaler.cloudprovider import aws, externalgrpc, simulated
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
-from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, Wanted
+from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, GroupSelection
 from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.contract import GroupOptions, Provider
 from manager.autoscaler.cloudprovider.externalgrpc import config
 from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from manager.autoscaler.cloudprovider.simulated.ledger import Ledger, Unwritten
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger, Unwritten
 from manager.autoscaler.cloudprovider.simulated.machines import Machines
-from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from shared.clock import Clock
 from shared.errors import InvalidInput
@@ -28,7 +28,7 @@ _NEED_NO_FILE = (aws.NAME,)
 
 
 @dataclass(frozen=True)
-class Ours:
+class ManagedGroups:
     """What a provider may want to know of the groups that matter, all by id: which they are, which of them are to be
     changed, and the options of AWS; and the options that hold for a group where its cloud wants nothing else.
     """
@@ -47,15 +47,15 @@ def build(
     namespace: str,
     clock: Clock,
     loops: Loops,
-    ours: Ours | None = None,
+    ours: ManagedGroups | None = None,
 ) -> Provider:
     """`loops` run what a provider does by itself. Raises InvalidInput for unknown names and bad configurations."""
     check(name, cloud_config)
     if name == aws.NAME:
-        return _aws(cloud_config, clock, ours or Ours())
+        return _aws(cloud_config, clock, ours or ManagedGroups())
     if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or Ours()).options)
-    offer, ledger = Offer(Path(cloud_config)), Ledger(client, namespace)
+        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or ManagedGroups()).options)
+    offer, ledger = MachineOffer(Path(cloud_config)), BooksLedger(client, namespace)
     Machines(client, ledger, offer, clock).start(loops)
     return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
 
@@ -67,15 +67,15 @@ def read_only(
     client: Client,
     namespace: str,
     clock: Clock,
-    ours: Ours | None = None,
+    ours: ManagedGroups | None = None,
 ) -> Provider:
     """The same cloud for whoever only asks: nothing runs here, and nothing is written. Raises InvalidInput."""
     check(name, cloud_config)
     if name == aws.NAME:
-        return _aws(cloud_config, clock, replace(ours or Ours(), enforced=()))
+        return _aws(cloud_config, clock, replace(ours or ManagedGroups(), enforced=()))
     if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or Ours()).options)
-    offer, ledger = Offer(Path(cloud_config)), Unwritten(Ledger(client, namespace).read)
+        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or ManagedGroups()).options)
+    offer, ledger = MachineOffer(Path(cloud_config)), Unwritten(BooksLedger(client, namespace).read)
     return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
 
 
@@ -89,8 +89,8 @@ def check(name: str, cloud_config: str) -> None:
         raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem=f"{name} needs a file")
 
 
-def _aws(cloud_config: str, clock: Clock, ours: Ours) -> AwsProvider:
+def _aws(cloud_config: str, clock: Clock, ours: ManagedGroups) -> AwsProvider:
     file = aws_config.load(Path(cloud_config) if cloud_config else None)
     session = Session(file, clock)
-    wanted = Wanted(ours.listed, file.discover, ours.fleets, ours.enforced)
+    wanted = GroupSelection(ours.listed, file.discover, ours.fleets, ours.enforced)
     return AwsProvider(session.ask, wanted, clock, close=session.close)

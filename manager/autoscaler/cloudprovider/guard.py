@@ -51,7 +51,7 @@ class ObservedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class CloudObservation:
     """What a cloud said in one round.
 
     `refused` are groups of ours that cannot be judged, each with the reason, and unknown ones that it spoke of;
@@ -72,7 +72,7 @@ class Guard(CloudReader):
     def __init__(self, provider: Provider, ownership: Ownership, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         super().__init__(provider, Caller(provider.name, deadline_seconds))
         self._ownership = ownership
-        self._observed: Observed | None = None
+        self._observed: CloudObservation | None = None
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
         self._told: dict[str, str] = {}  # refusals by group, as they were logged
@@ -80,7 +80,7 @@ class Guard(CloudReader):
         self._options_of: dict[str, GroupOptions] = {}  # as they were told last
 
     @property
-    def observed(self) -> Observed:
+    def observed(self) -> CloudObservation:
         """What was last observed, with what was written since; it stays while the cloud is observed anew.
 
         Raises Later before the first time, and after one that failed.
@@ -90,7 +90,7 @@ class Guard(CloudReader):
             raise Later(self.name, "", "not observed")
         return observed
 
-    def observe(self, nodes: Sequence[NodeRef] = ()) -> Observed:
+    def observe(self, nodes: Sequence[NodeRef] = ()) -> CloudObservation:
         """Begins a round: all groups that are ours, their instances and options, and which group each Node is in.
 
         A lie costs the group it is about; a question that stays unanswered costs the round, since what is on its way in
@@ -110,7 +110,7 @@ class Guard(CloudReader):
         self._told = refused
         return self._observed
 
-    def observe_again(self) -> Observed:
+    def observe_again(self) -> CloudObservation:
         """Within a round, after a write that failed. Where this fails, too, all stays as it was known, and in doubt."""
         before = self._observed
         try:
@@ -214,7 +214,7 @@ class Guard(CloudReader):
                 logger.warning("the provider was not left tidily: %s", error)
         self._caller.close()
 
-    def _look(self, nodes: Sequence[NodeRef]) -> Observed:
+    def _look(self, nodes: Sequence[NodeRef]) -> CloudObservation:
         self._provider.refresh()
         refused: dict[str, ProviderError] = {}
         passed_by: dict[str, ProviderError] = {}
@@ -245,7 +245,7 @@ class Guard(CloudReader):
         for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
             logger.warning("no %s: %s", what, errors[what], extra={"provider": self.name})
         self._passed_by = errors
-        return Observed(groups, refused, unmanaged, placed)
+        return CloudObservation(groups, refused, unmanaged, placed)
 
     def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
         """With its target, if it is ours: a group of others may be one that nobody can tell of."""

@@ -8,7 +8,7 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import events, status
 from manager.autoscaler.reporting.decision_history import DecisionHistory
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.status import Status
+from manager.autoscaler.reporting.status import AutoscalerStatus
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.events import ObjectRef, Recorder
@@ -42,7 +42,7 @@ class Announcer:
         self._may_write = may_write
         self._clock = clock
         self._max_nodes_total = max_nodes_total
-        self._before: Status | None = None
+        self._before: AutoscalerStatus | None = None
         self._told: Iteration | None = None
 
     def announce(self, iteration: Iteration, uids: Mapping[str, str] | None = None) -> None:

@@ -20,7 +20,7 @@ from manager.autoscaler.reporting.schemas_nodes import (
 )
 from manager.autoscaler.reporting.staying import Standing, Stay
 from manager.autoscaler.scale_down.leaving import Leaving
-from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations
 from shared.quantity import Resources

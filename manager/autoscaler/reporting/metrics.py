@@ -17,7 +17,7 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration, ScanResu
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import metrics_nodes, metrics_theirs, staying
 from manager.autoscaler.reporting.metrics_escalator import Escalators, Named
-from manager.autoscaler.reporting.metrics_theirs import STATES, STEP_SECONDS, Latest, Theirs
+from manager.autoscaler.reporting.metrics_theirs import STATES, STEP_SECONDS, ClusterAutoscalerOptions, Latest
 from manager.autoscaler.snapshot.cluster import NodeInfo
 
 OURS = "headroom_autoscaler"
@@ -25,13 +25,13 @@ OURS = "headroom_autoscaler"
 MAIN, SCALE_UP, SCALE_DOWN = "main", "scaleUp", "scaleDown"  # functions that others may be named beside
 
 
-class Metrics:
+class AutoscalerMetrics:
     """Counts rounds as they are over; the last one is what the gauges show. For the thread that makes the rounds."""
 
     def __init__(
         self,
         registry: CollectorRegistry,
-        theirs: Theirs | None = None,
+        theirs: ClusterAutoscalerOptions | None = None,
         escalators: Named | None = None,
         *,
         overdue_seconds: Callable[[], float] = lambda: 0.0,
@@ -44,11 +44,11 @@ class Metrics:
         )
         overdue.set_function(overdue_seconds)
         self._ours = _Ours(registry)
-        self._theirs: metrics_theirs.Counters | None = None
+        self._theirs: metrics_theirs.ClusterAutoscalerCounters | None = None
         self._last = Latest()
         registry.register(_Gauges(lambda: self._last))
         if theirs is not None:
-            self._theirs = metrics_theirs.Counters(registry)
+            self._theirs = metrics_theirs.ClusterAutoscalerCounters(registry)
             registry.register(metrics_theirs.Gauges(lambda: self._last, theirs, self._theirs))
         self._escalators: Escalators | None = None
         if escalators is not None:

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
 from manager.autoscaler.utilization import arithmetic, observation
-from manager.autoscaler.utilization.arithmetic import Largest, Utilization
+from manager.autoscaler.utilization.arithmetic import GroupUtilization, Largest
 from manager.autoscaler.utilization.classes import Classes
-from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
 from shared.quantity import Resources
 
@@ -163,7 +163,7 @@ def _nodes(of: Classes) -> tuple[tuple[GroupNode, ...], ...]:
     return of.untainted, of.tainted, of.force_tainted, of.cordoned
 
 
-def _percent(scan: Scan, of: Callable[[Utilization], float]) -> float:
+def _percent(scan: Scan, of: Callable[[GroupUtilization], float]) -> float:
     used = scan.fullness.utilization
     return 0.0 if used is None or used.is_from_zero else of(used)
 

@@ -15,7 +15,7 @@ from manager.autoscaler.reporting.staying import is_soft
 from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.verdict import Decision, Kind
-from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
 Family = Callable[..., GaugeMetricFamily]  # name without prefix, what it is about, labels
 

@@ -16,7 +16,7 @@ from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
 from manager.autoscaler.pending_pods import NOT_JUDGED
 from manager.autoscaler.reporting import metrics_errors, metrics_nodes
 from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
-from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
 THEIRS = "cluster_autoscaler"
 
@@ -34,7 +34,7 @@ STATES: Mapping[str, Callable[[Readiness], int]] = {
 
 
 @dataclass(frozen=True)
-class Theirs:
+class ClusterAutoscalerOptions:
     """What only Cluster Autoscaler's metrics tell: the bounds of the cluster, in whole cores and bytes."""
 
     bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Latest:
     scans: tuple[Scan, ...] = ()
 
 
-class Counters:
+class ClusterAutoscalerCounters:
     """What has happened since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -120,7 +120,9 @@ class Counters:
 class Gauges(Collector):
     """From the last round."""
 
-    def __init__(self, last: Callable[[], Latest], configured: Theirs, counters: Counters) -> None:
+    def __init__(
+        self, last: Callable[[], Latest], configured: ClusterAutoscalerOptions, counters: ClusterAutoscalerCounters
+    ) -> None:
         self._last = last
         self._configured = configured
         self._counters = counters

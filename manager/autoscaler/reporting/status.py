@@ -100,7 +100,7 @@ class ClusterWide(msgspec.Struct, frozen=True, rename="camel"):
     scale_down: ScaleDown
 
 
-class GroupEntry(msgspec.Struct, frozen=True, rename="camel"):
+class GroupStatusEntry(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     health: GroupHealth
     scale_up: ScaleUp
@@ -108,21 +108,21 @@ class GroupEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @prepared
-class Status(Wire, frozen=True):
+class AutoscalerStatus(Wire, frozen=True):
     """All of it. `message` says what stands in the way, if anything does."""
 
     time: str
     autoscaler_status: str
     message: str = ""
     cluster_wide: ClusterWide | None = None
-    node_groups: tuple[GroupEntry, ...] = ()
+    node_groups: tuple[GroupStatusEntry, ...] = ()
 
 
-def of(iteration: Iteration, before: Status | None = None) -> Status:
+def of(iteration: Iteration, before: AutoscalerStatus | None = None) -> AutoscalerStatus:
     """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
     state, probed = iteration.state, durations.timestamp(iteration.time)
     if iteration.blocked_reason and state == ClusterState():
-        seen = before or Status("", INITIALIZING)
+        seen = before or AutoscalerStatus("", INITIALIZING)
         return replace(
             seen, time=go_time(iteration.time), autoscaler_status=INITIALIZING, message=_cut(iteration.blocked_reason)
         )
@@ -133,7 +133,7 @@ def of(iteration: Iteration, before: Status | None = None) -> Status:
     candidates = (
         Counter(iteration.scale_down.verdicts[node].group for node in unneeded) if iteration.scale_down else Counter()
     )
-    return Status(
+    return AutoscalerStatus(
         go_time(iteration.time),
         RUNNING,
         message=_cut("; ".join(_troubles(iteration.blocked_reason, state))),
@@ -151,15 +151,15 @@ def of(iteration: Iteration, before: Status | None = None) -> Status:
     )
 
 
-def document(status: Status) -> str:
+def document(status: AutoscalerStatus) -> str:
     """As YAML."""
     return yaml.dump(msgspec.to_builtins(status), Dumper=_Dumper, sort_keys=False, width=1 << 20)
 
 
-def read(text: str) -> Status | None:
+def read(text: str) -> AutoscalerStatus | None:
     """What `document` wrote; None for anything else, as it only says since when."""
     try:
-        return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), Status)
+        return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), AutoscalerStatus)
     except (yaml.YAMLError, msgspec.ValidationError):
         return None
 
@@ -214,7 +214,7 @@ def _shrinking(candidates: int, before: Part | None, probed: str) -> ScaleDown:
     return ScaleDown(candidates=candidates, **_since(CANDIDATES if candidates else NO_CANDIDATES, before, probed))
 
 
-def _entry(group: GroupStatus, candidates: int, before: GroupEntry | None, probed: str) -> GroupEntry:
+def _entry(group: GroupStatus, candidates: int, before: GroupStatusEntry | None, probed: str) -> GroupStatusEntry:
     backoff = group.backoff
     if group.request is not None or group.upcoming:
         growing = IN_PROGRESS
@@ -223,7 +223,7 @@ def _entry(group: GroupStatus, candidates: int, before: GroupEntry | None, probe
     else:
         growing = NO_ACTIVITY if backoff is None else BACKOFF
     info = BackoffInfo(backoff.code, _cut(backoff.reason)) if backoff is not None and growing == BACKOFF else None
-    return GroupEntry(
+    return GroupStatusEntry(
         group.id,
         GroupHealth(
             node_counts=_counts(group.readiness),

@@ -16,8 +16,8 @@ from manager.autoscaler.scale_down.rules import Reason
 from manager.autoscaler.scale_down.verdict import Verdict
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.utilization import reaping, reasons, taints
-from manager.autoscaler.utilization.decisions import Decision as Scan
-from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
+from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.observation import GroupNode
 from shared.errors import InvalidInput
 
@@ -220,7 +220,7 @@ def _why(scan: Scan) -> str:
     """What decided of the group's nodes."""
     if scan.error:
         return scan.error
-    return (scan.steps[-1].rule if scan.steps else Rule.NOTHING_THERE).value
+    return (scan.steps[-1].rule if scan.steps else ScanRule.NOTHING_THERE).value
 
 
 def _names(nodes: Iterable[GroupNode]) -> frozenset[str]:

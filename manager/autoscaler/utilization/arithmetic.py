@@ -22,7 +22,7 @@ class Uncomputable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Utilization:
+class GroupUtilization:
     """In percent of what is allocatable; both are FROM_ZERO where pods have no nodes."""
 
     cpu_percent: float
@@ -38,19 +38,19 @@ class Utilization:
         return FROM_ZERO in (self.cpu_percent, self.memory_percent)
 
 
-def utilization(demand: Resources, capacity: Resources, nodes: int) -> Utilization:
+def utilization(demand: Resources, capacity: Resources, nodes: int) -> GroupUtilization:
     """Of so many nodes. Raises Uncomputable."""
     if not any((*demand, *capacity, nodes)):
-        return Utilization(0.0, 0.0)
+        return GroupUtilization(0.0, 0.0)
     if 0 in capacity:
         if nodes:
             raise Uncomputable(DIVIDES_BY_ZERO)
-        return Utilization(FROM_ZERO, FROM_ZERO)
+        return GroupUtilization(FROM_ZERO, FROM_ZERO)
     (cpu, memory), (all_cpu, all_memory) = _thousandths(demand), _thousandths(capacity)
-    return Utilization(cpu / all_cpu * 100, memory / all_memory * 100)
+    return GroupUtilization(cpu / all_cpu * 100, memory / all_memory * 100)
 
 
-def nodes_more(utilized: Utilization, threshold_percent: int, nodes: int) -> int:
+def nodes_more(utilized: GroupUtilization, threshold_percent: int, nodes: int) -> int:
     """The fewest nodes like those there are that bring both resources to the threshold. Raises Uncomputable."""
     _check(threshold_percent)
     both = (utilized.cpu_percent, utilized.memory_percent)

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass, field
 
-from manager.autoscaler.utilization.arithmetic import Utilization
+from manager.autoscaler.utilization.arithmetic import GroupUtilization
 from manager.autoscaler.utilization.classes import Classes
 from manager.autoscaler.utilization.memory import Breaker
 from manager.autoscaler.utilization.observation import GroupNode
@@ -11,7 +11,7 @@ from manager.autoscaler.utilization.reaping import Reaping
 from shared.quantity import Resources
 
 
-class Rule(enum.StrEnum):
+class ScanRule(enum.StrEnum):
     """What set how many nodes more, or fewer, are wanted."""
 
     NOTHING_THERE = "neither nodes nor pods"
@@ -30,10 +30,10 @@ class Rule(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScanStep:
     """One rule that had a say, and what was wanted after it."""
 
-    rule: Rule
+    rule: ScanRule
     delta: int
 
 
@@ -56,11 +56,11 @@ class Fullness:
     requested: Resources = field(default_factory=Resources)
     demand: Resources = field(default_factory=Resources)
     capacity: Resources = field(default_factory=Resources)
-    utilization: Utilization | None = None
+    utilization: GroupUtilization | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class ScanThresholds:
     """In percent: below `lower` a group loses nodes fast, below `upper` slowly, above `scale_up` it grows."""
 
     lower: int = 0
@@ -69,7 +69,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScanDecision:
     """`delta` is what is wanted, before clamps, and what Escalator reports; `error` why the scan came to nothing.
 
     To do, in this order: taint `health_taints`, delete what `forced` says, then what `reaped` says, drain `drains`, and
@@ -81,7 +81,7 @@ class Decision:
     group: str
     delta: int = 0
     error: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScanStep, ...] = ()
     classes: Classes = field(default_factory=Classes)
     fullness: Fullness = field(default_factory=Fullness)
     health_taints: tuple[GroupNode, ...] = ()
@@ -97,7 +97,7 @@ class Decision:
     locked: bool = False
     dry: bool = False
     breaker: Breaker = field(default_factory=Breaker)
-    thresholds: Thresholds = Thresholds()
+    thresholds: ScanThresholds = ScanThresholds()
 
     @property
     def deletions(self) -> tuple[GroupNode, ...]:

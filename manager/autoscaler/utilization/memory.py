@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import taints
 from manager.autoscaler.utilization.observation import GroupNode, Observation
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 
@@ -179,7 +179,7 @@ def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
     )
 
 
-def taken_over(rules: Rules, seen: Observation, *, now: float) -> Memory:
+def taken_over(rules: ScanRules, seen: Observation, *, now: float) -> Memory:
     """The memory of a process that begins."""
     if seen.unlisted or not rules.fixes.takes_over or not seen.missing:
         return Memory()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from manager.autoscaler.utilization import classes
 from manager.autoscaler.utilization.observation import GroupNode
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 
 
 def is_unhealthy(node: GroupNode, *, grace_seconds: float, now: float) -> bool:
@@ -27,7 +27,7 @@ def newest(nodes_newest_first: Sequence[GroupNode], percent: int) -> Sequence[Gr
     return nodes_newest_first[: math.ceil(percent / 100 * len(nodes_newest_first))]
 
 
-def is_group_healthy(rules: Rules, nodes: Iterable[GroupNode], *, now: float) -> bool:
+def is_group_healthy(rules: ScanRules, nodes: Iterable[GroupNode], *, now: float) -> bool:
     """Whether few enough of the newest nodes are unhealthy; of no nodes none are."""
     grace_seconds = rules.unhealthy_grace_seconds
     ordered = judged(classes.newest_first(nodes), grace_seconds=grace_seconds, now=now)

@@ -8,7 +8,7 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.utilization import taints
-from manager.autoscaler.utilization.rules import DEFAULT_GROUP, Rules
+from manager.autoscaler.utilization.rules import DEFAULT_GROUP, ScanRules
 from shared import names, quantity
 from shared.api import pods
 from shared.api.core import Affinity, Container, Node, Pod, Quantities, Taint
@@ -125,7 +125,7 @@ class _Seen:
 class Observer:
     """Selects a group from all nodes and pods. What it has read it reads again only when it has changed."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ScanRules) -> None:
         self.rules = rules
         self._nodes: dict[str, tuple[Node, GroupNode | InvalidInput]] = {}
         self._pods: dict[int, _Seen] = {}  # by the id of the object, which is another one once the pod has changed
@@ -212,11 +212,11 @@ def free(nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> Iterator[Resou
     return (node.allocatable.minus(quantity.total(taken.get(node.name, []))) for node in nodes)
 
 
-def takes_node(rules: Rules, labels: Mapping[str, str]) -> bool:
+def takes_node(rules: ScanRules, labels: Mapping[str, str]) -> bool:
     return labels.get(rules.group.label_key) == rules.group.label_value
 
 
-def takes_pod(rules: Rules, pod: Pod) -> bool:
+def takes_pod(rules: ScanRules, pod: Pod) -> bool:
     """Whether the pod is demand on the group: it asks for its nodes, or in the default group for none."""
     if _is_of_daemon_set(pod):
         return False
@@ -230,7 +230,7 @@ def takes_pod(rules: Rules, pod: Pod) -> bool:
     return affinity == Affinity()
 
 
-def _requires(rules: Rules, affinity: Affinity) -> bool:
+def _requires(rules: ScanRules, affinity: Affinity) -> bool:
     """Whether any expression of any required term names the group: terms are not judged as a whole."""
     required = affinity.node_affinity.required if affinity.node_affinity else None
     return any(
@@ -268,7 +268,7 @@ def read_node(node: Node) -> GroupNode:
     )
 
 
-def read_pod(rules: Rules, pod: Pod) -> GroupPod:
+def read_pod(rules: ScanRules, pod: Pod) -> GroupPod:
     """Raises InvalidInput."""
     try:
         requests = _requests(rules, pod)
@@ -288,7 +288,7 @@ def read_pod(rules: Rules, pod: Pod) -> GroupPod:
     )
 
 
-def _requests(rules: Rules, pod: Pod) -> Resources:
+def _requests(rules: ScanRules, pod: Pod) -> Resources:
     """Raises QuantityError."""
     if not rules.fixes.counts_sidecars:
         return _escalators_requests(pod)

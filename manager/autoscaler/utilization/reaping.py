@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import node_health, taints
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
 
 AT_MIN_SIZE = "min sized reached, nodes will not be deleted"
@@ -110,7 +110,7 @@ class PodsByNode:
         return self.remaining(node) == 0
 
 
-def pods_that_keep(rules: Rules, seen: Observation) -> PodsByNode:
+def pods_that_keep(rules: ScanRules, seen: Observation) -> PodsByNode:
     """Those for whose sake a node stays until its hard deadline."""
     pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
     return PodsByNode.of(seen.nodes, pods)
@@ -125,13 +125,13 @@ def forced(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[Verdict, ...]:
 
 
 def marked(
-    rules: Rules, nodes: Iterable[GroupNode], pods: PodsByNode, *, healthy_may_go: bool, now: float
+    rules: ScanRules, nodes: Iterable[GroupNode], pods: PodsByNode, *, healthy_may_go: bool, now: float
 ) -> tuple[Verdict, ...]:
     """Of nodes that we have marked."""
     return tuple(_verdict(rules, node, pods, healthy_may_go=healthy_may_go, now=now) for node in nodes)
 
 
-def _verdict(rules: Rules, node: GroupNode, pods: PodsByNode, *, healthy_may_go: bool, now: float) -> Verdict:
+def _verdict(rules: ScanRules, node: GroupNode, pods: PodsByNode, *, healthy_may_go: bool, now: float) -> Verdict:
     count = pods.remaining(node.name) or 0
     try:
         since = taints.tainted_at(node.taints, node=node.name)

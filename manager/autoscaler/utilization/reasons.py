@@ -1,20 +1,20 @@
 """Why a scan does what it does, in one line each: the rule, how full the group is, and the threshold."""
 
-from manager.autoscaler.utilization.decisions import Decision, Rule
+from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.reaping import Reaping
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 
 _THRESHOLDS = {
-    Rule.FAST_REMOVAL: "taint_lower_capacity_threshold_percent",
-    Rule.SLOW_REMOVAL: "taint_upper_capacity_threshold_percent",
-    Rule.SCALE_UP: "scale_up_threshold_percent",
+    ScanRule.FAST_REMOVAL: "taint_lower_capacity_threshold_percent",
+    ScanRule.SLOW_REMOVAL: "taint_upper_capacity_threshold_percent",
+    ScanRule.SCALE_UP: "scale_up_threshold_percent",
 }
 
 
-def of_delta(rules: Rules, decision: Decision) -> str:
+def of_delta(rules: ScanRules, decision: ScanDecision) -> str:
     """Of nodes that are tainted, untainted or asked for."""
     rule = decision.steps[-1].rule if decision.steps else None
-    if rule is Rule.BELOW_MIN:
+    if rule is ScanRule.BELOW_MIN:
         return f"{rule}: {len(decision.classes.untainted)} nodes take pods, min_nodes is {_min_nodes(rules)}"
     known = [str(rule)] if rule is not None else []
     if full := fullness(decision):
@@ -24,7 +24,7 @@ def of_delta(rules: Rules, decision: Decision) -> str:
     return ": ".join((known[0], ", ".join(known[1:]))) if len(known) > 1 else "".join(known)
 
 
-def fullness(decision: Decision) -> str:
+def fullness(decision: ScanDecision) -> str:
     """How full the nodes are that take pods."""
     found = decision.fullness.utilization
     if found is None:
@@ -35,7 +35,7 @@ def fullness(decision: Decision) -> str:
     return f"{found.percent:.1f} % of {resource}"
 
 
-def of_health(rules: Rules) -> str:
+def of_health(rules: ScanRules) -> str:
     """Of nodes that are tainted because they are not ready."""
     return f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}"
 
@@ -50,5 +50,5 @@ def of_drain(reaping: Reaping) -> str:
     return ", ".join(sorted({str(each.why) for each in reaping.verdicts if each.drains}))
 
 
-def _min_nodes(rules: Rules) -> str:
+def _min_nodes(rules: ScanRules) -> str:
     return "the cloud's" if rules.group.bounds is None else str(rules.group.min_nodes)

@@ -43,7 +43,7 @@ AS_ESCALATOR = Fixes(**{field.name: False for field in dataclasses.fields(Fixes)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScanRules:
     """A group with its durations in seconds; what is no duration is 0, as in Escalator.
 
     `dry`: nothing is written. A breaker of 0 failures is none.
@@ -81,7 +81,7 @@ class Rules:
         return self.group.bounds or cloud
 
 
-def of(group: NodeGroup, *, dry: bool = False) -> Rules:
+def of(group: NodeGroup, *, dry: bool = False) -> ScanRules:
     """The rules of a group as it is, valid or not; `dry` is that of all groups."""
     ours = group.compat is Compat.HEADROOM
     fixes = Fixes() if ours else AS_ESCALATOR
@@ -92,7 +92,7 @@ def of(group: NodeGroup, *, dry: bool = False) -> Rules:
     failures = group.scale_up_failure_threshold
     if failures is None:
         failures = SCALE_UP_FAILURES if ours else 0
-    return Rules(
+    return ScanRules(
         group,
         fixes,
         dry=dry or group.effective_mode is not Mode.ENFORCE,
@@ -107,7 +107,7 @@ def of(group: NodeGroup, *, dry: bool = False) -> Rules:
     )
 
 
-def checked(group: NodeGroup, *, dry: bool = False, source: str) -> Rules:
+def checked(group: NodeGroup, *, dry: bool = False, source: str) -> ScanRules:
     """The rules of a group that has what they need. Raises InvalidInput with all that it lacks."""
     found = node_groups.problems(group)
     if found:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping, taints
 from manager.autoscaler.utilization import memory as memories
-from manager.autoscaler.utilization.arithmetic import Uncomputable, Utilization
+from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
 from manager.autoscaler.utilization.classes import Classes
-from manager.autoscaler.utilization.decisions import Decision, Fullness, Picks, Rule, Step, Thresholds
+from manager.autoscaler.utilization.decisions import Fullness, Picks, ScanDecision, ScanRule, ScanStep, ScanThresholds
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.reaping import Reaping
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared import quantity
 from shared.quantity import Resources
 
@@ -24,14 +24,14 @@ STAY = "{} of {} nodes to be tainted stay: {}"
 BREAKER_OPEN = "refusing to scale up as long as {} of {} instances are running: the last scale-ups brought none"
 
 
-def decide(rules: Rules, seen: Observation, memory: Memory, *, now: float) -> Decision:
+def decide(rules: ScanRules, seen: Observation, memory: Memory, *, now: float) -> ScanDecision:
     """What is to be done now; `now` in Unix seconds. Nothing of what is given changes."""
     if seen.unlisted:
-        return Decision(rules.group.name, error=seen.unlisted, dry=rules.dry)
+        return ScanDecision(rules.group.name, error=seen.unlisted, dry=rules.dry)
     return _Scan(rules, seen, memory, now).decision()
 
 
-def remember(rules: Rules, seen: Observation, memory: Memory, decision: Decision, *, now: float) -> Memory:
+def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: ScanDecision, *, now: float) -> Memory:
     """The memory for the next scan, when all was done as decided.
 
     Whoever acts and fails at part of it gives the decision as it was done: without what was not, and an increase of 0
@@ -68,19 +68,19 @@ def remember(rules: Rules, seen: Observation, memory: Memory, decision: Decision
     )
 
 
-def locked(rules: Rules, memory: Memory, *, now: float) -> bool:
+def locked(rules: ScanRules, memory: Memory, *, now: float) -> bool:
     """Whether the scale-up before this scan is still under way."""
     return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)
 
 
-def thresholds(rules: Rules, utilized: Utilization) -> Rule:
+def thresholds(rules: ScanRules, utilized: GroupUtilization) -> ScanRule:
     """What the utilisation alone says. All comparisons are strict: at a threshold nothing happens."""
     group = rules.group
     if utilized.percent < group.taint_lower_capacity_threshold_percent:
-        return Rule.FAST_REMOVAL
+        return ScanRule.FAST_REMOVAL
     if utilized.percent < group.taint_upper_capacity_threshold_percent:
-        return Rule.SLOW_REMOVAL
-    return Rule.SCALE_UP if utilized.percent > group.scale_up_threshold_percent else Rule.ENOUGH
+        return ScanRule.SLOW_REMOVAL
+    return ScanRule.SCALE_UP if utilized.percent > group.scale_up_threshold_percent else ScanRule.ENOUGH
 
 
 def room(wanted: int, *, target_size: int, max_size: int) -> int:
@@ -88,14 +88,14 @@ def room(wanted: int, *, target_size: int, max_size: int) -> int:
     return min(wanted, max_size - target_size)
 
 
-def is_too_old(rules: Rules, found: Classes, *, min_nodes: int, now: float) -> bool:
+def is_too_old(rules: ScanRules, found: Classes, *, min_nodes: int, now: float) -> bool:
     """Whether a group at its minimum, where nothing else moves, is to be renewed by one node more."""
     if rules.max_node_age_seconds <= 0 or not found.untainted or found.tainted or len(found.untainted) != min_nodes:
         return False
     return any(now - node.created_at > rules.max_node_age_seconds for node in found.untainted)
 
 
-def untaintable(rules: Rules, tainted: tuple[GroupNode, ...], *, now: float) -> tuple[GroupNode, ...]:
+def untaintable(rules: ScanRules, tainted: tuple[GroupNode, ...], *, now: float) -> tuple[GroupNode, ...]:
     """The newest first; of those that are checked only healthy ones come back."""
     grace = rules.unhealthy_grace_seconds
     return tuple(
@@ -107,11 +107,11 @@ def untaintable(rules: Rules, tainted: tuple[GroupNode, ...], *, now: float) -> 
 
 @dataclass
 class _Scan:
-    rules: Rules
+    rules: ScanRules
     seen: Observation
     memory: Memory
     now: float
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ScanStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rules, seen, memory = self.rules, self.seen, self.memory
@@ -125,15 +125,15 @@ class _Scan:
         self.capacity = quantity.total([node.allocatable for node in self.classes.untainted])
         self.is_locked = locked(rules, memory, now=self.now)
 
-    def decision(self) -> Decision:
+    def decision(self) -> ScanDecision:
         rules, seen, untainted = self.rules, self.seen, len(self.classes.untainted)
-        begun = Decision(
+        begun = ScanDecision(
             rules.group.name,
             classes=self.classes,
             health_taints=self.health_taints(),
             dry=rules.dry,
             breaker=self.memory.breaker.seen(size=seen.size, target=seen.cloud.target_size, now=self.now),
-            thresholds=Thresholds(
+            thresholds=ScanThresholds(
                 rules.group.taint_lower_capacity_threshold_percent,
                 rules.group.taint_upper_capacity_threshold_percent,
                 rules.group.scale_up_threshold_percent,
@@ -141,7 +141,7 @@ class _Scan:
         )
         is_to_grow = rules.fixes.grows_below_min and self.min_nodes > 0
         if not seen.nodes and not seen.pods and not is_to_grow:
-            return self.ended(begun, Rule.NOTHING_THERE, 0)
+            return self.ended(begun, ScanRule.NOTHING_THERE, 0)
         if len(seen.nodes) < self.min_nodes and not rules.fixes.grows_below_min:
             return replace(begun, error=BELOW_MIN)
         requested, demand = self.demand(self.demanding_pods(), self.demanding_nodes())
@@ -193,33 +193,33 @@ class _Scan:
         beside = quantity.total([pod.requests for pod in pods if pod.node not in peaks])
         return requested, requested.most(quantity.total(list(peaks.values())).plus(beside))
 
-    def step(self, rule: Rule, delta: int) -> int:
-        self.steps.append(Step(rule, delta))
+    def step(self, rule: ScanRule, delta: int) -> int:
+        self.steps.append(ScanStep(rule, delta))
         return delta
 
-    def ended(self, begun: Decision, rule: Rule, delta: int) -> Decision:
+    def ended(self, begun: ScanDecision, rule: ScanRule, delta: int) -> ScanDecision:
         return replace(begun, delta=self.step(rule, delta), steps=tuple(self.steps))
 
-    def wanted(self, demand: Resources, utilized: Utilization) -> int:
+    def wanted(self, demand: Resources, utilized: GroupUtilization) -> int:
         """How many nodes more or fewer, before anything is clamped. Raises Uncomputable."""
         group, untainted = self.rules.group, len(self.classes.untainted)
         rule = thresholds(self.rules, utilized)
         delta = 0
-        if rule is Rule.FAST_REMOVAL:
+        if rule is ScanRule.FAST_REMOVAL:
             delta = -group.fast_node_removal_rate
-        elif rule is Rule.SLOW_REMOVAL:
+        elif rule is ScanRule.SLOW_REMOVAL:
             delta = -group.slow_node_removal_rate
-        elif rule is Rule.SCALE_UP and utilized.is_from_zero:
+        elif rule is ScanRule.SCALE_UP and utilized.is_from_zero:
             delta = arithmetic.nodes_from_zero(demand, self.node_size, group.scale_up_threshold_percent)
-        elif rule is Rule.SCALE_UP:
+        elif rule is ScanRule.SCALE_UP:
             delta = arithmetic.nodes_more(utilized, group.scale_up_threshold_percent, untainted)
         self.step(rule, delta)
         if delta < 1 and self.is_starving():
-            delta = self.step(Rule.STARVING, 1)
+            delta = self.step(ScanRule.STARVING, 1)
         if delta < 1 and self.is_to_renew():
-            delta = self.step(Rule.TOO_OLD, 1)
+            delta = self.step(ScanRule.TOO_OLD, 1)
         if untainted > self.max_nodes and delta > self.max_nodes - untainted:
-            delta = self.step(Rule.ABOVE_MAX, self.max_nodes - untainted)
+            delta = self.step(ScanRule.ABOVE_MAX, self.max_nodes - untainted)
         return delta
 
     @property
@@ -242,20 +242,20 @@ class _Scan:
         )
         return pending.exceeds(arithmetic.largest(observation.free(self.classes.untainted, self.seen.pods)))
 
-    def waiting(self, begun: Decision) -> Decision:
+    def waiting(self, begun: ScanDecision) -> ScanDecision:
         """While a scale-up is under way nothing else begins; nodes that were to go may still do so."""
         assert self.memory.lock is not None
-        decision = replace(self.ended(begun, Rule.LOCKED, self.memory.lock.nodes), locked=True)
+        decision = replace(self.ended(begun, ScanRule.LOCKED, self.memory.lock.nodes), locked=True)
         if not self.rules.fixes.reaps_while_locked:
             return decision
         healthy = self.is_healthy()
         forced = self.forced()
         return replace(decision, healthy=healthy, forced=forced, reaped=self.reaped(forced, healthy is not False))
 
-    def raised_to_min(self, begun: Decision) -> Decision:
+    def raised_to_min(self, begun: ScanDecision) -> ScanDecision:
         """At once, whatever else there is; what is in the way of it goes."""
         wanted = self.min_nodes - len(self.classes.untainted)
-        decision = self.ended(begun, Rule.BELOW_MIN, wanted)
+        decision = self.ended(begun, ScanRule.BELOW_MIN, wanted)
         if self.rules.fixes.reaps_while_growing:
             decision = replace(decision, healthy=self.is_healthy(), forced=self.forced())
         scaled = self.scaled_up(decision, wanted)
@@ -263,13 +263,13 @@ class _Scan:
         begun_now = scaled.untaint.count + scaled.increase
         return replace(scaled, delta=0 if refusal else begun_now or wanted, error=refusal)
 
-    def acted(self, begun: Decision, delta: int) -> Decision:
+    def acted(self, begun: ScanDecision, delta: int) -> ScanDecision:
         forced = self.forced()
         healthy = self.is_healthy()
         if healthy is False:
-            delta = self.step(Rule.UNHEALTHY, 0)
+            delta = self.step(ScanRule.UNHEALTHY, 0)
         if delta < 0 and self.is_cooling_down():
-            delta = self.step(Rule.COOLING_DOWN, 0)
+            delta = self.step(ScanRule.COOLING_DOWN, 0)
         decision = replace(begun, delta=delta, steps=tuple(self.steps), forced=forced, healthy=healthy)
         if delta > 0:
             return self.scaled_up(decision, delta)
@@ -332,7 +332,7 @@ class _Scan:
         is_late = awaited is not None and awaited.is_late(self.seen.missing, now=self.now)
         return self.seen.missing if self.rules.fixes.counts_ordered and not is_late else 0
 
-    def scaled_up(self, decision: Decision, delta: int) -> Decision:
+    def scaled_up(self, decision: ScanDecision, delta: int) -> ScanDecision:
         """Tainted nodes come back first, the cloud adds the rest."""
         fixes, cloud = self.rules.fixes, self.seen.cloud
         allowed = delta
@@ -355,7 +355,7 @@ class _Scan:
         coming = min(missing, self.on_its_way)
         if coming == missing:
             if not untaint.count:
-                self.step(Rule.ON_ITS_WAY, 0)
+                self.step(ScanRule.ON_ITS_WAY, 0)
             return replace(decision, steps=tuple(self.steps))
         more = room(missing - coming, target_size=target, max_size=most)
         increase = min(allowed - untaint.count - coming, more)
@@ -372,7 +372,7 @@ class _Scan:
             return replace(decision, breaker=breaker, most_increase=0, refusals=refusals)
         return replace(decision, breaker=breaker, increase=increase)
 
-    def scaled_down(self, decision: Decision, wanted: int) -> Decision:
+    def scaled_down(self, decision: ScanDecision, wanted: int) -> ScanDecision:
         """The refusals say of each node that is not tainted after all what keeps it."""
         cloud, untainted = self.seen.cloud, self.classes.untainted
         gone = len(decision.deletions) if self.rules.fixes.counts_deletions else 0
@@ -438,7 +438,7 @@ def available(pods: tuple[GroupPod, ...], nodes: set[str], *, with_unscheduled: 
     return tuple(pod for pod in pods if pod.node in nodes or (with_unscheduled and not pod.node))
 
 
-def _dry_tainted(tainted: tuple[str, ...], decision: Decision, here: Container[str]) -> tuple[str, ...]:
+def _dry_tainted(tainted: tuple[str, ...], decision: ScanDecision, here: Container[str]) -> tuple[str, ...]:
     left = [name for name in tainted if name in here]
     left += (node.name for node in decision.health_taints)
     for node in decision.untaint.planned:

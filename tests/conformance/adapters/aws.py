@@ -5,9 +5,9 @@ from typing import Any
 
 from manager.autoscaler.cloudprovider.aws import NAME, fleet, groups, ids, messages, sizes
 from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
-from manager.autoscaler.cloudprovider.aws.fleet import Joining, Step
+from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
 from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
-from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, Wanted
+from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, GroupSelection
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused
 from shared.clock import ManualClock
@@ -25,7 +25,7 @@ def attach_instances(row: Input) -> object:
     attached = row.get("attach_calls_ok", 0)
     order = [Joining(f"i-{number}", GROUP, "order", running=row["ready"]) for number in range(row["instances"])]
     found = [each.id for each in order]
-    if fleet.step(order, READY_SECONDS, READY_SECONDS) is Step.TERMINATE:
+    if fleet.step(order, READY_SECONDS, READY_SECONDS) is FleetStep.TERMINATE:
         return {"terminated": len(found), "error": True}
     calls: list[Sequence[str]] = []
 
@@ -57,7 +57,7 @@ def delete_nodes(row: Input) -> object:
             raise Refused(NAME, GROUP, refusal)
         return {"AutoScalingGroups": [_group(row)]} if call is Call.DESCRIBE_GROUPS else {}
 
-    provider = AwsProvider(ask, Wanted([GROUP]), ManualClock())
+    provider = AwsProvider(ask, GroupSelection([GROUP]), ManualClock())
     provider.refresh()
     nodes = [NodeRef(each, ids.provider_id(ZONE, each)) for each in row["delete"]]
     found = _error_of(lambda: provider.delete_nodes(GROUP, nodes))
@@ -77,7 +77,7 @@ def get_instance(row: Input) -> object:
             raise Refused(NAME, "", refusals[0])
         return {"Reservations": reservations}
 
-    provider = AwsProvider(ask, Wanted(), ManualClock())
+    provider = AwsProvider(ask, GroupSelection(), ManualClock())
     node = NodeRef("n", row.get("provider_id", ids.provider_id(ZONE, "abc123")))
     try:
         provider.launched_at(node)

@@ -7,7 +7,7 @@ import msgspec
 from manager import pods
 from manager.noderesource import batch, explain, numa, preparation, situation, third_party
 from manager.noderesource.batch import Above
-from manager.pods import Requested
+from manager.pods import NodeRequests
 from shared import names, quantity
 from shared.api import colocation
 from shared.api.colocation import DEFAULTS
@@ -29,7 +29,7 @@ def batch_calculate(row: Input) -> object:
     metric = given.reported(reported)
     if metric is None or explain.why_stale(metric.update_time, degrade_seconds=strategy.degrade_seconds, now=NOW):
         return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASONS[Tier.BATCH]}
-    seen = situation.observe(situation.facts(given.node(row["node"])), metric, Requested())
+    seen = situation.observe(situation.facts(given.node(row["node"])), metric, NodeRequests())
     explained = batch.calculate(strategy, seen, Above.of([pods.record(given.pod(each)) for each in row["pods"]]))
     return {
         **_listed(Resources(explained.cpu.result, explained.memory.result)),
@@ -47,7 +47,9 @@ def batch_numa(row: Input) -> object:
             "podsMetric": [each for each in rows if each.get("usage") is not None],
         }
     )
-    seen = situation.observe(situation.facts(given.node({"name": "node"} | row.get("node", {}))), metric, Requested())
+    seen = situation.observe(
+        situation.facts(given.node({"name": "node"} | row.get("node", {}))), metric, NodeRequests()
+    )
     found = numa.calculate(
         colocation.merge(DEFAULTS, row["strategy"], source=ROW),
         seen,

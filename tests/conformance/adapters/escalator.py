@@ -20,12 +20,12 @@ from manager.autoscaler.utilization import (
     scan,
     taints,
 )
-from manager.autoscaler.utilization.arithmetic import Uncomputable, Utilization
-from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
+from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.reaping import PodsByNode
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared import durations, quantity
 from shared.api.core import Pod, Taint
 from shared.errors import InvalidInput
@@ -37,7 +37,12 @@ Input = dict[str, Any]  # a row's input, JSON of the row's own making
 NOW = 1_700_000_000.5  # a taint has whole seconds, so that what is as old as its grace is a little older
 MARKER = "MAX_FLOAT64"
 SIZE = Resources(1000, 1000)  # of a node of which nothing is said
-CODES = {Rule.SCALE_UP: "scale_up", Rule.ENOUGH: "none", Rule.SLOW_REMOVAL: "slow", Rule.FAST_REMOVAL: "fast"}
+CODES = {
+    ScanRule.SCALE_UP: "scale_up",
+    ScanRule.ENOUGH: "none",
+    ScanRule.SLOW_REMOVAL: "slow",
+    ScanRule.FAST_REMOVAL: "fast",
+}
 _UNTOLD = Holds(lambda _: True)  # what Escalator's documents say, where that is not what it does
 
 
@@ -52,7 +57,7 @@ def calc_percent_usage(row: Input) -> object:
     try:
         found = arithmetic.utilization(demand, capacity, row["untainted_nodes"])
     except Uncomputable as problem:
-        found, error = Utilization(0, 0), str(problem)
+        found, error = GroupUtilization(0, 0), str(problem)
     return {"cpu_percent": _told(found.cpu_percent), "mem_percent": _told(found.memory_percent), "error": error}
 
 
@@ -323,7 +328,7 @@ def taint_ops(row: Input) -> object:
 
 def threshold_decision(row: Input) -> object:
     options = {key: value for key, value in row.items() if key != "utilisation_percent"}
-    found = scan.thresholds(_rules(**options), Utilization(row["utilisation_percent"], 0))
+    found = scan.thresholds(_rules(**options), GroupUtilization(row["utilisation_percent"], 0))
     return {"code": CODES[found], "docs": _UNTOLD}
 
 
@@ -345,7 +350,7 @@ def yaml_decode(row: Input) -> object:
     return {"error": False, "count": len(found), "first": msgspec.to_builtins(found[0])}
 
 
-def _rules(**options: Any) -> Rules:
+def _rules(**options: Any) -> ScanRules:
     return rules.of(msgspec.convert({**options, "compat": "escalator"}, NodeGroup))
 
 
@@ -405,7 +410,7 @@ def _unhealthy(row: Input) -> list[str]:
     return [node.name for node in scan.decide(known, Observation(nodes), Memory(), now=NOW).health_taints]
 
 
-def _tainted(known: Rules, nodes: tuple[GroupNode, ...]) -> dict[str, object]:
+def _tainted(known: ScanRules, nodes: tuple[GroupNode, ...]) -> dict[str, object]:
     seen = Observation(nodes, (), CloudGroup(0, 100, len(nodes)))
     decision = scan.decide(known, seen, Memory(), now=NOW)
     after = scan.remember(known, seen, Memory(), decision, now=NOW)

@@ -9,8 +9,8 @@ from manager.configuration import Configuration
 from manager.nodemetric import spec
 from manager.noderesource import explain, mid, writing
 from manager.noderesource.explain import Known
-from manager.noderesource.writing import Rule, Write, WriteRule
-from manager.pods import Requested
+from manager.noderesource.writing import NodeWriteRule, Write, WriteRule
+from manager.pods import NodeRequests
 from shared import names, quantity
 from shared.api import colocation
 from shared.api.colocation import DEFAULTS, NodeStrategy
@@ -67,7 +67,7 @@ def mid_calculate(row: Input) -> object:
         return {"error": "missing essential arguments"}
     ours = {"midFormula": "upstream", "midBuffer": "off"}
     strategy = colocation.merge(DEFAULTS, ours | row["strategy"], source=ROW)
-    requested = Requested()
+    requested = NodeRequests()
     for pod in row["pods"]:
         requested = requested.plus(pods.requested_by(pods.record(given.pod(pod))))
     decision = explain.decide(
@@ -143,10 +143,10 @@ def resource_util(row: Input) -> object:
     return {name: amount for name, amount in least.items() if name in one and name in other}
 
 
-def _rule(row: Input, *, last_write: float | None) -> Rule:
+def _rule(row: Input, *, last_write: float | None) -> NodeWriteRule:
     keys = ("resourceDiffThreshold", "updateTimeThresholdSeconds")
     strategy = colocation.strategy({key: row[key] for key in keys if key in row}, source=ROW)
-    return Rule.of(strategy, kind=WriteRule.UPSTREAM, now=NOW, last_write=last_write)
+    return NodeWriteRule.of(strategy, kind=WriteRule.UPSTREAM, now=NOW, last_write=last_write)
 
 
 ADAPTERS: dict[str, Callable[[Input], object]] = {

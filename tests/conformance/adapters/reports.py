@@ -48,7 +48,7 @@ def numa_usages(given: Input) -> object:
         return (usage and usage.resources) or {}
 
     read = [(int(number), usage(row["node"]), usage(row["sys"])) for number, row in given.items()]
-    nodes = [measurements.NumaUsage(number, node, system) for number, node, system in read if node is not None]
+    nodes = [measurements.NumaAverages(number, node, system) for number, node, system in read if node is not None]
     return [
         {
             "numaNodeID": one.numa_node_id,

@@ -13,7 +13,7 @@ from agent.metric_cache.storage import Disk
 from deploy.backtest import agents
 from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import on_grid
-from deploy.backtest.server import Access, Server
+from deploy.backtest.server import Access, PrometheusServer
 from shared.api.core import Pod
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
@@ -44,7 +44,7 @@ def test_api_and_state_folder_tell_the_same_week(node: Node) -> None:
     agent = node.agent()
     eventually(lambda: get(agent, "readyz").status_code == 200)
     now = time.time()
-    with Server("http://{}:{}".format(*agent.address), Access()) as server:
+    with PrometheusServer("http://{}:{}".format(*agent.address), Access()) as server:
         by_api = agents.of_api(server, "cpu", Period(now - 30 * DAY_SECONDS, now, 300.0))
     agent.close()
     by_folder = agents.of_folder(node.state_dir, "cpu")

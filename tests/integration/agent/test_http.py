@@ -219,13 +219,13 @@ def test_examples_and_answers_are_what_the_description_promises(node: Node) -> N
     }
     models = {
         "getNode": schemas.NodeUsage,
-        "listPods": schemas.Pods,
+        "listPods": schemas.PodsSchema,
         "getPod": schemas.PodDetail,
-        "getSeries": schemas.Series,
+        "getSeries": schemas.SeriesSchema,
         "getAggregate": schemas.Aggregate,
-        "getPrediction": schemas.Prediction,
+        "getPrediction": schemas.PredictionSchema,
         "getHistograms": dict[str, schemas.Histogram],
-        "getReport": schemas.Report,
+        "getReport": schemas.ReportSchema,
     }
     assert asked.keys() == examples.ANSWERS.keys()
     for operation, path in asked.items():

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from shared.api.core import ConfigMap, Pod
 from shared.kube import errors
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kind
+from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.retry import Jitter
 from tests.support import eventually
@@ -41,9 +41,9 @@ class Follower:
     def _mirror(self, change: Change[ConfigMap]) -> None:
         self.told.append(f"{change.kind} {change.key.rpartition('/')[2]}".strip())
         if change.new is not None:
-            assert (change.kind is Kind.ADDED) == (change.key not in self.mirror)
+            assert (change.kind is ChangeKind.ADDED) == (change.key not in self.mirror)
             self.mirror[change.key] = change.new.metadata.resource_version
-        elif change.kind is Kind.DELETED:
+        elif change.kind is ChangeKind.DELETED:
             del self.mirror[change.key]
 
     def cached(self) -> dict[str, str]:

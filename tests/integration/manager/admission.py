@@ -10,10 +10,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from deploy.local import webhook as registration
-from manager.reports import Standing
+from manager.reports import PersistentProblems
 from manager.settings import ManagerSettings
 from manager.webhook.certificates import Rotation
-from manager.webhook.serving import ServingCertificate
+from manager.webhook.serving import WebhookCertificate
 from manager.webhook.webhook import Webhook
 from shared import names
 from shared.kube.client import Client, Patch
@@ -94,14 +94,14 @@ class Replica:
         chosen = ManagerSettings(
             webhook_listen=f"{LOOPBACK}:0", webhook_hosts=(LOOPBACK,), config_namespace="", **settings
         )
-        certificate = ServingCertificate(
+        certificate = WebhookCertificate(
             chosen, self._client, self.registry, is_leader=lambda: leads, rotation=rotation
         )
         self.webhook = Webhook(
             chosen,
             self._client,
             self.registry,
-            standing=Standing(None, lambda: leads),
+            standing=PersistentProblems(None, lambda: leads),
             nodes=lambda: [],
             pods=lambda: [],
             tls=certificate.webhook.context,

@@ -13,7 +13,7 @@ from deploy import explain
 from deploy.local.scheduler import configuration
 from deploy.local.scheduler.extender import ExtenderFailed, Extenders
 from deploy.manager_api import ManagerApi
-from deploy.page import Page
+from deploy.page import PageProxy
 from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
 from shared import names
 from shared.api.core import Node, Pod
@@ -148,7 +148,7 @@ def test_explain_and_the_page_ask_with_the_rights_of_the_kubeconfigs_user(
     eventually(lambda: guarded.status("/api/v1/nodes/n1", guarded.server.token) == 200)
     assert "Node n1" in explain.by_manager("n1", guarded.url, style="table", kubeconfig=kubeconfig)
     api = ManagerApi(guarded.url, kubeconfig)
-    page = Page(api)
+    page = PageProxy(api)
     page.start()
     try:
         with httpx.Client(follow_redirects=True) as stranger, httpx.Client(follow_redirects=True) as browser:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from manager.controller import WRITE_TIMEOUT_SECONDS
-from manager.reports import CONFIG_REFUSED, STRATEGY_REFUSED, Problem, Standing
+from manager.reports import CONFIG_REFUSED, STRATEGY_REFUSED, PersistentProblems, ReportedProblem
 from shared import names
 from shared.kube.events import ObjectRef, Recorder
 from shared.quantity import Resources
@@ -105,9 +105,9 @@ def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
 def test_who_does_not_lead_keeps_what_is_wrong_until_it_does_or_it_is_put_right(cluster: Cluster) -> None:
     recorder, led, at_once = Recorder(cluster.client, "headroom-manager", "here"), threading.Event(), threading.Event()
     at_once.set()  # what is noted is written, and no more waited for
-    standing = Standing(recorder, led.is_set)
+    standing = PersistentProblems(recorder, led.is_set)
     for name in ("wrong", "righted"):
-        standing.found(name, [Problem(ObjectRef("v1", "Node", name), STRATEGY_REFUSED, "it says nothing")])
+        standing.found(name, [ReportedProblem(ObjectRef("v1", "Node", name), STRATEGY_REFUSED, "it says nothing")])
     standing.found("righted", ())
     recorder.run(at_once)
     assert cluster.events() == []

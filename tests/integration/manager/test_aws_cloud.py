@@ -137,7 +137,7 @@ class Aws:
         **settings: Any,
     ) -> AwsProvider:
         fleets = fleets or {}
-        ours = build.Ours(listed, fleets.keys() if enforced else (), fleets)
+        ours = build.ManagedGroups(listed, fleets.keys() if enforced else (), fleets)
         made: Provider
         if read_only:
             made = build.read_only(

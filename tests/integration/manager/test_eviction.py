@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from manager.eviction.asking import MAX_REFUSALS, RETRY_SECONDS, Asker
 from manager.eviction.evictor import PAUSE_SECONDS, Evictor
-from manager.eviction.metrics import Counters
+from manager.eviction.metrics import EvictionCounters
 from manager.eviction.tracker import CALM_SECONDS, Tracker
 from manager.main import Manager
 from manager.pods import PodRecord
-from manager.reports import Reporter
+from manager.reports import EventReporter
 from shared import names
 from shared.api.core import Node
 from shared.clock import ManualClock
@@ -191,14 +191,14 @@ class Evicting:
         self.is_settled = True
         self.stale: Collection[PodRecord] | None = None
         self.evictor = Evictor(
-            Asker(pods.cluster.client, self.clock, Reporter(None), per_minute=per_minute),
+            Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute),
             self.tracker,
             self.clock,
             node=self.node,
             pods=lambda _: pods.records() if self.stale is None else self.stale,
             is_settled=lambda _: self.is_settled,
             is_leader=lambda: self.leads,
-            counters=Counters(self.registry),
+            counters=EvictionCounters(self.registry),
         )
         self.look()
         for _ in range(AFTER_SECONDS // 10 - 1):

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from manager.eviction.asking import Asker
 from manager.eviction.metrics import PressureCounters
 from manager.eviction.reliever import Reliever
-from manager.noderesource.report import Report
-from manager.pressure import PressedPod, Pressure
-from manager.reports import Reporter
+from manager.noderesource.report import NodeReport
+from manager.pressure import NodePressure, PodPressure
+from manager.reports import EventReporter
 from shared import durations, names
 from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
 from shared.clock import ManualClock
@@ -45,8 +45,8 @@ class Relieving:
         self.registry = CollectorRegistry()
         self.thresholds: ResourceThresholds | None = EVICTS
         self.actions = actions
-        asker = Asker(pods.cluster.client, self.clock, Reporter(None), per_minute=60.0)
-        self.reported: Report | None = None
+        asker = Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=60.0)
+        self.reported: NodeReport | None = None
         self.reliever = Reliever(
             asker,
             self.clock,
@@ -60,10 +60,10 @@ class Relieving:
 
     def report(self) -> None:
         now = self.clock.now()
-        uses = {pod.uid: PressedPod(Resources(0, 8 * MIB), pod.held) for pod in self.pods.records()}
-        seen = Pressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
+        uses = {pod.uid: PodPressure(Resources(0, 8 * MIB), pod.held) for pod in self.pods.records()}
+        seen = NodePressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
         updated = durations.timestamp(now)
-        self.reported = Report("n1", "uid", "1", NodeMetricSpec(), update_time=now, updated=updated, pressure=seen)
+        self.reported = NodeReport("n1", "uid", "1", NodeMetricSpec(), update_time=now, updated=updated, pressure=seen)
 
     def round(self, after_seconds: float = 1) -> set[str]:
         self.clock.advance(after_seconds)

@@ -28,7 +28,7 @@ from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.utilization import memory, taints
-from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.node_peaks import NodePeaks
 from shared import names
 from shared.api.core import Node, Pod
@@ -237,7 +237,7 @@ def open_shop(town: Town) -> Iterator[Callable[..., Shop]]:
         shop.close()
 
 
-def only(scanned: ScanResult) -> Decision:
+def only(scanned: ScanResult) -> ScanDecision:
     (decision,) = scanned.decisions
     return decision
 

@@ -12,7 +12,7 @@ from deploy.local.scheduler.scheduler import Scheduler
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from shared.api.core import Node
@@ -86,7 +86,7 @@ def cloud(cluster: Cluster, tmp_path: Path) -> Iterator[Cloud]:
     cloud.close()
 
 
-def states(observed: Observed, group: str = "web") -> list[str]:
+def states(observed: CloudObservation, group: str = "web") -> list[str]:
     return sorted(each.state.value for each in observed.groups[group].instances)
 
 

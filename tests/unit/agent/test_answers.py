@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from agent.enforcer import bounds
-from agent.enforcer.bounds import Bound, Outcome
+from agent.enforcer.bounds import BoundOutcome, CgroupBound
 from agent.http import answers
 from agent.http.rooms import Rooms
 from agent.metric_cache.aggregate import Aggregation
@@ -78,18 +78,18 @@ def test_a_pods_answer_has_what_the_enforcer_did_for_it_in_the_shape_of_the_sche
         assert enforced() is None
         clock = looked.reporting.clock
         clock.advance(100)
-        bound = Bound(
+        bound = CgroupBound(
             cgroup="kubepods/pod0",
             file="cpu.max",
             term="mid-cpu limit",
             amount=400,
             unit="milli",
             value="40000 100000",
-            outcome=Outcome.WRITTEN,
+            outcome=BoundOutcome.WRITTEN,
             at=clock.monotonic() - 60,
             before="max 100000",
         )
-        future = msgspec.structs.replace(bound, amount=None, outcome=Outcome.REFUSED, at=1e12, problem="why")
+        future = msgspec.structs.replace(bound, amount=None, outcome=BoundOutcome.REFUSED, at=1e12, problem="why")
         pod = bounds.of_pod("d/pod-0", "mid", [bound, future])
         bounds.write(tmp_path, bounds.encoded({"uid-pod-0": pod, "another": pod}))
         said: Any = enforced()

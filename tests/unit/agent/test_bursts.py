@@ -6,10 +6,10 @@ import pytest
 
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.reporter import conditions
 from agent.reporter.conditions import Circumstances
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.unit.agent.models import entities, predict_server
@@ -17,11 +17,11 @@ from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
 BUSY_SECONDS = 10
-NODE = NodeState(Resources(1900, 8 * GIB), simulated=False)  # of two cores
+NODE = LocalNode(Resources(1900, 8 * GIB), simulated=False)  # of two cores
 LENDER = pod("idle", cpu="1200m")
 
 
-def after_a_burst(directory: Path, interval_seconds: int) -> Prediction:
+def after_a_burst(directory: Path, interval_seconds: int) -> NodePrediction:
     """Half an hour with the system at 1.6 cores for ten seconds in the middle of it."""
     clock = ManualClock(NOW)
     cache = MetricCache(clock=clock)

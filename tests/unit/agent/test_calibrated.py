@@ -19,11 +19,11 @@ from agent.predict_server.calibrated import PeakMix
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import Outcome, Parameters
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
 from agent.predict_server.truth import Truth
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
 from shared.quantity import Resources
@@ -33,7 +33,7 @@ from tests.unit.agent.pods import NOW, pod
 
 GIB = 2.0**30
 HOUR, DAY = 3600.0, 86400.0
-NODE = NodeState(Resources(64_000, 256 * 2**30), simulated=False)
+NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 SYSTEM = Usage(0.25, GIB)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", memory="4Gi", age_seconds=10**7)]
 
@@ -53,13 +53,13 @@ class Life:
         self.cache = MetricCache(clock=self.clock)
         self.server: PredictServer = predict_server(directory, self.cache, self.clock, **SETTINGS | settings)
 
-    def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
+    def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> NodePrediction:
         found = self.predict(pods)
         for _ in range(int(4 * hours)):
             found = self.step(900 / self.pace, cores, pods)
         return found
 
-    def step(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> Prediction:
+    def step(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> NodePrediction:
         self.clock.advance(seconds)
         used = cores(self.clock.now() * self.pace)
         usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
@@ -67,7 +67,7 @@ class Life:
         self.server.train(pods)
         return self.predict(pods)
 
-    def predict(self, pods: list[NodePod] = PODS) -> Prediction:
+    def predict(self, pods: list[NodePod] = PODS) -> NodePrediction:
         return self.server.predict(pods, NODE)
 
 
@@ -75,7 +75,7 @@ def office(time: float) -> float:
     return 6.0 if 8 <= (time % DAY) / HOUR < 18 else 1.0
 
 
-def peak_milli(prediction: Prediction, horizon: int = 0) -> int:
+def peak_milli(prediction: NodePrediction, horizon: int = 0) -> int:
     return prediction.promises[horizon].peak.cpu_milli
 
 
@@ -118,7 +118,7 @@ def test_violations_are_counted(tmp_path: Path) -> None:
     assert memory == 0.0
 
 
-def reclaimable_milli(prediction: Prediction) -> int:
+def reclaimable_milli(prediction: NodePrediction) -> int:
     assert prediction.reclaimable is not None
     return prediction.reclaimable.result.cpu_milli
 

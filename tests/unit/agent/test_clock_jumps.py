@@ -11,7 +11,7 @@ from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.decay import Floats
 from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from shared import quantity
 from shared.clock import ManualClock
 from tests.unit.agent.models import entities, model_table, predict_server, train
@@ -79,7 +79,7 @@ def test_a_history_with_a_hole_longer_than_what_it_remembers_begins_anew(gap: fl
 @pytest.mark.parametrize("how", ["the agent was away", "the clock leapt"])
 def test_a_pod_nobody_watched_for_a_week_is_cold_and_n_sigma_lends_nothing_of_it(tmp_path: Path, how: str) -> None:
     clock = ManualClock(NOW)
-    node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
+    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
     web = pod("web", age_seconds=30 * DAY)
 
     def life(training_steps: int) -> PredictServer:
@@ -115,7 +115,7 @@ def test_a_clock_that_leaps_forward_makes_no_history(tmp_path: Path, leap: float
     clock = ManualClock(NOW)
     cache = MetricCache(clock=clock)
     server = predict_server(tmp_path, cache, clock, cold_start_seconds=3600)
-    node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
+    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
     web = pod("web", age_seconds=30 * DAY)
 
     def live(seconds: int) -> None:
@@ -164,7 +164,7 @@ def test_without_a_cold_start_a_clock_set_back_leaves_an_answer(tmp_path: Path) 
     server.save()
     clock.jump(-3600)
     restarted = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
-    node = NodeState(quantity.Resources(8000, 2**34), simulated=False)
+    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
     for one in (server, restarted):
         assert one.predict([], node).history_percent == 100
 

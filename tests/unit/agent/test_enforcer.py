@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from agent.enforcer import bounds, orders, status
-from agent.enforcer.bounds import Bound, Outcome
+from agent.enforcer.bounds import BoundOutcome, CgroupBound
 from agent.enforcer.enforcer import RECONCILE_SECONDS, STALE_SECONDS
 from agent.enforcer.orders import Orders, PodOrder, Suppress
 from agent.enforcer.table import Knob
@@ -195,7 +195,7 @@ def test_orders_of_before_a_reboot_count_for_nothing(tmp_path: Path) -> None:
     assert machine.best_effort == "max 100000"
 
 
-def told(machine: Bounded, order: PodOrder) -> dict[tuple[str, str], Bound]:
+def told(machine: Bounded, order: PodOrder) -> dict[tuple[str, str], CgroupBound]:
     """What is said of a pod's bounds, by file, and whether it is the container's."""
     found = bounds.read(machine.status_dir)
     assert found is not None
@@ -214,7 +214,7 @@ def test_each_bound_is_told_with_what_it_follows_from_and_when_and_over_what_it_
     assert first.keys() == {
         (of, file) for of in ("pod", "container") for file in ("cpu.weight", "cpu.max", "memory.max")
     }
-    assert {each.outcome for each in first.values()} == {Outcome.WRITTEN}
+    assert {each.outcome for each in first.values()} == {BoundOutcome.WRITTEN}
     assert {each.at for each in first.values()} == {written_at}
     quota = first["pod", "cpu.max"]
     assert (quota.term, quota.amount, quota.unit) == ("mid-cpu limit", 400, "milli")
@@ -227,7 +227,7 @@ def test_each_bound_is_told_with_what_it_follows_from_and_when_and_over_what_it_
     assert told(machine, mid()) == first  # it stands, since when it was written
     machine.enforcer = machine.started()
     machine.rounds()
-    assert {each.outcome for each in told(machine, mid()).values()} == {Outcome.STANDS}
+    assert {each.outcome for each in told(machine, mid()).values()} == {BoundOutcome.STANDS}
     machine.order(batch())
     machine.rounds()
     left = bounds.read(machine.status_dir)
@@ -258,24 +258,24 @@ def test_a_cgroup_that_vanishes_between_read_and_write_is_gone_and_what_the_kern
         machine.rounds()
     found = told(machine, mid())
     by_outcome = {
-        outcome: {file for (_, file), each in found.items() if each.outcome is outcome} for outcome in Outcome
+        outcome: {file for (_, file), each in found.items() if each.outcome is outcome} for outcome in BoundOutcome
     }
     assert len(files) == 2
-    assert by_outcome[Outcome.GONE] == {name for name, number in files.items() if number == errno.ENODEV}
-    assert by_outcome[Outcome.REFUSED] == {name for name, number in files.items() if number == errno.EINVAL}
-    assert all("Invalid argument" in each.problem for each in found.values() if each.outcome is Outcome.REFUSED)
+    assert by_outcome[BoundOutcome.GONE] == {name for name, number in files.items() if number == errno.ENODEV}
+    assert by_outcome[BoundOutcome.REFUSED] == {name for name, number in files.items() if number == errno.EINVAL}
+    assert all("Invalid argument" in each.problem for each in found.values() if each.outcome is BoundOutcome.REFUSED)
     said = status.read(machine.status_dir)
     assert said is not None
     assert (said.gone, said.failed) == (2, 2)
     machine.clock.advance(RECONCILE_SECONDS)
     machine.order(mid())
     machine.rounds()
-    assert {each.outcome for each in told(machine, mid()).values()} == {Outcome.WRITTEN}
+    assert {each.outcome for each in told(machine, mid()).values()} == {BoundOutcome.WRITTEN}
 
 
 def test_what_is_told_of_bounds_is_no_more_than_there_is_room_for(tmp_path: Path) -> None:
-    bound = Bound(
-        cgroup="x" * 100, file="f", term="t", amount=1, unit="milli", value="v", outcome=Outcome.WRITTEN, at=1.0
+    bound = CgroupBound(
+        cgroup="x" * 100, file="f", term="t", amount=1, unit="milli", value="v", outcome=BoundOutcome.WRITTEN, at=1.0
     )
     pod = bounds.of_pod("d/p", "mid", [bound] * (bounds.MOST_BOUNDS + 3))
     assert (len(pod.bounds), pod.omitted) == (bounds.MOST_BOUNDS, 3)

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.metric_cache import series
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server.lenders import Requests
-from agent.predict_server.prediction import Prediction
-from agent.reporter.measurements import NumaUsage
+from agent.predict_server.prediction import NodePrediction
+from agent.reporter.measurements import NumaAverages
 from agent.states_informer.pods import NodePod, describe
 from agent.telemetry.koordinator import Koordinator
 from agent.telemetry.scrape import Scrape, ScrapeCollector
@@ -47,11 +47,11 @@ def scrape(
         node_name="n",
         started_at=STARTED,
         usages={series.NODE: USAGE} if known else {},
-        numa=[NumaUsage(0, USAGE, None)] if known else [],
+        numa=[NumaAverages(0, USAGE, None)] if known else [],
         host_applications=[],
         readings=lambda kind: {key: value for key, value in (readings or {}).items() if key.kind is kind},
         pods=pods,
-        prediction=Prediction(STARTED + age_seconds, "n-sigma-v2", nothing),
+        prediction=NodePrediction(STARTED + age_seconds, "n-sigma-v2", nothing),
         allocatable=None,
         models=0,
         series=0,

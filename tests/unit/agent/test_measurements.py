@@ -12,7 +12,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metrics_advisor.numa import system_entity
 from agent.reporter import measurements, policy
-from agent.reporter.measurements import Measured, NumaUsage
+from agent.reporter.measurements import MeasuredAverages, NumaAverages
 from agent.reporter.policy import ReportPolicy
 from agent.settings import AgentSettings
 from shared.clock import ManualClock
@@ -34,7 +34,7 @@ class Past:
             usages = {series.NODE: node, series.SYSTEM: Usage(node.cpu_cores / 10, GIB), **more}
             self.cache.append(self.cache.second(), usages, readings)
 
-    def measured(self, given: ReportPolicy = BASE) -> Measured:
+    def measured(self, given: ReportPolicy = BASE) -> MeasuredAverages:
         return measurements.measure(self.cache, given, self.cache.second())
 
 
@@ -135,7 +135,10 @@ def test_numa_nodes_are_reported_by_number_and_only_when_both_amounts_are_known(
     found = measurements.numa_usages(
         readings((10, 3.0, 2048, 128), (2, 1.0, 1024, None), (3, None, 1, 1), (4, 1.0, None, 1)), Usage(0.8, 1)
     )
-    assert found == (NumaUsage(2, Usage(1.0, 1024), None), NumaUsage(10, Usage(3.0, 2048), Usage(0.8 * 0.75, 128)))
+    assert found == (
+        NumaAverages(2, Usage(1.0, 1024), None),
+        NumaAverages(10, Usage(3.0, 2048), Usage(0.8 * 0.75, 128)),
+    )
     assert measurements.numa_usages(readings((0, 1.0, 1, 1)), None)[0].system is None
     assert measurements.numa_usages(readings((0, 0.0, 1, 1)), Usage(0.8, 1))[0].system == Usage(0.0, 1)
     assert measurements.numa_usages({}, Usage(1, 1)) == ()

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.metric_cache import aggregate, series
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import STEP_SECONDS, MetricCache, Tier
+from agent.metric_cache.cache import STEP_SECONDS, MetricCache, StorageTier
 from agent.metric_cache.ring import SILENT_SECONDS, Ring
 from agent.metric_cache.ring_file import BLOCK_COLUMNS, Geometry
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
@@ -157,7 +157,9 @@ def test_workloads_that_come_once_leave_room_for_every_pod_and_for_its_week() ->
     assert cache.memory_bytes <= 64 << 20
     assert uids_of(cache.usages(Aggregation.LAST, STEP_SECONDS)) == set(uids)
     assert len(cache.aggregate(Aggregation.LAST, STEP_SECONDS, kind=Kind.CONTAINER)) == len(uids)
-    weekly = [key for key in map(pod_key, uids) if (cache.range(key, 0, cache.second(), Tier.MEANS).values == 1).any()]
+    weekly = [
+        key for key in map(pod_key, uids) if (cache.range(key, 0, cache.second(), StorageTier.MEANS).values == 1).any()
+    ]
     assert len(weekly) == len(uids)
 
 
@@ -351,7 +353,7 @@ def test_any_window_is_answered_as_a_list_would(
             known[name][second] = value
     until = second - before_end
     first = until - window + 1
-    coarse = cache.tier(Kind.POD, window, until) is Tier.MEANS
+    coarse = cache.tier(Kind.POD, window, until) is StorageTier.MEANS
     if coarse:
         assert first <= second - 600
         first -= first % STEP_SECONDS
@@ -388,11 +390,11 @@ def test_a_week_is_kept_as_means_and_maxima_of_five_minutes() -> None:
         cache.append(start + second, {series.NODE: Usage(second // 3600, 1.0)})
     day = 86400
     begin, end = start + day, start + day + 3599
-    means, maxima = (cache.range(NODE_CPU, begin, end, tier) for tier in (Tier.MEANS, Tier.MAXIMA))
+    means, maxima = (cache.range(NODE_CPU, begin, end, tier) for tier in (StorageTier.MEANS, StorageTier.MAXIMA))
     assert means.times.tolist() == list(range(begin, end, STEP_SECONDS))
     assert means.values.tolist() == pytest.approx([24] * len(means.times))
     assert (maxima.values >= means.values).all()
-    assert cache.tier(Kind.NODE, 2 * day) is Tier.MEANS
+    assert cache.tier(Kind.NODE, 2 * day) is StorageTier.MEANS
     assert cache.aggregate_one(NODE_CPU, Aggregation.MAX, day, until=start + day - 1) == 23
     assert cache.aggregate_one(NODE_CPU, Aggregation.LAST, 2 * day) == 71
     for second in range(3 * day, 10 * day + STEP_SECONDS, 60):
@@ -418,7 +420,7 @@ def test_a_pod_of_less_than_five_minutes_takes_no_room_for_a_week() -> None:
         cache.append(second, {series.NODE: Usage(1, 1)} | ({"brief": Usage(1, 1)} if second < 100 else {}))
         if second == 100:
             cache.retain_pods(set())
-    assert len(cache.range(NODE_CPU, 0, STEP_SECONDS, Tier.MEANS).times) == 2
+    assert len(cache.range(NODE_CPU, 0, STEP_SECONDS, StorageTier.MEANS).times) == 2
     assert not cache.aggregate(Aggregation.COUNT, 1000, kind=Kind.POD)
 
 

@@ -11,12 +11,12 @@ from agent.backtest import packing, replay
 from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server import calibration, peak_mix
-from agent.predict_server.calibration import HOUR_SECONDS, Tail
+from agent.predict_server.calibration import HOUR_SECONDS, FittedTail
 from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
-from agent.predict_server.peak_mix import Held, NodeFacts, PodFacts
+from agent.predict_server.peak_mix import Held, NodeArrays, PodArrays
 from shared.api.predictionprior import BUILT_IN
 
 amounts = st.floats(0.0, 64.0)
@@ -25,14 +25,14 @@ NODE = st.tuples(amounts, amounts, amounts, st.floats(0.0, 20.0))
 MONDAY = 1_760_313_600.0
 
 
-def pod_facts(pods: list[tuple[float, float, float]]) -> PodFacts:
+def pod_facts(pods: list[tuple[float, float, float]]) -> PodArrays:
     columns = np.array(pods, np.float64).reshape(-1, 3)
-    return PodFacts(np.zeros(len(columns), np.intp), columns[:, 0], columns[:, 1], columns[:, 2])
+    return PodArrays(np.zeros(len(columns), np.intp), columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def node_facts(node: tuple[float, float, float, float]) -> NodeFacts:
+def node_facts(node: tuple[float, float, float, float]) -> NodeArrays:
     week, more, mean, age = (np.array([value]) for value in node)
-    return NodeFacts(week, week + more, mean, age)
+    return NodeArrays(week, week + more, mean, age)
 
 
 def peak(pods: list[tuple[float, float, float]], node: tuple[float, float, float, float], margin: float) -> float:
@@ -77,8 +77,8 @@ class TestForecast:
     def test_nodes_do_not_see_one_another(self) -> None:
         pods = [(4.0, 1.0, 9.0), (2.0, 2.0, 1.0)]
         both = peak_mix.forecast(
-            PodFacts(np.array([0, 1]), *(np.array(column) for column in zip(*pods, strict=True))),
-            NodeFacts(*(np.array([value, value]) for value in (3.0, 3.0, 1.0, 9.0))),
+            PodArrays(np.array([0, 1]), *(np.array(column) for column in zip(*pods, strict=True))),
+            NodeArrays(*(np.array([value, value]) for value in (3.0, 3.0, 1.0, 9.0))),
         )
         for index, pod in enumerate(pods):
             alone = peak_mix.forecast(pod_facts([pod]), node_facts((3.0, 0.0, 1.0, 9.0)))
@@ -93,12 +93,12 @@ class TestMargins:
     def test_a_stricter_target_never_has_a_smaller_margin(
         self, tail: tuple[float, float], days: float, one: float, other: float
     ) -> None:
-        of = Tail(*(np.array([value]) for value in tail))
+        of = FittedTail(*(np.array([value]) for value in tail))
         strict, loose = (calibration.margins(of, np.array([days]), t) for t in sorted((one, other)))
         assert strict >= loose >= 0
 
     def test_without_outcomes_the_prior_decides(self) -> None:
-        wild = Tail(np.array([1e9]), np.array([1e9]))
+        wild = FittedTail(np.array([1e9]), np.array([1e9]))
         assert calibration.margins(wild, np.zeros(1), 10.0).tolist() == [BUILT_IN.quantile]
 
 

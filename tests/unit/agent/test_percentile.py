@@ -9,7 +9,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import histogram
 from agent.predict_server.histogram import Buckets
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.unit.agent.models import entities, predict_server
@@ -49,7 +49,7 @@ def test_reclaimable_is_the_lesser_of_the_pod_and_the_class_level(
         cache.append(cache.second(), entities(system, greedy=usage, modest=usage))
         server.train([greedy, modest])
     unseen = pod("unseen", cpu="2", memory="1Gi")
-    answer = server.predict([greedy, modest, leaving, unseen], NodeState(allocatable, simulated=False)).reclaimable
+    answer = server.predict([greedy, modest, leaving, unseen], LocalNode(allocatable, simulated=False)).reclaimable
     assert answer is not None
 
     factor = 1 + (10 if margin is None else margin) / 100

@@ -21,10 +21,10 @@ from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
 from agent.predict_server.models import Outcome, Parameters, Situation
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -32,7 +32,7 @@ from tests.unit.agent.models import entities, predict_server
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
-NODE = NodeState(Resources(8000, 16 * GIB), simulated=False)
+NODE = LocalNode(Resources(8000, 16 * GIB), simulated=False)
 PODS = [pod("web", cpu="2", memory="4Gi")]
 
 # What a third party writes: the largest usage ever seen of prod and system, kept through restarts.
@@ -136,13 +136,13 @@ class Life:
         self.server = PredictServer(settings, self.cache, clock, registry=self.registry)
         self.server.restore()
 
-    def step(self, cpu_cores: float = 0.5) -> Prediction:
+    def step(self, cpu_cores: float = 0.5) -> NodePrediction:
         self.clock.advance(30)
         self.cache.append(self.cache.second(), entities(web=Usage(cpu_cores, GIB)))
         self.server.train(PODS)
         return self.predict()
 
-    def predict(self) -> Prediction:
+    def predict(self) -> NodePrediction:
         return self.server.predict(PODS, NODE)
 
 
@@ -151,7 +151,7 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-def reclaimable_milli(prediction: Prediction) -> int:
+def reclaimable_milli(prediction: NodePrediction) -> int:
     assert prediction.reclaimable is not None
     return prediction.reclaimable.result.cpu_milli
 

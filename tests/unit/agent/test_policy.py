@@ -57,7 +57,7 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
             "memoryHalfLifeSeconds": 120,
         },
     )
-    assert changed == policy.Policy(
+    assert changed == policy.PredictionPolicy(
         predictor="max(n-sigma-v2, percentile)",
         target_violation_percent=0.1,
         horizon_seconds=14400,

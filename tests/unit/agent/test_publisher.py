@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.enforcer import orders, status
 from agent.enforcer.publisher import EnforcerCollector, Publisher
-from agent.enforcer.status import Status
+from agent.enforcer.status import EnforcerStatus
 from agent.metric_cache.series import Usage
 from shared.api.nodemetric import ResourceThresholds
 from tests.unit.agent.cluster import NODE, NodeServer, Reporting, named, objects
@@ -69,7 +69,7 @@ def test_what_is_left_to_best_effort_pods_is_told_with_the_nodes_capacity(agent:
     registry.register(EnforcerCollector(publishing, tmp_path, agent.clock))
     assert registry.get_sample_value("headroom_agent_best_effort_cpu_cores") == 2.7
     assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") is None
-    status.write(tmp_path, Status(at=agent.clock.monotonic() - 3, pods=1, written=9))
+    status.write(tmp_path, EnforcerStatus(at=agent.clock.monotonic() - 3, pods=1, written=9))
     assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") == 3
     assert registry.get_sample_value("headroom_agent_enforcer_writes_total", {"outcome": "written"}) == 9
     (tmp_path / status.FILE).write_text("{")

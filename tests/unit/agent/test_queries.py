@@ -3,7 +3,7 @@
 import pytest
 
 from agent.http import queries
-from agent.metric_cache.cache import Tier
+from agent.metric_cache.cache import StorageTier
 from shared.errors import InvalidInput
 
 NOON = 1769860800.0
@@ -54,10 +54,10 @@ def test_what_is_no_window_is_refused(text: str) -> None:
 
 
 def test_a_range_ends_now_and_is_as_long_as_suits_its_tier_unless_told_otherwise() -> None:
-    assert queries.span(None, None, NOW, Tier.SECONDS) == (NOW - 300, NOW)
-    assert queries.span(None, None, NOW, Tier.MEANS) == (NOW - 86400, NOW)
-    assert queries.span(None, str(NOON), NOW, Tier.SECONDS) == (NOON - 300, NOON)
-    assert queries.span(str(NOON), None, NOW, Tier.SECONDS) == (NOON, NOW)
-    assert queries.span("10", "10", NOW, Tier.SECONDS) == (10, 10)
+    assert queries.span(None, None, NOW, StorageTier.SECONDS) == (NOW - 300, NOW)
+    assert queries.span(None, None, NOW, StorageTier.MEANS) == (NOW - 86400, NOW)
+    assert queries.span(None, str(NOON), NOW, StorageTier.SECONDS) == (NOON - 300, NOON)
+    assert queries.span(str(NOON), None, NOW, StorageTier.SECONDS) == (NOON, NOW)
+    assert queries.span("10", "10", NOW, StorageTier.SECONDS) == (10, 10)
     with pytest.raises(InvalidInput, match="query: start: "):
-        queries.span("11", "10", NOW, Tier.SECONDS)
+        queries.span("11", "10", NOW, StorageTier.SECONDS)

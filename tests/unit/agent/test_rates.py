@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metrics_advisor import rates
-from agent.metrics_advisor.rates import Reading
+from agent.metrics_advisor.rates import CounterReading
 
 COUNTERS = st.floats(0, 1e12)
 COUNTS = st.integers(0, 2**64)
@@ -16,7 +16,7 @@ COUNTS = st.integers(0, 2**64)
 
 @given(COUNTERS, COUNTERS, COUNTERS, COUNTERS, st.integers(1, 256))
 def test_a_rate_is_plausible_or_absent(a: float, b: float, at_a: float, at_b: float, cpu_count: int) -> None:
-    rate = rates.cores(Reading(a, at_a), Reading(b, at_b), cpu_count)
+    rate = rates.cores(CounterReading(a, at_a), CounterReading(b, at_b), cpu_count)
     assert rate is None or 0 <= rate <= cpu_count
 
 
@@ -24,7 +24,7 @@ def test_a_rate_is_plausible_or_absent(a: float, b: float, at_a: float, at_b: fl
 def test_many_rates_at_once_are_what_each_is_alone(
     readings: list[tuple[float, float, float, float]], cpu_count: int
 ) -> None:
-    alone = [rates.cores(Reading(a, at_a), Reading(b, at_b), cpu_count) for a, b, at_a, at_b in readings]
+    alone = [rates.cores(CounterReading(a, at_a), CounterReading(b, at_b), cpu_count) for a, b, at_a, at_b in readings]
     a, b, at_a, at_b = np.array(readings).reshape(-1, 4).T
     together = rates.cores_of_many(b - a, at_b - at_a, cpu_count).tolist()
     assert [None if math.isnan(rate) else rate for rate in together] == alone
@@ -61,13 +61,13 @@ def test_shares_of_known_readings(before: tuple[int, int], now: tuple[int, int],
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
-        (Reading(10, 100), Reading(11, 102), 0.5),
-        (Reading(10, 100), Reading(10, 101), 0.0),
-        (Reading(10, 100), Reading(14.2, 101), 4.0),
-        (Reading(10, 100), Reading(9, 101), None),
-        (Reading(10, 100), Reading(1000, 101), None),
-        (Reading(10, 100), Reading(11, 100), None),
-        (Reading(10, 100), Reading(11, 99), None),
+        (CounterReading(10, 100), CounterReading(11, 102), 0.5),
+        (CounterReading(10, 100), CounterReading(10, 101), 0.0),
+        (CounterReading(10, 100), CounterReading(14.2, 101), 4.0),
+        (CounterReading(10, 100), CounterReading(9, 101), None),
+        (CounterReading(10, 100), CounterReading(1000, 101), None),
+        (CounterReading(10, 100), CounterReading(11, 100), None),
+        (CounterReading(10, 100), CounterReading(11, 99), None),
     ],
     ids=[
         "half a core",
@@ -79,5 +79,5 @@ def test_shares_of_known_readings(before: tuple[int, int], now: tuple[int, int],
         "time went back",
     ],
 )
-def test_rates_of_known_readings(before: Reading, now: Reading, expected: float | None) -> None:
+def test_rates_of_known_readings(before: CounterReading, now: CounterReading, expected: float | None) -> None:
     assert rates.cores(before, now, 4) == expected

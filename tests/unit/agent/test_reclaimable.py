@@ -15,11 +15,11 @@ from agent.metrics_advisor.source import Sample
 from agent.predict_server import lenders, percentile, reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
-from agent.predict_server.percentile import Lender, class_level, pod_level
-from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, Prediction
+from agent.predict_server.percentile import PercentilePod, class_level, pod_level
+from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, NodePrediction
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.server import PredictServer
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared import explanation
 from shared.clock import ManualClock
@@ -72,7 +72,7 @@ def test_no_claim_says_what_is_missing(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     cache = MetricCache(clock=clock)
     server = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
-    node, pods = NodeState(NODE, False), [pod("web")]
+    node, pods = LocalNode(NODE, False), [pod("web")]
     assert server.predict(pods, node).unclaimed is UNTRAINED
     for _ in range(2):
         clock.advance(30)
@@ -98,7 +98,7 @@ def test_a_host_application_is_not_lent_whether_it_is_declared_or_not(tmp_path: 
             clock.advance(30)
             cache.append_values(cache.second(), roster.keys, roster.values(sample).reshape(-1))
             server.train(pods)
-        answer = server.predict(pods, NodeState(NODE, False)).reclaimable
+        answer = server.predict(pods, LocalNode(NODE, False)).reclaimable
         assert answer is not None
         return answer.peak
 
@@ -134,12 +134,12 @@ def test_a_higher_peak_never_frees_more(
     assert all(high <= low for high, low in zip(higher.result, lower.result, strict=True))
 
 
-LENDERS = st.lists(st.builds(Lender, AMOUNTS, st.booleans(), st.booleans(), st.none() | AMOUNTS), max_size=6)
+LENDERS = st.lists(st.builds(PercentilePod, AMOUNTS, st.booleans(), st.booleans(), st.none() | AMOUNTS), max_size=6)
 
 
 @given(AMOUNTS, LENDERS, AMOUNTS, st.integers(0, 100))
 def test_koordinators_rule_too_keeps_within_what_was_requested_and_what_each_level_leaves(
-    allocatable: Resources, lending: list[Lender], class_peak: Resources, ratio: int
+    allocatable: Resources, lending: list[PercentilePod], class_peak: Resources, ratio: int
 ) -> None:
     answer = percentile.by_pod_and_class(inputs(allocatable=allocatable, ratio_percent=ratio), lending, class_peak)
     levels = (pod_level(lending, ratio), class_level(lending, class_peak, ratio))
@@ -192,7 +192,7 @@ def test_whose_request_counts_and_who_is_cold(
     assert (got.requested.cpu_milli, got.cold.cpu_milli) == (requested, cold)
 
 
-NODE_STATE = NodeState(NODE, simulated=False)
+NODE_STATE = LocalNode(NODE, simulated=False)
 SYSTEM = Usage(0.25, GIB)
 
 
@@ -210,11 +210,11 @@ class Life:
             self.cache.append(self.cache.second(), usages)
             self.server.train(pods)
 
-    def predict(self, *pods: NodePod) -> Prediction:
+    def predict(self, *pods: NodePod) -> NodePrediction:
         return self.server.predict(pods, NODE_STATE)
 
 
-def cpu_milli(prediction: Prediction) -> int:
+def cpu_milli(prediction: NodePrediction) -> int:
     assert prediction.reclaimable is not None
     return prediction.reclaimable.result.cpu_milli
 

@@ -12,14 +12,14 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
-from agent.predict_server.prediction import Prediction, Promise, Shadow, recommended
+from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult, recommended
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.records import Kept, Withdrawn
+from agent.predict_server.records import PromiseRecord, WithdrawalRecord
 from agent.reporter import conditions, patch, report
 from agent.reporter.conditions import Circumstances
-from agent.reporter.measurements import AGGREGATIONS, Aggregated, Measured, NumaUsage
-from agent.reporter.report import Observed
-from agent.reporter.schedule import Reason
+from agent.reporter.measurements import AGGREGATIONS, Aggregated, MeasuredAverages, NumaAverages
+from agent.reporter.report import ReportInputs
+from agent.reporter.schedule import ReportReason
 from agent.states_informer.pods import NodePod
 from manager import promises as node_promises
 from shared.api import nodemetric, predictionprior
@@ -32,30 +32,32 @@ from tests.unit.agent.pods import NOW, pod
 NOTHING = Requests(Resources(), Resources())
 
 
-def untrained(problem: str = "") -> Prediction:
-    return Prediction(time=NOW, model="n-sigma-v1", requests=NOTHING, policy_problem=problem)
+def untrained(problem: str = "") -> NodePrediction:
+    return NodePrediction(time=NOW, model="n-sigma-v1", requests=NOTHING, policy_problem=problem)
 
 
-def trained() -> Prediction:
+def trained() -> NodePrediction:
     history = History(Usage(1.0, 2**30), Usage(0.1, 0.0), samples=12, first_observed=NOW - 50)
     peak = Resources(1500, 2**30)
     requests = Requests(Resources(3000, 2**32), Resources())
     answer = reclaimable.compute(Inputs(Resources(4000, 2**33), requests, history, {"n-sigma-v1": peak}, 100, NOW))
-    return Prediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, history_percent=50)
+    return NodePrediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, history_percent=50)
 
 
-def patched(prediction: Prediction, measured: Measured, *pods: NodePod, apps: tuple[HostApplication, ...] = ()) -> Any:
+def patched(
+    prediction: NodePrediction, measured: MeasuredAverages, *pods: NodePod, apps: tuple[HostApplication, ...] = ()
+) -> Any:
     """The status as a reader of JSON sees it."""
     told = conditions.conditions(prediction, Circumstances(), (), NOW)
-    observed = Observed(measured, pods, prediction, told, apps)
-    sent = msgspec.json.encode(patch.body(report.status(observed, Reason.PERIODIC, NOW)))
+    observed = ReportInputs(measured, pods, prediction, told, apps)
+    sent = msgspec.json.encode(patch.body(report.status(observed, ReportReason.PERIODIC, NOW)))
     (operation,) = msgspec.json.decode(sent)
     assert (operation["op"], operation["path"]) == ("add", "/status")  # in the place of the whole one before
     return operation["value"]
 
 
 def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_why() -> None:
-    status = patched(untrained(), Measured({series.NODE: Usage(1.5, 2**30)}))
+    status = patched(untrained(), MeasuredAverages({series.NODE: Usage(1.5, 2**30)}))
     assert status["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "0", "memory": "0"}}}
     assert "prodPeakMetric" not in status
     prediction = status["prediction"]
@@ -65,19 +67,19 @@ def test_before_the_first_training_nothing_is_reclaimable_and_the_status_says_wh
 
 def test_it_is_told_how_promises_were_kept_and_what_n_sigma_says_whatever_model_decides() -> None:
     peak = Resources(1500, 2**30)
-    kept = Kept(86400.0, 648, (0.617, 0.0), severity_percents=(0.031, 0.0), lent_percents=(61.2, 48.0))
-    tails = (predictionprior.Observed(Tail(-0.01, 0.05), 27.0), predictionprior.Observed(Tail(0.2, 0.0), 27.0))
-    promises = (Promise(peak, kept, tails=tails), Promise(peak, Kept(3600.0, 0, (0.0, 0.0))))
+    kept = PromiseRecord(86400.0, 648, (0.617, 0.0), severity_percents=(0.031, 0.0), lent_percents=(61.2, 48.0))
+    tails = (predictionprior.ObservedTail(Tail(-0.01, 0.05), 27.0), predictionprior.ObservedTail(Tail(0.2, 0.0), 27.0))
+    promises = (HorizonPromise(peak, kept, tails=tails), HorizonPromise(peak, PromiseRecord(3600.0, 0, (0.0, 0.0))))
     n_sigma = {"n-sigma-v1": Resources(1000, 2**29), "n-sigma-v2": peak}
     known = replace(
         trained(),
         n_sigma=n_sigma,
         promises=promises,
-        shadows=(Shadow("percentile", kept),),
-        withdrawn=(Withdrawn(86400, (2.1, 0.0)),),
+        shadows=(ShadowResult("percentile", kept),),
+        withdrawn=(WithdrawalRecord(86400, (2.1, 0.0)),),
         target_violation_percent=1.0,
     )
-    prediction = patched(known, Measured({}))["prediction"]
+    prediction = patched(known, MeasuredAverages({}))["prediction"]
     assert prediction["nSigmaV1Peak"] == {"cpu": "1", "memory": "512Mi"}
     assert prediction["nSigmaV2Peak"]["cpu"] == "1500m"
     day, hour = prediction["promises"]
@@ -105,18 +107,18 @@ def test_whoever_reads_the_status_recommends_the_same_model_in_the_same_words(
 ) -> None:
     target = float(f"{target:g}")
     of_active, *of_shadows = (
-        Kept(86400.0, outcomes, (cpu, memory), lent_percents=(cpu_lent, memory_lent))
+        PromiseRecord(86400.0, outcomes, (cpu, memory), lent_percents=(cpu_lent, memory_lent))
         for outcomes, cpu, memory, cpu_lent, memory_lent in told
     )
-    promises = (Promise(Resources(1500, 2**30), of_active),)
-    shadows = tuple(Shadow(f"shadow-{place}", kept) for place, kept in enumerate(of_shadows))
+    promises = (HorizonPromise(Resources(1500, 2**30), of_active),)
+    shadows = tuple(ShadowResult(f"shadow-{place}", kept) for place, kept in enumerate(of_shadows))
     known = replace(trained(), promises=promises, shadows=shadows, target_violation_percent=target)
-    prediction = msgspec.convert(patched(known, Measured({}))["prediction"], nodemetric.Prediction)
+    prediction = msgspec.convert(patched(known, MeasuredAverages({}))["prediction"], nodemetric.Prediction)
     read = node_promises.read(prediction, source="NodeMetric n")
     said = recommended(known.model, promises, shadows, target)
     assert node_promises.recommended(prediction.model, read, NodeMetricSpec()) == said
     without = replace(known, target_violation_percent=None)
-    prediction = msgspec.convert(patched(without, Measured({}))["prediction"], nodemetric.Prediction)
+    prediction = msgspec.convert(patched(without, MeasuredAverages({}))["prediction"], nodemetric.Prediction)
     read = node_promises.read(prediction, source="NodeMetric n")
     spec = NodeMetricSpec(predict_policy=PredictPolicy(target_violation_percent=f"{target:.9f}"))
     assert node_promises.recommended(prediction.model, read, spec) == said
@@ -129,7 +131,7 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
         "b": Usage(0.1, 1024.0),
         "a": Usage(0.2, 2048.0),
     }
-    status = patched(trained(), Measured(averages), pod("b"), pod("a"), pod("unread"))
+    status = patched(trained(), MeasuredAverages(averages), pod("b"), pod("a"), pod("unread"))
     assert status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "1500m", "memory": "1Gi"}}
     assert status["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "250m", "memory": "1Mi"}}
     assert list(status["podsMetric"]) == [
@@ -149,7 +151,7 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
 
 def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() -> None:
     usages = {how: Usage(place + 1.0, 1024.0 * (place + 1)) for place, how in enumerate(AGGREGATIONS)}
-    measured = Measured({}, node=(Aggregated(300, usages), Aggregated(3600, {})), system=(Aggregated(300, {}),))
+    measured = MeasuredAverages({}, node=(Aggregated(300, usages), Aggregated(3600, {})), system=(Aggregated(300, {}),))
     found = patched(untrained(), measured)["nodeMetric"]
     short, long = found["aggregatedNodeUsages"]
     assert (short["duration"], long["duration"]) == ("5m0s", "1h0m0s")
@@ -159,9 +161,9 @@ def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() ->
 
 
 def test_numa_nodes_and_host_applications_are_reported_by_number_and_name() -> None:
-    measured = Measured(
+    measured = MeasuredAverages(
         {},
-        numa=(NumaUsage(0, Usage(1.5, 1024), Usage(0.5, 512)), NumaUsage(1, Usage(2.5, 2048), None)),
+        numa=(NumaAverages(0, Usage(1.5, 1024), Usage(0.5, 512)), NumaAverages(1, Usage(2.5, 2048), None)),
         host_applications={"nginx": Usage(0.5, 4096), "agentd": Usage(0.1, 1024), "stranger": Usage(1, 1)},
     )
     apps = tuple(HostApplication(name, "koord-prod", "LS") for name in ("nginx", "unread", "agentd"))
@@ -178,7 +180,7 @@ def test_numa_nodes_and_host_applications_are_reported_by_number_and_name() -> N
         ("agentd", "100m"),
         ("nginx", "500m"),
     ]
-    assert "numaUsages" not in patched(untrained(), Measured({}))["nodeMetric"]
+    assert "numaUsages" not in patched(untrained(), MeasuredAverages({}))["nodeMetric"]
 
 
 def test_a_condition_keeps_the_time_it_last_changed() -> None:
@@ -192,7 +194,7 @@ def test_a_condition_keeps_the_time_it_last_changed() -> None:
 
 
 def test_every_trouble_has_a_condition_of_its_own() -> None:
-    def false(prediction: Prediction, circumstances: Circumstances) -> dict[str, str]:
+    def false(prediction: NodePrediction, circumstances: Circumstances) -> dict[str, str]:
         told = conditions.conditions(prediction, circumstances, (), NOW)
         assert all(one.reason and one.message and one.last_transition_time for one in told)
         return {one.type: one.message for one in told if one.status == "False"}

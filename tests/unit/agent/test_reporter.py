@@ -10,7 +10,7 @@ import pytest
 from agent.metric_cache.series import Usage
 from agent.reporter import conditions
 from agent.reporter.reporter import BURST, SECONDS_EACH
-from agent.reporter.schedule import Reason
+from agent.reporter.schedule import ReportReason
 from agent.states_informer.kubelet import LOST_SECONDS, KubeletAccess
 from shared import durations
 from shared.kube.config import Connection
@@ -96,7 +96,7 @@ def test_a_report_that_is_refused_is_owed_with_its_reason(start: Start, code: in
     reporting.pass_seconds(30 + BURST)
     reporting.pass_seconds(int(SECONDS_EACH))
     refused, arrived, *_ = server.writes
-    assert reason(refused) == reason(arrived) == Reason.PERIODIC
+    assert reason(refused) == reason(arrived) == ReportReason.PERIODIC
     assert sent(refused)["updateTime"] < sent(arrived)["updateTime"]
     assert reporting.value("report_failures_total") == 1
     assert reporting.value("reports_total", reason="Periodic") == 1
@@ -140,7 +140,7 @@ def test_no_one_can_make_reports_come_more_often_than_the_limit_allows(start: St
     server, reporting = start()
     server.refusal = status(500, "InternalError")
     for _ in range(300):
-        reporting.schedule.failed(reporting.clock.monotonic(), Reason.PERIODIC, retry_after=0.0)
+        reporting.schedule.failed(reporting.clock.monotonic(), ReportReason.PERIODIC, retry_after=0.0)
         reporting.pass_seconds(1)
     assert len(server.writes) <= 300 / SECONDS_EACH + BURST
 

@@ -6,20 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.reporter.schedule import Claim, Intervals, Reason, Schedule, differs
+from agent.reporter.schedule import Intervals, ReportedValues, ReportReason, Schedule, differs
 from shared.quantity import Resources
 
 INTERVALS = Intervals(report=60, check=20, force=600)
-CLAIM = Claim(Resources(1000, 1000), Resources(500, 500))
+CLAIM = ReportedValues(Resources(1000, 1000), Resources(500, 500))
 
 
-def due(schedule: Schedule, now: float, claim: Claim = CLAIM, intervals: Intervals = INTERVALS) -> Reason | None:
+def due(
+    schedule: Schedule, now: float, claim: ReportedValues = CLAIM, intervals: Intervals = INTERVALS
+) -> ReportReason | None:
     return schedule.due(now, intervals, claim, 5.0)
 
 
 def reported(now: float = 0.0) -> Schedule:
     schedule = Schedule(now, first_after=0.0)
-    assert due(schedule, now) is Reason.PERIODIC
+    assert due(schedule, now) is ReportReason.PERIODIC
     schedule.succeeded(now, CLAIM)
     return schedule
 
@@ -27,17 +29,22 @@ def reported(now: float = 0.0) -> Schedule:
 def test_the_first_report_waits_for_its_random_time() -> None:
     schedule = Schedule(0.0, first_after=12.0)
     assert due(schedule, 11.9) is None
-    assert due(schedule, 12.0) is Reason.PERIODIC
+    assert due(schedule, 12.0) is ReportReason.PERIODIC
 
 
 def test_periodic_reports_keep_their_beat_however_late_they_are_noticed() -> None:
     schedule = reported()
-    assert [due(schedule, now) for now in (59.9, 61.5, 119.9, 120.0)] == [None, Reason.PERIODIC, None, Reason.PERIODIC]
+    assert [due(schedule, now) for now in (59.9, 61.5, 119.9, 120.0)] == [
+        None,
+        ReportReason.PERIODIC,
+        None,
+        ReportReason.PERIODIC,
+    ]
 
 
 def test_beats_missed_are_not_made_up_for() -> None:
     schedule = reported()
-    assert due(schedule, 1000.0) is Reason.PERIODIC
+    assert due(schedule, 1000.0) is ReportReason.PERIODIC
     schedule.succeeded(1000.0, CLAIM)
     assert due(schedule, 1001.0) is None
 
@@ -45,13 +52,13 @@ def test_beats_missed_are_not_made_up_for() -> None:
 def test_a_shorter_interval_acts_at_once() -> None:
     schedule = reported()
     assert due(schedule, 6.0, intervals=Intervals(report=5, check=20, force=600)) is None
-    assert due(schedule, 11.0, intervals=Intervals(report=5, check=20, force=600)) is Reason.PERIODIC
+    assert due(schedule, 11.0, intervals=Intervals(report=5, check=20, force=600)) is ReportReason.PERIODIC
 
 
 def test_a_changed_claim_is_reported_at_the_next_check() -> None:
     schedule = reported()
-    changed = Claim(Resources(1000, 1000), Resources(600, 500))
-    assert due(schedule, 19.0, changed) is Reason.CHANGED
+    changed = ReportedValues(Resources(1000, 1000), Resources(600, 500))
+    assert due(schedule, 19.0, changed) is ReportReason.CHANGED
     schedule.succeeded(19.0, changed)
     assert due(schedule, 25.0) is None
     assert due(schedule, 39.0, changed) is None
@@ -60,30 +67,30 @@ def test_a_changed_claim_is_reported_at_the_next_check() -> None:
 def test_an_old_report_is_followed_by_a_forced_one() -> None:
     seldom = Intervals(report=10_000, check=20, force=600)
     schedule = reported()
-    assert due(schedule, 600.0, intervals=seldom) is not Reason.FORCED
+    assert due(schedule, 600.0, intervals=seldom) is not ReportReason.FORCED
     schedule.succeeded(600.0, CLAIM)
     assert due(schedule, 1200.0, intervals=seldom) is None
-    assert due(schedule, 1221.0, intervals=seldom) is Reason.FORCED
+    assert due(schedule, 1221.0, intervals=seldom) is ReportReason.FORCED
 
 
 def test_a_report_that_failed_is_owed_with_its_reason() -> None:
     schedule = reported()
-    assert due(schedule, 60.0) is Reason.PERIODIC
-    schedule.failed(60.0, Reason.PERIODIC, retry_after=3.0)
+    assert due(schedule, 60.0) is ReportReason.PERIODIC
+    schedule.failed(60.0, ReportReason.PERIODIC, retry_after=3.0)
     assert due(schedule, 62.9) is None
-    assert due(schedule, 63.0) is Reason.PERIODIC
+    assert due(schedule, 63.0) is ReportReason.PERIODIC
     schedule.succeeded(63.0, CLAIM)
     assert due(schedule, 64.0) is None
 
 
 def test_beats_missed_while_reports_failed_are_not_made_up_for() -> None:
     schedule = reported()
-    assert due(schedule, 60.0) is Reason.PERIODIC
-    schedule.failed(60.0, Reason.PERIODIC, retry_after=600.0)
-    assert due(schedule, 660.0) is Reason.PERIODIC
+    assert due(schedule, 60.0) is ReportReason.PERIODIC
+    schedule.failed(60.0, ReportReason.PERIODIC, retry_after=600.0)
+    assert due(schedule, 660.0) is ReportReason.PERIODIC
     schedule.succeeded(660.0, CLAIM)
     assert due(schedule, 661.0) is None
-    assert due(schedule, 720.0) is Reason.PERIODIC
+    assert due(schedule, 720.0) is ReportReason.PERIODIC
 
 
 @pytest.mark.parametrize(
@@ -102,10 +109,10 @@ def test_beats_missed_while_reports_failed_are_not_made_up_for() -> None:
 def test_a_difference_is_relative_to_what_was_reported(before: int, now: int, threshold: float, expected: bool) -> None:
     same = Resources(7, 7)
     for old, new in (
-        (Claim(Resources(before, 7), same), Claim(Resources(now, 7), same)),
-        (Claim(Resources(7, before), same), Claim(Resources(7, now), same)),
-        (Claim(same, Resources(before, 7)), Claim(same, Resources(now, 7))),
-        (Claim(same, Resources(7, before)), Claim(same, Resources(7, now))),
+        (ReportedValues(Resources(before, 7), same), ReportedValues(Resources(now, 7), same)),
+        (ReportedValues(Resources(7, before), same), ReportedValues(Resources(7, now), same)),
+        (ReportedValues(same, Resources(before, 7)), ReportedValues(same, Resources(now, 7))),
+        (ReportedValues(same, Resources(7, before)), ReportedValues(same, Resources(7, now))),
     ):
         assert differs(old, new, threshold) is expected
 
@@ -122,12 +129,12 @@ def test_no_interval_passes_without_a_report_while_looks_come_in_time(steps: lis
 
 
 amounts = st.integers(0, 10**6)
-claims = st.builds(Claim, *2 * [st.builds(Resources, amounts, amounts)])
+claims = st.builds(ReportedValues, *2 * [st.builds(Resources, amounts, amounts)])
 
 
 @given(claims, claims, st.integers(0, 200))
 def test_a_difference_is_there_exactly_when_one_amount_moved_by_more_than_the_threshold(
-    before: Claim, now: Claim, percent: int
+    before: ReportedValues, now: ReportedValues, percent: int
 ) -> None:
     pairs = zip((*before.peak, *before.reclaimable), (*now.peak, *now.reclaimable), strict=True)
     moved = [old != new if old == 0 else Fraction(abs(new - old), old) > Fraction(percent, 100) for old, new in pairs]
@@ -135,7 +142,7 @@ def test_a_difference_is_there_exactly_when_one_amount_moved_by_more_than_the_th
 
 
 @given(claims)
-def test_nothing_changed_is_no_difference_whatever_the_threshold(claim: Claim) -> None:
+def test_nothing_changed_is_no_difference_whatever_the_threshold(claim: ReportedValues) -> None:
     assert not differs(claim, claim, 0.0)
 
 
@@ -145,7 +152,7 @@ def test_nothing_changed_is_no_difference_whatever_the_threshold(claim: Claim) -
     )
 )
 def test_a_report_that_failed_stays_owed_until_one_arrives_and_none_comes_before_its_time(
-    story: list[tuple[float, Claim, str, float]],
+    story: list[tuple[float, ReportedValues, str, float]],
 ) -> None:
     schedule, now, owed, retry_at = reported(), 0.0, None, 0.0
     for step, claim, fate, retry_after in story:
@@ -164,7 +171,7 @@ def test_a_report_that_failed_stays_owed_until_one_arrives_and_none_comes_before
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 30), claims), max_size=80))
-def test_a_changed_claim_never_waits_longer_than_one_check(story: list[tuple[float, Claim]]) -> None:
+def test_a_changed_claim_never_waits_longer_than_one_check(story: list[tuple[float, ReportedValues]]) -> None:
     schedule, now, last, stale_since = reported(), 0.0, CLAIM, None
     for step, claim in story:
         now += step
@@ -181,13 +188,13 @@ def test_a_changed_claim_never_waits_longer_than_one_check(story: list[tuple[flo
 
 def test_pressure_is_due_at_once_again_after_a_while_and_waits_for_a_report_that_failed() -> None:
     schedule = reported()
-    assert schedule.due(1.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
+    assert schedule.due(1.0, INTERVALS, CLAIM, 5.0, pressed=True) is ReportReason.PRESSURE
     schedule.succeeded(1.0, CLAIM, pressed=True)
     assert schedule.due(10.9, INTERVALS, CLAIM, 5.0, pressed=True) is None
-    assert schedule.due(11.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
-    schedule.failed(11.0, Reason.PRESSURE, retry_after=3.0)
+    assert schedule.due(11.0, INTERVALS, CLAIM, 5.0, pressed=True) is ReportReason.PRESSURE
+    schedule.failed(11.0, ReportReason.PRESSURE, retry_after=3.0)
     assert schedule.due(13.9, INTERVALS, CLAIM, 5.0, pressed=True) is None
-    assert schedule.due(14.0, INTERVALS, CLAIM, 5.0) is Reason.PRESSURE
+    assert schedule.due(14.0, INTERVALS, CLAIM, 5.0) is ReportReason.PRESSURE
     schedule.succeeded(14.0, CLAIM)
     assert schedule.due(15.0, INTERVALS, CLAIM, 5.0) is None
-    assert schedule.due(16.0, INTERVALS, CLAIM, 5.0, pressed=True) is Reason.PRESSURE
+    assert schedule.due(16.0, INTERVALS, CLAIM, 5.0, pressed=True) is ReportReason.PRESSURE

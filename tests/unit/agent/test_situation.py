@@ -14,8 +14,8 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import NSigmaV1, NSigmaV2, Parameters
-from agent.predict_server.prediction import Prediction
-from agent.states_informer.informer import NodeState
+from agent.predict_server.prediction import NodePrediction
+from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod, describe
 from shared.api.core import Container, Pod, PodSpec, ResourceRequirements
 from shared.api.meta import ObjectMeta
@@ -25,13 +25,13 @@ from tests.unit.agent.models import entities, fleet, model_table, predict_server
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2.0**30
-NODE = NodeState(Resources(64_000, 256 * 2**30), simulated=False)
+NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 SYSTEM = Usage(0.25, GIB)
 BUILT_IN = plugins.built_in()
 BY_COLD_START = sorted({*BUILT_IN} - {"peak-mix"})  # which has a rule of its own for young pods
 
 
-def predicted(directory: Path, predictor: str, usages: dict[str, Usage], pods: list[NodePod]) -> Prediction:
+def predicted(directory: Path, predictor: str, usages: dict[str, Usage], pods: list[NodePod]) -> NodePrediction:
     clock = ManualClock(NOW - 40 * 3600)
     cache = MetricCache(clock=clock)
     server = predict_server(directory, cache, clock, predictor=predictor)

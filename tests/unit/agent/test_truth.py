@@ -15,10 +15,10 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server.calibration import WINDOW_HOURS
 from agent.predict_server.decay import Floats
-from agent.predict_server.prediction import Prediction
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.records import Loans, withdrawn_percents_per_day
 from agent.predict_server.truth import Truth
-from agent.states_informer.informer import NodeState
+from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -27,7 +27,7 @@ from tests.unit.agent.pods import NOW, pod
 
 HOUR, DAY = 3600.0, 86400.0
 BEGIN = NOW - NOW % DAY
-NODE = NodeState(Resources(64_000, 256 * 2**30), simulated=False)
+NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7)]
 REQUESTED = np.array([4.0, 8.0])
 
@@ -149,7 +149,7 @@ class Node:
         }
         self.server = predict_server(directory, self.cache, self.clock, **given)
 
-    def live(self, hours: float, cores: Callable[[float], float]) -> Prediction:
+    def live(self, hours: float, cores: Callable[[float], float]) -> NodePrediction:
         found = self.server.predict(PODS, NODE)
         for _ in range(int(4 * hours)):
             self.clock.advance(900)
@@ -163,7 +163,7 @@ def steady(_: float) -> float:
     return 2.0
 
 
-def shadows(found: Prediction) -> dict[str, int]:
+def shadows(found: NodePrediction) -> dict[str, int]:
     return {shadow.model: shadow.kept.outcomes for shadow in found.shadows}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deploy.backtest import fleets, matrix, tables
-from deploy.backtest.fleets import Placement
+from deploy.backtest.fleets import SeriesPlacement
 from deploy.backtest.samples import on_grid, unit_named
 from shared.errors import HeadroomError, InvalidInput
 
@@ -132,14 +132,14 @@ class TestRequests:
         samples = tables.samples(file(tmp_path, "x_cpu_cores.csv", self.wide))
         limits = tables.requested(file(tmp_path, "limits.csv", "vm,cpu_limit_cores\na,2\n"))
         notes: list[str] = []
-        made = fleets.fleet(samples, limits, Placement(node_cores=2), notes.append)
+        made = fleets.fleet(samples, limits, SeriesPlacement(node_cores=2), notes.append)
         assert made.recorded.limits.tolist() == [2]
         assert notes == ["x_cpu_cores.csv: 1 of 2 series requested nothing and are left out"]
 
     def test_nothing_is_replayed_without_any(self, tmp_path: Path) -> None:
         samples = tables.samples(file(tmp_path, "x_cpu_cores.csv", self.wide))
         with pytest.raises(InvalidInput, match="name a file with --limits"):
-            fleets.fleet(samples, None, Placement(), print)
+            fleets.fleet(samples, None, SeriesPlacement(), print)
 
     def test_a_table_without_amounts_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="no column of requests or limits"):
@@ -148,12 +148,12 @@ class TestRequests:
     def test_machines_are_nodes_and_have_the_size_that_was_told(self, tmp_path: Path) -> None:
         samples = tables.samples(file(tmp_path, "x_cpu_e4.csv", "t,m1,m2\n0,5000,100\n300,2500,100\n"))
         limits = tables.requested(file(tmp_path, "meta.csv", "machine,cpu_capacity,mem_capacity\nm1,0.5,1\nm2,1,1\n"))
-        made = fleets.fleet(samples, limits, Placement(node_cores=32), print)
+        made = fleets.fleet(samples, limits, SeriesPlacement(node_cores=32), print)
         assert made.schedule.nodes == 2
         assert made.recorded.limits.tolist() == [16, 32]
         assert made.recorded.usage[0].tolist() == [16, 8]
         with pytest.raises(InvalidInput, match=r"--churn: x_cpu_e4\.csv: '48h': machines have no churn"):
-            fleets.fleet(samples, limits, Placement(recorded=False, churn_hours=48), print)
+            fleets.fleet(samples, limits, SeriesPlacement(recorded=False, churn_hours=48), print)
 
 
 class TestPlacement:
@@ -161,24 +161,24 @@ class TestPlacement:
         rows = [f"{tick * 300},{pod},n{pod % 2},0.5" for tick in range(24) for pod in range(series)]
         return file(folder, "x.csv", "\n".join(["ts,pod,node,cpu_cores", *rows]))
 
-    def limits(self, folder: Path, series: int = 8) -> tables.Requested:
+    def limits(self, folder: Path, series: int = 8) -> tables.SeriesRequests:
         rows = "".join(f"{pod},1\n" for pod in range(series))
         return tables.requested(file(folder, "limits.csv", f"pod,cpu_limit_cores\n{rows}"))
 
     def test_pods_stay_where_they_ran_unless_told_otherwise(self, tmp_path: Path) -> None:
         samples, limits = tables.samples(self.samples(tmp_path)), self.limits(tmp_path)
-        where = fleets.fleet(samples, limits, Placement(), print).schedule
+        where = fleets.fleet(samples, limits, SeriesPlacement(), print).schedule
         assert (where.nodes, where.node.tolist(), where.series.tolist()) == (
             2,
             [0, 0, 0, 0, 1, 1, 1, 1],
             [0, 2, 4, 6, 1, 3, 5, 7],
         )
-        packed = fleets.fleet(samples, limits, Placement(2, recorded=False), print).schedule
+        packed = fleets.fleet(samples, limits, SeriesPlacement(2, recorded=False), print).schedule
         assert packed.nodes == 4
 
     def test_every_seed_packs_anew_and_has_so_many_nodes(self, tmp_path: Path) -> None:
         samples, limits = tables.samples(self.samples(tmp_path)), self.limits(tmp_path)
-        made = fleets.fleet(samples, limits, Placement(2, recorded=False, seeds=3, max_nodes=2), print).schedule
+        made = fleets.fleet(samples, limits, SeriesPlacement(2, recorded=False, seeds=3, max_nodes=2), print).schedule
         assert made.nodes == 6
         assert len({tuple(made.series[made.node // 2 == seed].tolist()) for seed in range(3)}) > 1
 
@@ -186,12 +186,12 @@ class TestPlacement:
         samples = tables.samples(file(tmp_path, "x_cpu_cores.csv", "ts,a\n0,1\n300,2\n"))
         limits = tables.requested(file(tmp_path, "limits.csv", "vm,cpu_limit_cores\na,2\n"))
         with pytest.raises(InvalidInput, match="where these ran is not recorded"):
-            fleets.fleet(samples, limits, Placement(recorded=True), print)
+            fleets.fleet(samples, limits, SeriesPlacement(recorded=True), print)
 
     def test_nodes_too_large_for_what_was_recorded_are_refused(self, tmp_path: Path) -> None:
         samples, limits = tables.samples(self.samples(tmp_path)), self.limits(tmp_path)
         with pytest.raises(InvalidInput, match="no node is half full"):
-            fleets.fleet(samples, limits, Placement(64, recorded=False), print)
+            fleets.fleet(samples, limits, SeriesPlacement(64, recorded=False), print)
 
 
 class TestSavedAnswers:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from agent.backtest import study
-from agent.backtest.engine import Promise
-from agent.backtest.study import Fleet, Played, Trial
+from agent.backtest.engine import BacktestPromise
+from agent.backtest.study import Played, RecordedFleet, Trial
 from agent.predict_server import policy
 from agent.settings import AgentSettings
 from shared.errors import HeadroomError, InvalidInput
@@ -39,7 +39,7 @@ def test_every_node_is_promised_the_same_to_the_bit_whatever_else_is_replayed(ch
     assert len(whole.promised) == 3 * 2 + 2 * 2
 
 
-def owned(fleet: Fleet) -> Fleet:
+def owned(fleet: RecordedFleet) -> RecordedFleet:
     """The same, with all series of one workload."""
     return replace(fleet, recorded=replace(fleet.recorded, workloads=np.zeros(len(fleet.recorded.limits), np.intp)))
 
@@ -56,7 +56,7 @@ def test_a_young_pod_has_the_history_of_its_workload_and_other_nodes_have_no_par
             assert after.sum() < 0.9 * before.sum()
         assert not np.array_equal(before, after)
     first_day = slice(0, 24)  # nobody is known for long enough to leave anything to anybody
-    of_n_sigma = Promise("n-sigma-v2", None, 24)
+    of_n_sigma = BacktestPromise("n-sigma-v2", None, 24)
     assert np.array_equal(inheriting.promised[of_n_sigma][first_day], alone.promised[of_n_sigma][first_day])
 
 
@@ -69,7 +69,7 @@ def test_the_same_fleet_is_judged_the_same_again() -> None:
 
 def test_borg_promises_requests_by_its_ratio_once_pods_are_warm_and_all_of_them_before() -> None:
     played = study.play(traces.fleet(days=2), trial("borg-default"))
-    promised = played.promised[Promise("borg-default", None, 24)]
+    promised = played.promised[BacktestPromise("borg-default", None, 24)]
     warm = 25  # the cold start of a day is over
     assert np.allclose(promised[:23], played.requested[:23])
     assert np.allclose(promised[warm:], played.requested[warm:] / 1.1)
@@ -78,7 +78,7 @@ def test_borg_promises_requests_by_its_ratio_once_pods_are_warm_and_all_of_them_
 def test_a_policy_changes_what_is_promised() -> None:
     tighter = policy.overridden(POLICY, {"sigmaCPU": "1"})
     fleet = traces.fleet(days=2)
-    promise = Promise("n-sigma-v1", None, 24)
+    promise = BacktestPromise("n-sigma-v1", None, 24)
     default = study.play(fleet, trial("n-sigma-v1")).promised[promise]
     changed = study.play(fleet, Trial(0, ("n-sigma-v1",), (1.0,), (24,), tighter)).promised[promise]
     assert (changed[40:] < default[40:]).all()

@@ -7,7 +7,7 @@ import numpy as np
 
 from agent.backtest import packing
 from agent.backtest.recording import RecordedUsage
-from agent.backtest.study import Fleet
+from agent.backtest.study import RecordedFleet
 from agent.predict_server.decay import Floats
 
 INTERVAL_SECONDS = 900
@@ -23,7 +23,9 @@ def usage(series: int, days: int, seed: int = 0) -> Floats:
     return np.round(by_day * rng.uniform(0.2, 1.0, (series, 1)) + rng.exponential(0.2, (series, len(hours))), 3)
 
 
-def fleet(series: int = 12, days: int = 10, node_cores: float = 16.0, *, churn_hours: float | None = None) -> Fleet:
+def fleet(
+    series: int = 12, days: int = 10, node_cores: float = 16.0, *, churn_hours: float | None = None
+) -> RecordedFleet:
     """Pods of 4 cores each."""
     limits = np.full(series, 4.0)
     recorded = RecordedUsage(usage(series, days), limits, float(START), INTERVAL_SECONDS).capped_and_filled()
@@ -34,7 +36,7 @@ def fleet(series: int = 12, days: int = 10, node_cores: float = 16.0, *, churn_h
         if churn_hours is None
         else packing.churned(node, limits, recorded.ticks, mean_hours=churn_hours, ticks_per_hour=4, rng=rng)
     )
-    return Fleet(recorded, schedule.split_at_gaps(recorded))
+    return RecordedFleet(recorded, schedule.split_at_gaps(recorded))
 
 
 def write_wide(folder: Path, *, days: int = 3, series: int = 12) -> tuple[Path, Path]:

@@ -6,7 +6,7 @@ import pytest
 
 from agent.backtest import packing
 from agent.backtest.recording import RecordedUsage
-from agent.backtest.study import Fleet
+from agent.backtest.study import RecordedFleet
 from agent.predict_server import policy
 from agent.predict_server.decay import Floats
 from agent.settings import AgentSettings
@@ -18,10 +18,10 @@ MONDAY = 1_760_313_600.0
 POLICY = msgspec.structs.replace(policy.from_settings(AgentSettings()), cold_start_seconds=2 * HOUR_SECONDS)
 
 
-def fleet(usage: Floats) -> Fleet:
+def fleet(usage: Floats) -> RecordedFleet:
     """Pods of one core on one node."""
     recorded = RecordedUsage(usage, np.ones(len(usage)), MONDAY, 300.0)
-    return Fleet(recorded, packing.static(np.zeros(len(usage), np.intp), usage.shape[1]))
+    return RecordedFleet(recorded, packing.static(np.zeros(len(usage), np.intp), usage.shape[1]))
 
 
 def noise(pods: int, days: int) -> Floats:

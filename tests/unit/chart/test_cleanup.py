@@ -3,7 +3,7 @@
 import pytest
 
 from deploy import cleanup
-from deploy.cleanup import Removal
+from deploy.cleanup import NodeCleanup
 from shared import names
 from shared.api.core import Node, NodeStatus, Quantities
 from shared.api.meta import ObjectMeta
@@ -29,12 +29,14 @@ def _node(
 def test_mid_goes_from_capacity_and_allocatable_and_all_else_stays() -> None:
     found = cleanup.removal(_node(capacity=OTHERS | MID, allocatable=OTHERS | MID))
     nulls = {names.MID_CPU: None, names.MID_MEMORY: None}
-    assert found == Removal({"status": {"capacity": nulls, "allocatable": nulls}}, (names.MID_CPU, names.MID_MEMORY))
+    assert found == NodeCleanup(
+        {"status": {"capacity": nulls, "allocatable": nulls}}, (names.MID_CPU, names.MID_MEMORY)
+    )
 
 
 def test_batch_goes_with_the_annotation_that_stands_beside_it() -> None:
     found = cleanup.removal(_node(allocatable=OTHERS | BATCH, annotations=ORIGIN | {"example.com/x": ""}))
-    assert found == Removal(
+    assert found == NodeCleanup(
         {"metadata": {"annotations": dict.fromkeys(ORIGIN)}, "status": {"allocatable": dict.fromkeys(BATCH)}},
         (*ORIGIN, *BATCH),
     )
@@ -43,19 +45,19 @@ def test_batch_goes_with_the_annotation_that_stands_beside_it() -> None:
 def test_a_tier_that_was_not_offered_belongs_to_somebody_else() -> None:
     node = _node(allocatable=OTHERS | MID | BATCH, annotations=ORIGIN)
     found = cleanup.removal(node, [names.Tier.MID])
-    assert found == Removal({"status": {"allocatable": dict.fromkeys(MID)}}, tuple(MID))
+    assert found == NodeCleanup({"status": {"allocatable": dict.fromkeys(MID)}}, tuple(MID))
 
 
 def test_what_is_left_in_one_place_alone_goes_from_there() -> None:
     found = cleanup.removal(_node(capacity=OTHERS, allocatable={names.MID_CPU: 0}))
-    assert found == Removal({"status": {"allocatable": {names.MID_CPU: None}}}, (names.MID_CPU,))
+    assert found == NodeCleanup({"status": {"allocatable": {names.MID_CPU: None}}}, (names.MID_CPU,))
 
 
 def test_labels_and_annotations_of_the_products_domain_go_and_no_others() -> None:
     keep = {"notheadroom.io/x": "", "headroom.io": "", "headroom.io.example.com/x": "", names.LABEL_SIMULATED: "true"}
     found = cleanup.removal(_node(labels=keep | {"headroom.io/a": ""}, annotations=keep | {"node.headroom.io/b": ""}))
     expected = {"labels": {"headroom.io/a": None}, "annotations": {"node.headroom.io/b": None}}
-    assert found == Removal({"metadata": expected}, ("headroom.io/a", "node.headroom.io/b"))
+    assert found == NodeCleanup({"metadata": expected}, ("headroom.io/a", "node.headroom.io/b"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from shared.kube.informer import Change, Informer, Kept, Kind
+from shared.kube.informer import Change, ChangeKind, Informer, Kept
 from shared.kube.resources import NODES
 from shared.kube.retry import LOOK_SECONDS, Jitter
 from tests.support import eventually
@@ -141,7 +141,7 @@ def test_its_age_counts_from_the_end_of_the_watch_or_the_last_list(server: Scrip
     clock, registry = ManualClock(), CollectorRegistry()
 
     def follow(change: Change[Node]) -> None:
-        if change.kind is Kind.MODIFIED:
+        if change.kind is ChangeKind.MODIFIED:
             clock.advance(1000)
 
     client = Client(Connection(server.url), "test", registry=registry, clock=clock)
@@ -413,7 +413,7 @@ def test_the_cache_has_a_change_before_it_is_announced(server: ScriptedServer, s
     agreed: list[bool] = []
 
     def react(change: Change[Node]) -> None:
-        if change.kind is not Kind.SYNCED:
+        if change.kind is not ChangeKind.SYNCED:
             agreed.append(informer.get(change.key) is change.new)
 
     informer = Informer(Client(Connection(server.url), "test"), NODES, Node, on_change=react)
@@ -472,13 +472,13 @@ def test_a_list_that_says_what_is_known_makes_no_new_records(server: ScriptedSer
         page(node("same", 1), node("changed", 8), node("reborn", 3, uid="2"), version=10),
     )
     start(recording.informer.run)
-    eventually(lambda: [change.kind for change in recording.changes].count(Kind.SYNCED) == 2)
+    eventually(lambda: [change.kind for change in recording.changes].count(ChangeKind.SYNCED) == 2)
     assert recording.made == ["same@1", "changed@2", "reborn@3", "changed@8", "reborn@3"]
     assert [change.kind for change in recording.changes][4:] == [
-        Kind.MODIFIED,
-        Kind.DELETED,
-        Kind.ADDED,
-        Kind.SYNCED,
+        ChangeKind.MODIFIED,
+        ChangeKind.DELETED,
+        ChangeKind.ADDED,
+        ChangeKind.SYNCED,
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from shared.api.core import Node
 from shared.kube import objects
 from shared.kube.errors import ApiError, Gone, InvalidResponse
-from shared.kube.objects import Refused, WatchEvent
+from shared.kube.objects import RefusedObject, WatchEvent
 
 
 def line(type: str, item: object) -> bytes:
@@ -35,7 +35,7 @@ def test_a_bookmark_moves_the_position_even_where_the_object_has_required_fields
 
 def test_a_malformed_object_is_refused_with_its_name_and_fault() -> None:
     refused = objects.decode_event(line("MODIFIED", BAD), Node)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedObject)
     assert (refused.key, refused.resource_version) == ("n2", "8")
     assert "$.status.capacity" in refused.reason
 
@@ -46,7 +46,7 @@ def test_a_malformed_object_that_is_deleted_is_deleted_all_the_same() -> None:
 
 def test_an_object_whose_very_name_is_malformed_is_refused_without_a_key() -> None:
     refused = objects.decode_event(line("ADDED", {"metadata": {"name": 5}}), Node)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedObject)
     assert refused.key == ""
 
 

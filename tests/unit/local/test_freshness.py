@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.reporter.schedule import Claim, Intervals, Reason, Schedule
+from agent.reporter.schedule import Intervals, ReportedValues, ReportReason, Schedule
 from deploy.local import freshness, profile, screen
 from deploy.local.freshness import Seen
 from deploy.local.profile import ProfileName
@@ -72,14 +72,14 @@ def test_in_the_demo_a_node_at_rest_reports_in_turn_periodically_and_forced_and_
     intervals = Intervals(
         times.reporting_interval_seconds, times.check_prediction_interval_seconds, times.force_update_interval_seconds
     )
-    schedule, seen = Schedule(0.0, 1.0), list[Reason]()
+    schedule, seen = Schedule(0.0, 1.0), list[ReportReason]()
     for second in range(100):
         cores = 2000 if second < 90 else 3000
-        claim = Claim(Resources(cores, 1 << 30), Resources(1000, 1 << 30))
+        claim = ReportedValues(Resources(cores, 1 << 30), Resources(1000, 1 << 30))
         reason = schedule.due(second, intervals, claim, 5)
         if reason is not None:
             schedule.succeeded(second, claim)
             seen.append(reason)
-    at_rest = [Reason.PERIODIC, Reason.FORCED]
+    at_rest = [ReportReason.PERIODIC, ReportReason.FORCED]
     assert seen[:8] == at_rest * 4
-    assert Reason.CHANGED in seen[8:]
+    assert ReportReason.CHANGED in seen[8:]

@@ -5,15 +5,15 @@ from prometheus_client import CollectorRegistry
 from deploy.local import up
 from manager import http
 from manager.answers import FleetPrediction, PriorRow, Status
-from manager.decisions import NodeState
+from manager.decisions import KnownNode
 from shared import web
 
 
 class NoNodes:
-    def states(self) -> list[NodeState]:
+    def states(self) -> list[KnownNode]:
         return []
 
-    def state(self, name: str) -> NodeState | None:
+    def state(self, name: str) -> KnownNode | None:
         return None
 
 

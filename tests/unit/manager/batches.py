@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from manager.noderesource.report import Report, ReportedUsage
-from manager.noderesource.situation import Situation
-from manager.pods import PodRecord, Requested
+from manager.noderesource.report import NodeReport, ReportedUsage
+from manager.noderesource.situation import NodeSituation
+from manager.pods import NodeRequests, PodRecord
 from shared.api.colocation import ColocationStrategy
 from shared.api.nodemetric import NodeMetricSpec
 from shared.names import PriorityClass, QoS
@@ -45,9 +45,9 @@ def seen(
     system: tuple[int, int] = (0, 0),
     reserved: tuple[int, int] = (0, 0),
     host_applications: Iterable[tuple[int, int, str]] = (),
-) -> Situation:
+) -> NodeSituation:
     """What a node with these usages, by name, looks like; one that names no class was reported in none."""
-    report = Report(
+    report = NodeReport(
         name="n1",
         uid="metric-n1",
         resource_version="1",
@@ -59,7 +59,7 @@ def seen(
         host_applications=tuple(map(_usage, host_applications)),
     )
     amount = Resources(*capacity)
-    return Situation("n1", amount, amount, Resources(*reserved), requested=Requested(), report=report)
+    return NodeSituation("n1", amount, amount, Resources(*reserved), requested=NodeRequests(), report=report)
 
 
 def _usage(amount: tuple[int, int] | tuple[int, int, str]) -> ReportedUsage:

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from manager.fleet import Fleet
+from manager.fleet import FleetOverview
 from manager.noderesource import report as reports
-from manager.noderesource.report import Report
-from manager.reports import Standing
+from manager.noderesource.report import NodeReport
+from manager.reports import PersistentProblems
 from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, Shadow, WireTail, Withdrawal
@@ -41,7 +41,7 @@ def promising(of: NodeMetric, **changes: object) -> NodeMetric:
     return msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, prediction=prediction))
 
 
-def report(name: str, *, age_seconds: float = 0, spec: bytes = b"", **changes: object) -> Report:
+def report(name: str, *, age_seconds: float = 0, spec: bytes = b"", **changes: object) -> NodeReport:
     found = promising(metric(name, age_seconds=age_seconds), **changes)
     return reports.read(msgspec.structs.replace(found, spec=msgspec.Raw(spec)))
 
@@ -49,27 +49,27 @@ def report(name: str, *, age_seconds: float = 0, spec: bytes = b"", **changes: o
 class Reports:
     """A cluster of which nothing but reports is known."""
 
-    def __init__(self, *found: Report) -> None:
+    def __init__(self, *found: NodeReport) -> None:
         self.found = list(found)
         self.waiting_for: list[str] = []
 
     def unsynced(self) -> list[str]:
         return self.waiting_for
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[NodeReport]:
         return self.found
 
     def config_map(self) -> ConfigMap | None:
         return ConfigMap(metadata=ObjectMeta(name="slo-controller-config", namespace="headroom-system", uid="u"))
 
 
-def fleet(*found: Report, clock: ManualClock | None = None) -> Fleet:
+def fleet(*found: NodeReport, clock: ManualClock | None = None) -> FleetOverview:
     """After one turn."""
-    made = Fleet(
+    made = FleetOverview(
         Reports(*found),
         clock or ManualClock(NOW),
         is_leader=lambda: True,
-        standing=Standing(None, lambda: True),
+        standing=PersistentProblems(None, lambda: True),
         changed=lambda _: None,
     )
     made.turn()

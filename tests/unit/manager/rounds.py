@@ -84,7 +84,7 @@ def round_of(
     """What these groups do for these pods."""
     options = {key: more.pop(key) for key in ("pricing", "expanders", "estimates", "bounds") if key in more}
     decision = decided(states, classes, **options)
-    given: dict[str, Any] = {"acts": actions(decision), **more}
+    given: dict[str, Any] = {"actions": actions(decision), **more}
     return Iteration(number, NOW, decision=decision, **given)
 
 
@@ -117,8 +117,10 @@ def everything() -> Iteration:
         state=ClusterState(
             {"small": status}, {"lost": "listed as ours, and not there"}, frozenset({"theirs"}), ("alone",)
         ),
-        aside={"ns/gated": "waiting for scheduling gates: [later]", "ns/new": "it waits until it is old enough"},
-        unread={"ns/broken": InvalidInput(source="Pod ns/broken", field="spec", value="?", problem="unreadable")},
+        skipped_pods={"ns/gated": "waiting for scheduling gates: [later]", "ns/new": "it waits until it is old enough"},
+        invalid_objects={
+            "ns/broken": InvalidInput(source="Pod ns/broken", field="spec", value="?", problem="unreadable")
+        },
         incidents=(Incident(IncidentKind.CREATION_FAILED, "small", 2, 60.0, STOCKOUT),),
         cost=cost.cluster_cost(cluster_of(2), {"n0": "small"}, FilePricing()),
     )
@@ -165,7 +167,7 @@ def shrinking(**more: Any) -> Iteration:
     scan = utilized.decided(utilized.rules_of(), utilized.seen(utilized.nodes(2, "jobs")))
     going = Leaving("way", "pool", verdict.Kind.UNDERUTILIZED, Stage.DRAINING, NOW - 30, ("ns/slow",))
     given: dict[str, Any] = {
-        "acts": (
+        "actions": (
             Action(
                 ActionKind.REMOVE_NODES,
                 "pool",

@@ -4,9 +4,9 @@ from typing import Any
 
 from manager.eviction.tracker import Tracker
 from manager.noderesource.explain import Decision, Offer
-from manager.noderesource.report import Report, ReportedUsage
-from manager.noderesource.situation import NOTHING, Situation
-from manager.pods import PodRecord, Requested, record
+from manager.noderesource.report import NodeReport, ReportedUsage
+from manager.noderesource.situation import NOTHING, NodeSituation
+from manager.pods import NodeRequests, PodRecord, record
 from shared.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetricSpec
@@ -56,8 +56,8 @@ def decision(
     offered = None if cpu_milli is None else Resources(cpu_milli, memory_bytes)
     explained = ResourceExplanation((), bound, cpu_milli or 0)
     pods = {key: ReportedUsage("koord-mid", *usage) for key, usage in (usages or {}).items()}
-    report = Report("n1", "uid", "1", NodeMetricSpec(), pods=pods)
-    observed = Situation("n1", NOTHING, NOTHING, NOTHING, requested=Requested(), report=report)
+    report = NodeReport("n1", "uid", "1", NodeMetricSpec(), pods=pods)
+    observed = NodeSituation("n1", NOTHING, NOTHING, NOTHING, requested=NodeRequests(), report=report)
     offer = Offer(offered, Explanation(explained, explained), held_back)
     return Decision({Tier.MID: offer}, NOW, hold=hold, observed=observed, expires_at=expires_at)
 

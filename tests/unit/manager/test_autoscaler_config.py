@@ -16,7 +16,7 @@ from manager.autoscaler.config import Config
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.node_groups import Policy, PredictedPeaks
+from manager.autoscaler.node_groups import PredictedPeaks, ScalingPolicy
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -345,7 +345,7 @@ node_groups:
 """
     )
     (group,) = node_groups.load(groups_file)
-    assert (group.policy, group.takes_pending_pods) == (Policy.UTILIZATION, False)
+    assert (group.policy, group.takes_pending_pods) == (ScalingPolicy.UTILIZATION, False)
     assert (group.label_value, group.max_node_age, group.aws.lifecycle) == ("42", "0", "spot")
     assert group.scale_up_threshold_percent == 70
     assert "scale_up_cool_down_timeout" in caplog.text

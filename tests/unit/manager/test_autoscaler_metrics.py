@@ -16,9 +16,9 @@ from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import NOT_JUDGED
 from manager.autoscaler.reconciliation import NEVER_CAME, UNREGISTERED
-from manager.autoscaler.reporting.metrics import Metrics
+from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_errors import MOST_CODES
-from manager.autoscaler.reporting.metrics_theirs import Theirs
+from manager.autoscaler.reporting.metrics_theirs import ClusterAutoscalerOptions
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
 from manager.autoscaler.snapshot.cluster import NodeInfo
@@ -82,9 +82,9 @@ MADE = Iteration(
 class Scrape:
     """Metrics, and what a scrape of them shows."""
 
-    def __init__(self, theirs: Theirs | None = None) -> None:
+    def __init__(self, theirs: ClusterAutoscalerOptions | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, theirs)
+        self.metrics = AutoscalerMetrics(self.registry, theirs)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -178,14 +178,14 @@ def test_groups_that_are_gone_are_not_shown_and_a_blind_round_makes_nothing_free
 
 
 def test_steps_are_timed() -> None:
-    scrape = Scrape(Theirs())
+    scrape = Scrape(ClusterAutoscalerOptions())
     scrape.metrics.took("scaleUp", 0.2)
     assert scrape.ours("function_duration_seconds_sum", function="scaleUp") == 0.2
     assert scrape.theirs("function_duration_seconds_count", function="scaleUp") == 1
 
 
 def test_a_dry_run_counts_as_nothing() -> None:
-    scrape = Scrape(Theirs())
+    scrape = Scrape(ClusterAutoscalerOptions())
     before = scrape.text
     scrape.metrics.note(replace(MADE, dry_run=True))
     assert scrape.text == before
@@ -198,7 +198,9 @@ def test_cluster_autoscalers_names_are_there_only_on_request(scrape: Scrape) -> 
 @pytest.fixture
 def theirs() -> Scrape:
     found = Scrape(
-        Theirs({"cpu": ResourceBounds(4, 64), "memory": ResourceBounds(None, 1 << 40)}, 100, autoprovisioning=True)
+        ClusterAutoscalerOptions(
+            {"cpu": ResourceBounds(4, 64), "memory": ResourceBounds(None, 1 << 40)}, 100, autoprovisioning=True
+        )
     )
     nodes = [NodeInfo(name, capacity={"cpu": 3500, "memory": 8 * GIB}) for name in ("a", "b")]
     found.metrics.note(MADE, nodes)
@@ -244,7 +246,7 @@ def test_cluster_autoscalers_metrics_say_what_theirs_do(
 
 
 def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> None:
-    scrape = Scrape(Theirs(per_group=True))
+    scrape = Scrape(ClusterAutoscalerOptions(per_group=True))
     scrape.metrics.note(MADE)
     sizes = [scrape.theirs(f"node_group_{each}_count", node_group="pool") for each in ("min", "max", "target")]
     assert sizes == [1, 5, 3]
@@ -261,13 +263,13 @@ def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> No
     ],
 )
 def test_rounds_that_failed_count_by_what_they_failed_of(failure: Exception, kind: str) -> None:
-    scrape = Scrape(Theirs())
+    scrape = Scrape(ClusterAutoscalerOptions())
     scrape.metrics.note(Iteration(1, NOW, blocked_reason=str(failure)), (), failure)
     assert scrape.theirs("errors_total", type=kind) == 1
 
 
 def test_a_cloud_that_has_ever_new_codes_makes_no_more_series() -> None:
-    scrape = Scrape(Theirs())
+    scrape = Scrape(ClusterAutoscalerOptions())
     errors = [InstanceError(ErrorClass.OUT_OF_RESOURCES, f"request {number}") for number in range(100)]
     scrape.metrics.note(
         Iteration(
@@ -281,4 +283,4 @@ def test_a_cloud_that_has_ever_new_codes_makes_no_more_series() -> None:
 
 
 def test_nothing_is_shown_before_the_first_round() -> None:
-    assert Scrape(Theirs()).ours("cost_per_hour") is None
+    assert Scrape(ClusterAutoscalerOptions()).ours("cost_per_hour") is None

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from manager.autoscaler.cloudprovider.aws import activities, config, failures, fleet, groups, ids, sizes, templates
 from manager.autoscaler.cloudprovider.aws.calls import Call
 from manager.autoscaler.cloudprovider.aws.config import AwsConfig
-from manager.autoscaler.cloudprovider.aws.fleet import Joining, Step
+from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
 from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag
-from manager.autoscaler.cloudprovider.aws.orders import Underway
+from manager.autoscaler.cloudprovider.aws.orders import LaunchProgress
 from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
@@ -164,14 +164,14 @@ def test_every_instance_of_a_fleet_joins_waits_or_goes(count: int, answered: int
 @pytest.mark.parametrize(
     ("running", "age", "expected"),
     [
-        ((True, True), 0.0, Step.ATTACH),
-        ((True, True), 999.0, Step.ATTACH),
-        ((True, False), 59.0, Step.WAIT),
-        ((True, False), 60.0, Step.TERMINATE),
-        ((False,), 0.0, Step.WAIT),
+        ((True, True), 0.0, FleetStep.ATTACH),
+        ((True, True), 999.0, FleetStep.ATTACH),
+        ((True, False), 59.0, FleetStep.WAIT),
+        ((True, False), 60.0, FleetStep.TERMINATE),
+        ((False,), 0.0, FleetStep.WAIT),
     ],
 )
-def test_a_fleet_joins_as_one_or_not_at_all(running: tuple[bool, ...], age: float, expected: Step) -> None:
+def test_a_fleet_joins_as_one_or_not_at_all(running: tuple[bool, ...], age: float, expected: FleetStep) -> None:
     order = [Joining(f"i-{number}", "web", "o", running=each, launched_at=NOW) for number, each in enumerate(running)]
     assert fleet.step(order, NOW + age, 60.0) is expected
 
@@ -212,7 +212,7 @@ def test_what_joins_a_group_holds_no_place_of_its_members() -> None:
     members = tuple(Member(instance_id=f"i-{at}", lifecycle_state="InService") for at in range(2))
     web = ScalingGroup(auto_scaling_group_name="web", min_size=2, max_size=9, desired_capacity=2, instances=members)
     joining = tuple(Joining(f"i-j{at}", "web", "o") for at in range(3))
-    told = Snapshot({"web": web}, Underway(joining)).told("web")
+    told = Snapshot({"web": web}, LaunchProgress(joining)).told("web")
     assert (told.target_size, told.settled_size, told.min_size) == (5, 2, 2)
 
 

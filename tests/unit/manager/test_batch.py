@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from manager.noderesource import batch
 from manager.noderesource.batch import Above
-from manager.noderesource.report import Report, ReportedUsage
-from manager.noderesource.situation import Situation
+from manager.noderesource.report import NodeReport, ReportedUsage
+from manager.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared import names
 from shared.api.colocation import ColocationStrategy
@@ -37,7 +37,7 @@ def results(explained: Explanation) -> Resources:
     return Resources(explained.cpu.result, explained.memory.result)
 
 
-def taken(strategy: ColocationStrategy, situation: Situation, *pods: PodRecord) -> Resources:
+def taken(strategy: ColocationStrategy, situation: NodeSituation, *pods: PodRecord) -> Resources:
     """What of a large node is not for Batch."""
     return situation.capacity.minus(results(batch.calculate(strategy, situation, Above.of(pods))))
 
@@ -181,7 +181,7 @@ def test_the_messages_are_koordinators(strategy: dict[str, Any], cpu: str, memor
 
 @given(STRATEGIES, SITUATIONS, PODS)
 def test_batch_is_an_amount_and_always_explained(
-    strategy: ColocationStrategy, situation: Situation, pods: list[PodRecord]
+    strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord]
 ) -> None:
     explained = batch.calculate(strategy, situation, Above.of(pods))
     for each, percent in (
@@ -197,7 +197,7 @@ def test_batch_is_an_amount_and_always_explained(
 
 @given(STRATEGIES, SITUATIONS, PODS, st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 10**6))
 def test_more_usage_never_leaves_more_to_batch(
-    strategy: ColocationStrategy, situation: Situation, pods: list[PodRecord], name: str, more: int
+    strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord], name: str, more: int
 ) -> None:
     before = results(batch.calculate(strategy, situation, Above.of(pods)))
     report = situation.report
@@ -210,7 +210,7 @@ def test_more_usage_never_leaves_more_to_batch(
 
 @given(STRATEGIES, SITUATIONS, SITUATIONS, PODS)
 def test_by_request_nothing_that_is_measured_matters(
-    strategy: ColocationStrategy, situation: Situation, other: Situation, pods: list[PodRecord]
+    strategy: ColocationStrategy, situation: NodeSituation, other: NodeSituation, pods: list[PodRecord]
 ) -> None:
     by_request = policy("request", batch_memory_threshold_percent=strategy.batch_memory_threshold_percent)
     elsewhere = msgspec.structs.replace(situation, report=other.report)
@@ -220,12 +220,12 @@ def test_by_request_nothing_that_is_measured_matters(
     )
 
 
-def _system(report: Report, more: int) -> Report:
+def _system(report: NodeReport, more: int) -> NodeReport:
     heavier = (report.system_usage or Resources()).plus(Resources(more, more))
-    return Report(report.name, "", "", report.spec, system_usage=heavier, pods=report.pods)
+    return NodeReport(report.name, "", "", report.spec, system_usage=heavier, pods=report.pods)
 
 
-def _pod(report: Report, key: str, more: int) -> Report:
+def _pod(report: NodeReport, key: str, more: int) -> NodeReport:
     """A usage that is known already grows: one that gets known may be less than the request that stood in for it."""
     known = report.pods.get(key)
     if known is None:
@@ -234,4 +234,4 @@ def _pod(report: Report, key: str, more: int) -> Report:
         **report.pods,
         key: ReportedUsage(known.priority_class, known.cpu_milli + more, known.memory_bytes + more),
     }
-    return Report(report.name, "", "", report.spec, system_usage=report.system_usage, pods=heavier)
+    return NodeReport(report.name, "", "", report.spec, system_usage=report.system_usage, pods=heavier)

@@ -24,7 +24,7 @@ from manager.autoscaler.cloudprovider.contract import (
     NodeRef,
 )
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
-from manager.autoscaler.cloudprovider.guard import Guard, Observed
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cluster_state.registry import (
     Registry,
@@ -174,7 +174,7 @@ class Rounds:
             self._grow(observed, grow)
         return found
 
-    def _grow(self, observed: Observed, nodes: int) -> None:
+    def _grow(self, observed: CloudObservation, nodes: int) -> None:
         seen = observed.groups.get("web")
         if not nodes or seen is None or active_backoff(self.registry, "web", self.now) is not None:
             return

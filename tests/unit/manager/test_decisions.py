@@ -9,13 +9,13 @@ import pytest
 
 from manager import configuration
 from manager.configuration import Configuration
-from manager.decisions import Decisions
+from manager.decisions import NodeDecisions
 from manager.noderesource import report, writing
 from manager.noderesource.buffer import LEAST_STEPS
-from manager.noderesource.report import Report
-from manager.noderesource.writing import Reason, Wait, Waiting, Write
-from manager.pods import PodRecord, Requested
-from manager.reports import Reporter
+from manager.noderesource.report import NodeReport
+from manager.noderesource.writing import Wait, Waiting, Write, WriteReason
+from manager.pods import NodeRequests, PodRecord
+from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap, Node
@@ -24,7 +24,7 @@ from shared.names import Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW, metric, node
 
-ALL = Requested(Resources(10_000, 100 * GIB), Resources(10_000, 100 * GIB))
+ALL = NodeRequests(Resources(10_000, 100 * GIB), Resources(10_000, 100 * GIB))
 
 
 @dataclass
@@ -32,17 +32,17 @@ class Known:
     """A cluster of one node."""
 
     configuration: Configuration
-    reported: Report | None = None
+    reported: NodeReport | None = None
     records: tuple[PodRecord, ...] = ()
-    asked: Requested = ALL
+    asked: NodeRequests = ALL
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         return self.reported
 
     def pods(self, name: str) -> Collection[PodRecord]:
         return self.records
 
-    def requested(self, name: str) -> Requested:
+    def requested(self, name: str) -> NodeRequests:
         return self.asked
 
 
@@ -59,7 +59,7 @@ class World:
 
     def restart(self) -> None:
         """A manager begins that remembers nothing."""
-        self.decisions = Decisions(self.known, self.settings, self.clock, Reporter(None))
+        self.decisions = NodeDecisions(self.known, self.settings, self.clock, EventReporter(None))
 
     def report(self, cpu: str, memory: str = "1Gi") -> None:
         """The agent reports now."""
@@ -87,7 +87,7 @@ def reason(outcome: Write | Wait | None) -> str | None:
 
 def test_growth_after_a_fall_is_written_by_time_alone_once_it_has_lasted() -> None:
     world = World(offers="mid")
-    for cpu, expected in (("2", Reason.DIFFERENCE), ("3", Reason.DIFFERENCE), ("1", Reason.DIFFERENCE)):
+    for cpu, expected in (("2", WriteReason.DIFFERENCE), ("3", WriteReason.DIFFERENCE), ("1", WriteReason.DIFFERENCE)):
         world.report(cpu)
         assert reason(world.look()) == expected
         world.clock.advance(60)
@@ -100,7 +100,7 @@ def test_growth_after_a_fall_is_written_by_time_alone_once_it_has_lasted() -> No
     world.clock.advance(held.until - world.clock.monotonic() + 1)
     assert world.decisions.due() == ["n1"]
     assert world.decisions.due() == []
-    assert reason(world.look()) == Reason.DIFFERENCE
+    assert reason(world.look()) == WriteReason.DIFFERENCE
     assert world.mid() == Resources(3000, GIB)
 
 
@@ -108,7 +108,7 @@ def test_the_upstream_rule_writes_what_is_decided_as_it_comes() -> None:
     world = World(offers="mid", write_rule="upstream")
     for cpu in ("2", "1", "2", "1"):
         world.report(cpu)
-        assert reason(world.look()) == Reason.DIFFERENCE
+        assert reason(world.look()) == WriteReason.DIFFERENCE
         assert world.mid() == Resources(int(cpu) * 1000, GIB)
     world.report("1010m")
     assert reason(world.look()) == Waiting.THRESHOLD
@@ -183,7 +183,7 @@ def test_a_node_metric_that_turns_stale_takes_every_tier_away_by_time_alone() ->
     assert world.decisions.due() == []
     world.clock.advance(0.1)
     assert world.decisions.due() == ["n1"]
-    assert reason(world.look()) == Reason.DIFFERENCE
+    assert reason(world.look()) == WriteReason.DIFFERENCE
     assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
 
 
@@ -225,7 +225,7 @@ def test_a_node_that_cannot_be_decided_about_offers_nothing_and_is_complained_of
     world.look()
     assert world.known.reported is not None
     world.known.reported = msgspec.structs.replace(world.known.reported, update_time=cast(float, "yesterday"))
-    assert reason(world.look()) == Reason.DIFFERENCE
+    assert reason(world.look()) == WriteReason.DIFFERENCE
     assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
     look = world.decisions.look(world.node)
     for offer in look.decision.offers.values():

@@ -2,14 +2,14 @@
 
 import pytest
 
-from manager.autoscaler.utilization.decisions import Decision
+from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared.quantity import Resources
 from tests.unit.manager.utilized import decided, node, nodes, pod, rules_of, seen
 
 
-def group(**options: int | bool) -> Rules:
+def group(**options: int | bool) -> ScanRules:
     """As Escalator's tests have it: nothing is removed unless they say so."""
     idle = {"taint_lower_capacity_threshold_percent": 0, "taint_upper_capacity_threshold_percent": 0}
     rates = {"slow_node_removal_rate": 0, "fast_node_removal_rate": 0}
@@ -21,11 +21,13 @@ def on_each(there: tuple[GroupNode, ...], count: int, size: int) -> list[GroupPo
     return [pod(f"{each.name}-{number}", size, each.name, phase="Pending") for each in there for number in range(count)]
 
 
-def scanned(rules: Rules, there: tuple[GroupNode, ...], *pods: GroupPod, least: int = 2, target: int = 5) -> Decision:
+def scanned(
+    rules: ScanRules, there: tuple[GroupNode, ...], *pods: GroupPod, least: int = 2, target: int = 5
+) -> ScanDecision:
     return decided(rules, seen(there, *pods, cloud=CloudGroup(least, 10, target)))
 
 
-def result(found: Decision) -> tuple[int, int, str]:
+def result(found: ScanDecision) -> tuple[int, int, str]:
     """The nodes wanted, what is asked of the cloud more than before, and the error."""
     return found.delta, found.target_change, found.error
 

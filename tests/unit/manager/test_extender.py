@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Decision, Offer
-from manager.noderesource.report import Report
-from manager.pods import PodLedger, PodRecord, Requested, record
+from manager.noderesource.report import NodeReport
+from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from manager.scheduling import advice, bound, explained, extender
 from manager.scheduling.advice import Advisor
 from manager.scheduling.args import LoadAwareArgs
@@ -28,7 +28,7 @@ from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 NOT_EXPLAINED = Explanation(ResourceExplanation((), "", 0), ResourceExplanation((), "", 0))
 ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
 
-REQUESTED = Requested(Resources(2000, 4 * GIB), Resources(2000, 4 * GIB))
+REQUESTED = NodeRequests(Resources(2000, 4 * GIB), Resources(2000, 4 * GIB))
 
 
 class Cluster:
@@ -36,7 +36,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, NodeReport] = {}
         self.decisions: dict[str, Decision] = {}
         self.ledger = PodLedger()
         self.waiting_for: list[str] = []
@@ -60,7 +60,7 @@ class Cluster:
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> NodeReport | None:
         return self.reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
@@ -101,7 +101,7 @@ def test_a_mid_pod_fits_into_what_was_decided_last_less_what_pods_hold(cluster: 
     assert advisor.refused(mid_pod(), ["n1"]) == {}
     cluster.place(mid_pod("second", on="n1"))
     (refusal,) = advisor.refused(mid_pod(), ["n1"]).values()
-    assert refusal == advice.Refusal("shrunk", "Mid cpu has shrunk: offers 2, pods hold 2, pod asks 1")
+    assert refusal == advice.NodeRefusal("shrunk", "Mid cpu has shrunk: offers 2, pods hold 2, pod asks 1")
 
 
 def test_pods_that_have_ended_hold_nothing(cluster: Cluster, advisor: Advisor) -> None:

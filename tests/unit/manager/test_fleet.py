@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from manager import fleet as fleets_module
 from manager import promises
-from manager.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, Fleet
+from manager.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, FleetOverview
 from manager.metrics import FleetCollector
-from manager.noderesource.report import Report
-from manager.reports import Problem, Standing
+from manager.noderesource.report import NodeReport
+from manager.reports import PersistentProblems, ReportedProblem
 from shared.api import predictionprior
 from shared.api.nodemetric import NodeMetricSpec, Prediction, Promise, Shadow, WireTail, Withdrawal
 from shared.api.predictionprior import Prior, Tail
@@ -26,18 +26,18 @@ from tests.unit.manager.objects import NOW
 WIDE, LIMIT = Tail(0.2, 0.1), predictionprior.LARGEST
 
 
-def many(count: int, **changes: Any) -> list[Report]:
+def many(count: int, **changes: Any) -> list[NodeReport]:
     return [report(f"n{number}", **changes) for number in range(count)]
 
 
-class Heard(Standing):
+class Heard(PersistentProblems):
     """What is wrong at the moment."""
 
     def __init__(self) -> None:
         super().__init__(None, lambda: True)
         self.said: list[list[str]] = []
 
-    def found(self, about: str, problems: Iterable[Problem]) -> None:
+    def found(self, about: str, problems: Iterable[ReportedProblem]) -> None:
         assert about == "predictions"
         self.said.append([f"{one.regarding.kind} {one.reason}: {one.message}" for one in problems])
 
@@ -45,12 +45,12 @@ class Heard(Standing):
 class World:
     """A fleet with a clock, and who is told of what."""
 
-    def __init__(self, *found: Report, leads: bool = True) -> None:
+    def __init__(self, *found: NodeReport, leads: bool = True) -> None:
         self.clock = ManualClock(NOW)
         self.reports = Reports(*found)
         self.heard = Heard()
         self.changed: list[set[str]] = []
-        self.fleet = Fleet(
+        self.fleet = FleetOverview(
             self.reports,
             self.clock,
             is_leader=lambda: leads,
@@ -58,7 +58,7 @@ class World:
             changed=lambda names: self.changed.append(set(names)),
         )
 
-    def turn(self, later_seconds: float = 0, *found: Report) -> Prior | None:
+    def turn(self, later_seconds: float = 0, *found: NodeReport) -> Prior | None:
         self.clock.advance(later_seconds)
         if found:
             self.reports.found = list(found)
@@ -174,7 +174,7 @@ def test_nothing_is_recommended_by_rates_that_are_not_said_or_without_shadows() 
     kept = promises.read(silent, source="NodeMetric n")
     told = promises.recommended("a", kept, NodeMetricSpec())
     assert told == ("a", "Keep a: a has 0 outcomes of the 168 that it takes to judge it.")
-    assert promises.recommended("a", promises.Kept(kept.promises), NodeMetricSpec()) is None
+    assert promises.recommended("a", promises.KeptPromises(kept.promises), NodeMetricSpec()) is None
 
 
 def test_outcomes_of_a_node_are_no_more_than_four_weeks_hold() -> None:
@@ -245,7 +245,7 @@ def test_what_a_node_forgets_is_told_once_and_what_it_had_forgotten_before_is_no
     told: list[tuple[str, str]] = []
     one, other = report("n1"), report("n2")
     reports = Reports(one, msgspec.structs.replace(other, forgotten="node until then"))
-    made = Fleet(
+    made = FleetOverview(
         reports,
         ManualClock(NOW),
         is_leader=lambda: True,

@@ -13,8 +13,8 @@ from manager.noderesource import explain, writing
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import HELD, Decision, Known, Offer
 from manager.noderesource.report import read
-from manager.noderesource.writing import Reason, Rule, Write, WriteRule
-from manager.pods import PodRecord, Requested, held, record
+from manager.noderesource.writing import NodeWriteRule, Write, WriteReason, WriteRule
+from manager.pods import NodeRequests, PodRecord, held, record
 from manager.scheduling import bound
 from shared import names
 from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, ResourceRequirements
@@ -26,7 +26,7 @@ from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 from tests.unit.manager.shortfalls import mid_pod
 
 NOTHING = Resources()
-KNOWN = Known(Requested(Resources(5000, 50 * GIB), Resources(5000, 50 * GIB)), held={Tier.MID: Resources(700, GIB)})
+KNOWN = Known(NodeRequests(Resources(5000, 50 * GIB), Resources(5000, 50 * GIB)), held={Tier.MID: Resources(700, GIB)})
 AMOUNTS = st.builds(Resources, st.integers(0, 5000), st.integers(0, 5 * GIB))
 
 
@@ -141,7 +141,7 @@ def test_after_every_look_the_node_says_no_less_than_is_held(
     wrote: bool,
 ) -> None:
     there = node(mid=None if before is None else both(*before))
-    rule = Rule(kind, 0.1, 300, 1000.0, 999.0 if wrote else None)
+    rule = NodeWriteRule(kind, 0.1, 300, 1000.0, 999.0 if wrote else None)
     damping = {} if lately is None else {Tier.MID: Damping(lately, 0.0, lately, lately)}
     outcome = writing.plan(there, {Tier.MID: offer(decided, floor)}, rule, damping=damping)
     after = there
@@ -156,10 +156,10 @@ def test_after_every_look_the_node_says_no_less_than_is_held(
 
 @pytest.mark.parametrize("kind", list(WriteRule))
 def test_a_bind_that_raced_with_a_shrink_raises_what_is_shown_at_once(kind: WriteRule) -> None:
-    rule = Rule(kind, 0.1, 300, 1000.0, 999.0)
+    rule = NodeWriteRule(kind, 0.1, 300, 1000.0, 999.0)
     there = node(mid=both(690, GIB))
     outcome = writing.plan(there, {Tier.MID: offer(Resources(100, GIB), Resources(700, GIB))}, rule)
     assert isinstance(outcome, Write)
-    assert (outcome.reason, outcome.shrinks) == (Reason.HELD, False)
+    assert (outcome.reason, outcome.shrinks) == (WriteReason.HELD, False)
     assert outcome.why == "kubernetes.io/mid-cpu 690 -> 700: pods hold more than is on offer"
     assert outcome.changes[Tier.MID].new == Resources(700, GIB)

@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry
 from manager import answers, http
 from manager.answers import Explained, FleetPrediction, Nodes
 from manager.configuration import Configuration
-from manager.decisions import LastWrite, NodeState, Pending
+from manager.decisions import KnownNode, LastWrite, Pending
 from manager.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
 from manager.noderesource import explain, report
 from manager.noderesource.explain import Known
-from manager.noderesource.writing import Change
-from manager.pods import Requested
+from manager.noderesource.writing import OfferChange
+from manager.pods import NodeRequests
 from shared import names, web
 from shared.names import Tier
 from shared.quantity import Resources
@@ -30,28 +30,28 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 FLEET = answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
 HOSTILE = '<img src=x onerror="alert(1)">'
 
-REQUESTED = Requested(Resources(2000, GIB), Resources(1000, GIB))
+REQUESTED = NodeRequests(Resources(2000, GIB), Resources(1000, GIB))
 REPORTED = report.read(
     fleets.promising(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
 )
 SIMULATED = node("n1", labels={names.LABEL_SIMULATED: "true"}, mid={names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"})
 STATES = {
-    "n1": NodeState(
+    "n1": KnownNode(
         SIMULATED,
         REQUESTED,
         explain.decide(SIMULATED, REPORTED, Known(REQUESTED), enabled(), NOW),
-        LastWrite(NOW, 0, "difference", "why", {Tier.MID: Change(None, Resources(1000, GIB))}),
+        LastWrite(NOW, 0, "difference", "why", {Tier.MID: OfferChange(None, Resources(1000, GIB))}),
         Pending("later", NOW + 60),
     ),
-    HOSTILE: NodeState(node(HOSTILE), Requested(), None, None),
+    HOSTILE: KnownNode(node(HOSTILE), NodeRequests(), None, None),
 }
 
 
 class States:
-    def states(self) -> list[NodeState]:
+    def states(self) -> list[KnownNode]:
         return list(STATES.values())
 
-    def state(self, name: str) -> NodeState | None:
+    def state(self, name: str) -> KnownNode | None:
         return STATES.get(name)
 
 
@@ -112,7 +112,7 @@ def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     assert answer.last_write == answers.LastWriteRow(
         "2023-11-14T22:13:20Z", "difference", "why", 1000, GIB, offers={"mid": mid}
     )
-    assert answer.pending == answers.PendingRow("later", "2023-11-14T22:14:20Z")
+    assert answer.pending == answers.PendingWriteRow("later", "2023-11-14T22:14:20Z")
     assert set(answer.tiers) == {"mid", "batch"}
     assert (answer.tiers["mid"].cpu, answer.tiers["mid"].on_offer) == (answer.resources.cpu, mid)
     assert answer.tiers["batch"].on_offer is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource.report import Report, ReportedUsage, read
+from manager.noderesource.report import NodeReport, ReportedUsage, read
 from manager.pods import Estimation, PodRecord
 from manager.scheduling import args as arguments
 from manager.scheduling import estimate, loadaware
@@ -59,9 +59,9 @@ def a_pod(name: str = "p", **fields: Any) -> PodRecord:
 USAGE = Resources(2000, 20 * GIB)
 
 
-def a_report(usage: Resources | None = USAGE, *, age: float = 10, **fields: Any) -> Report:
+def a_report(usage: Resources | None = USAGE, *, age: float = 10, **fields: Any) -> NodeReport:
     spec = NodeMetricSpec(metric_collect_policy=MetricCollectPolicy(report_interval_seconds=60))
-    return Report("n1", "u", "1", spec, update_time=NOW - age, usage=usage, **fields)
+    return NodeReport("n1", "u", "1", spec, update_time=NOW - age, usage=usage, **fields)
 
 
 def aggregated(**by_duration: dict[str, Resources]) -> bytes:
@@ -74,7 +74,7 @@ def aggregated(**by_duration: dict[str, Resources]) -> bytes:
 
 
 def refused(
-    report: Report,
+    report: NodeReport,
     chosen: LoadAwareArgs,
     *pods: PodRecord,
     incoming: Incoming = SMALL,
@@ -85,7 +85,7 @@ def refused(
     return loadaware.why_refused(load, incoming, chosen, NOW)
 
 
-def scored(report: Report, chosen: LoadAwareArgs, *pods: PodRecord, incoming: Incoming = SMALL) -> int:
+def scored(report: NodeReport, chosen: LoadAwareArgs, *pods: PodRecord, incoming: Incoming = SMALL) -> int:
     return loadaware.score(loadaware.load(node(), report, pods, chosen), incoming, chosen, NOW)
 
 
@@ -185,7 +185,7 @@ def test_a_node_that_has_not_reported_for_too_long_is_refused(
 
 
 def test_a_node_that_never_reported_has_not_reported_for_too_long() -> None:
-    silent = Report("n1", "u", "1", NodeMetricSpec())
+    silent = NodeReport("n1", "u", "1", NodeMetricSpec())
     assert refused(silent, args()) == loadaware.EXPIRED
     assert refused(silent, args(filterExpiredNodeMetrics=False)) is None
 
@@ -331,8 +331,8 @@ def test_the_score_is_the_weighted_share_left_over() -> None:
     assert scored(report, args(predictedPeakWeight=0, resourceWeights={})) == 0
 
 
-@pytest.mark.parametrize("report", [a_report(age=180), a_report(None), Report("n1", "u", "1", NodeMetricSpec())])
-def test_nothing_is_good_about_a_node_that_is_not_known(report: Report) -> None:
+@pytest.mark.parametrize("report", [a_report(age=180), a_report(None), NodeReport("n1", "u", "1", NodeMetricSpec())])
+def test_nothing_is_good_about_a_node_that_is_not_known(report: NodeReport) -> None:
     assert scored(report, args(filterExpiredNodeMetrics=False)) == 0
 
 
@@ -347,7 +347,7 @@ def test_the_score_may_go_by_prod_usage_or_by_an_aggregate() -> None:
 
 
 def test_of_nodes_in_equal_use_the_one_that_will_be_idle_for_long_is_better() -> None:
-    def peaking(cpu_milli: int, history: int = 90) -> Report:
+    def peaking(cpu_milli: int, history: int = 90) -> NodeReport:
         return a_report(node_peak=Resources(cpu_milli, 20 * GIB), history_percent=history)
 
     low, high, unknown = (scored(each, args()) for each in (peaking(3000), peaking(9500), a_report()))

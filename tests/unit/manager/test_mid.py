@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from manager.noderesource import mid
 from manager.noderesource.buffer import Learned, Share
-from manager.noderesource.report import Report
-from manager.noderesource.situation import NOTHING, Situation
-from manager.pods import Requested
+from manager.noderesource.report import NodeReport
+from manager.noderesource.situation import NOTHING, NodeSituation
+from manager.pods import NodeRequests
 from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.api.nodemetric import NodeMetricSpec
 from shared.explanation import Explanation
@@ -31,14 +31,14 @@ def situation(
     lately: Resources = NOTHING,
     system_usage: Resources | None = NOTHING,
     model: str = "",
-) -> Situation:
-    return Situation(
+) -> NodeSituation:
+    return NodeSituation(
         node="n1",
         capacity=allocatable,
         allocatable=allocatable,
         reserved=Resources(),
-        requested=Requested(prod, prod),
-        report=Report(
+        requested=NodeRequests(prod, prod),
+        report=NodeReport(
             name="n1",
             uid="",
             resource_version="",
@@ -150,7 +150,7 @@ SITUATIONS = st.builds(
 
 
 @given(STRATEGIES, SITUATIONS)
-def test_mid_is_never_negative_and_always_explained(strategy: ColocationStrategy, seen: Situation) -> None:
+def test_mid_is_never_negative_and_always_explained(strategy: ColocationStrategy, seen: NodeSituation) -> None:
     explained = mid.calculate(strategy, seen)
     for each in (explained.cpu, explained.memory):
         assert each.result >= 0
@@ -159,7 +159,7 @@ def test_mid_is_never_negative_and_always_explained(strategy: ColocationStrategy
 
 
 @given(STRATEGIES, SITUATIONS)
-def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationStrategy, seen: Situation) -> None:
+def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationStrategy, seen: NodeSituation) -> None:
     explained = mid.calculate(strategy, seen)
     reported = seen.report.reclaimable if seen.report else None
     for each, reclaimable in zip((explained.cpu, explained.memory), reported or (0, 0), strict=True):
@@ -172,7 +172,7 @@ def test_mid_stays_below_the_cap_and_what_can_be_reclaimed(strategy: ColocationS
 
 
 @given(STRATEGIES, SITUATIONS)
-def test_a_larger_buffer_never_offers_more(strategy: ColocationStrategy, seen: Situation) -> None:
+def test_a_larger_buffer_never_offers_more(strategy: ColocationStrategy, seen: NodeSituation) -> None:
     offers = [mid.calculate(_with_buffer(strategy, percent), seen).cpu.result for percent in (0, 10, 50, 100)]
     assert offers == sorted(offers, reverse=True)
     assert offers[-1] == 0
@@ -180,7 +180,7 @@ def test_a_larger_buffer_never_offers_more(strategy: ColocationStrategy, seen: S
 
 @given(SITUATIONS, st.integers(0, 200), st.integers(0, 200))
 def test_a_learned_buffer_holds_back_its_share_and_says_where_it_comes_from(
-    seen: Situation, cpu: int, memory: int
+    seen: NodeSituation, cpu: int, memory: int
 ) -> None:
     raw = mid.calculate(ColocationStrategy(), seen)
     explained = mid.calculate(ColocationStrategy(), seen, Learned(Share(cpu, 40), Share(memory, 40)))
@@ -249,7 +249,7 @@ def test_requests_that_are_gone_since_the_report_still_bear_it_out_where_nothing
 
 @given(STRATEGIES, SITUATIONS)
 def test_of_what_pods_requested_never_more_is_reclaimed_than_the_peak_leaves(
-    strategy: ColocationStrategy, seen: Situation
+    strategy: ColocationStrategy, seen: NodeSituation
 ) -> None:
     explained = mid.calculate(strategy, seen)
     for where, each in enumerate((explained.cpu, explained.memory)):
@@ -266,7 +266,7 @@ def test_of_what_pods_requested_never_more_is_reclaimed_than_the_peak_leaves(
 
 
 @given(STRATEGIES, SITUATIONS)
-def test_what_nobody_measured_never_raises_mid(strategy: ColocationStrategy, seen: Situation) -> None:
+def test_what_nobody_measured_never_raises_mid(strategy: ColocationStrategy, seen: NodeSituation) -> None:
     assert seen.report is not None
     unmeasured = msgspec.structs.replace(seen.report, usage=None, system_usage=None)
     known, unknown = (

@@ -17,9 +17,9 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.removal_planning import LIKELY_TO_GO
 from manager.autoscaler.reporting import answers, answers_nodes, events, status, staying
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.metrics import Metrics
+from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_escalator import Named
-from manager.autoscaler.reporting.metrics_theirs import Theirs
+from manager.autoscaler.reporting.metrics_theirs import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.staying import Standing
@@ -28,7 +28,7 @@ from manager.autoscaler.scale_down.leaving import Leaving, Stage
 from manager.autoscaler.scale_down.timing import Happened
 from manager.autoscaler.scale_down.verdict import Kind
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.utilization.decisions import Decision as Scan
+from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.taints import TO_BE_REMOVED
 from shared.api.core import Taint
@@ -269,7 +269,7 @@ def test_a_drained_node_is_told_with_its_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "reason", "message"),
+    ("action", "reason", "message"),
     [
         (
             Action(ActionKind.REMOVE_NODES, "pool", nodes=("empty",)),
@@ -320,7 +320,7 @@ def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
 class Scrape:
     def __init__(self, *made: Iteration) -> None:
         self._registry = CollectorRegistry()
-        metrics = Metrics(self._registry, Theirs())
+        metrics = AutoscalerMetrics(self._registry, ClusterAutoscalerOptions())
         for each in made:
             metrics.note(each)
 
@@ -432,7 +432,7 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
 
 def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
     registry = CollectorRegistry()
-    metrics = Metrics(registry, escalators=Named("simulated", {"jobs": "pool"}))
+    metrics = AutoscalerMetrics(registry, escalators=Named("simulated", {"jobs": "pool"}))
     (decision,) = MADE.scans
     pods = (pod("big", 700, "jobs0"), pod("waits", 300), pod("pulls", 500, "jobs0", phase="Pending"))
     observed = seen(nodes(2, "jobs"), *pods)

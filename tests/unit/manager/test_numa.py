@@ -7,7 +7,7 @@ from hypothesis import given
 
 from manager.noderesource import batch, numa
 from manager.noderesource.batch import Above
-from manager.noderesource.situation import Situation
+from manager.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared.api.colocation import ColocationStrategy
 from shared.names import PriorityClass, QoS
@@ -110,7 +110,7 @@ def test_a_node_without_zones_has_none() -> None:
 
 @given(STRATEGIES, SITUATIONS, PODS)
 def test_one_zone_that_is_the_whole_node_has_what_the_node_has_unless_a_pod_is_not_measured(
-    strategy: ColocationStrategy, situation: Situation, pods: list[PodRecord]
+    strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord]
 ) -> None:
     assert situation.report is not None
     measured = [pod for pod in pods if pod.key in situation.report.pods]
@@ -121,7 +121,7 @@ def test_one_zone_that_is_the_whole_node_has_what_the_node_has_unless_a_pod_is_n
 
 @given(STRATEGIES, SITUATIONS, PODS)
 def test_a_zone_never_has_less_than_nothing_nor_more_than_may_be_reclaimed_of_it(
-    strategy: ColocationStrategy, situation: Situation, pods: list[PodRecord]
+    strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord]
 ) -> None:
     for zone, amount in numa.calculate(strategy, situation, pods, TWO).items():
         cpu, memory = TWO[zone]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from manager.decisions import Decisions
-from manager.noderesource.writing import Reason, Waiting, Write
+from manager.decisions import NodeDecisions
+from manager.noderesource.writing import Waiting, Write, WriteReason
 from manager.outages import LONGEST_SECONDS, LOOK_SECONDS, Outage, sensed, spared_until
-from manager.reports import Reporter
+from manager.reports import EventReporter
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB
 from tests.unit.manager.test_decisions import World, reason
@@ -51,8 +51,8 @@ class Away(World):
 
     def restart(self) -> None:
         self.away_since: float | None = None
-        self.decisions = Decisions(
-            self.known, self.settings, self.clock, Reporter(None), unheard_seconds=self.unheard_seconds
+        self.decisions = NodeDecisions(
+            self.known, self.settings, self.clock, EventReporter(None), unheard_seconds=self.unheard_seconds
         )
 
     def unheard_seconds(self) -> float:
@@ -92,7 +92,7 @@ def test_after_an_outage_an_agent_that_stays_silent_loses_it_by_time_alone() -> 
     assert world.decisions.due() == ["n1"]
     outcome = world.look()
     assert isinstance(outcome, Write)
-    assert (outcome.reason, world.mid()) == (Reason.DIFFERENCE, None)
+    assert (outcome.reason, world.mid()) == (WriteReason.DIFFERENCE, None)
 
 
 def test_without_an_outage_a_stale_node_metric_takes_its_offers_away_at_once() -> None:
@@ -100,5 +100,5 @@ def test_without_an_outage_a_stale_node_metric_takes_its_offers_away_at_once() -
     world.report("2")
     world.look()
     world.clock.advance(901)
-    assert reason(world.look()) == Reason.DIFFERENCE
+    assert reason(world.look()) == WriteReason.DIFFERENCE
     assert world.mid() is None

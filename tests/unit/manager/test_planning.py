@@ -31,7 +31,7 @@ from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.node_groups import NodeGroup, Policy
+from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -138,7 +138,7 @@ def test_a_group_of_which_every_node_is_to_go_grows_for_a_pod(mark: str) -> None
     leaving = msgspec.structs.replace(leaving, spec=spec)
     cloud = Cloud(Group("a", 0, 5, 1))
     cloud.has("a", leaving)
-    both = NodeGroup(name="jobs", cloud_provider_group_name="a", policy=Policy.BOTH)
+    both = NodeGroup(name="jobs", cloud_provider_group_name="a", policy=ScalingPolicy.BOTH)
     found = planned(cloud, config("a", groups=(both,)), nodes=(leaving,), pods=(pod("p"),))
     assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
 

@@ -12,9 +12,9 @@ from manager.decisions import Look
 from manager.eviction import condition
 from manager.eviction.tracker import Tracker
 from manager.noderesource import plausibility
-from manager.noderesource.plausibility import Past
+from manager.noderesource.plausibility import ReportHistory
 from manager.noderesource.situation import NOTHING
-from manager.pods import Requested
+from manager.pods import NodeRequests
 from shared import names
 from shared.api.core import Condition
 from shared.names import Tier
@@ -62,7 +62,7 @@ def test_what_the_seed_makes_of_true_numbers_is_no_contradiction_though_pods_com
 
 
 def test_what_was_requested_counts_until_the_second_report_after_it() -> None:
-    past = Past().looked("first", REQUESTED)
+    past = ReportHistory().looked("first", REQUESTED)
     assert past.looked("first", NOTHING).most_requested == REQUESTED
     second = past.looked("first", NOTHING).looked("second", NOTHING)
     assert second.most_requested == REQUESTED
@@ -78,7 +78,7 @@ class Watched(World):
         self.requests(REQUESTED)
 
     def requests(self, amount: Resources) -> None:
-        self.known.asked = Requested(amount, amount)
+        self.known.asked = NodeRequests(amount, amount)
 
     def looked(self) -> Look:
         return self.decisions.look(self.node)

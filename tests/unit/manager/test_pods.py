@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from manager.pods import PodLedger, Requested, record
+from manager.pods import NodeRequests, PodLedger, record
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, pod
@@ -16,7 +16,7 @@ def test_the_last_word_about_a_pod_takes_off_what_was_counted_for_it() -> None:
     ledger.replace(None, running)
     # A finished pod that is deleted is announced in its last state, which the ledger may never have seen.
     assert ledger.replace(finished, None) == {"n1"}
-    assert ledger.requested("n1") == Requested()
+    assert ledger.requested("n1") == NodeRequests()
     assert ledger.on("n1") == ()
 
 

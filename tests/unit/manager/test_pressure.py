@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from manager.noderesource import report
-from manager.pressure import MOST_PODS, PressedPod, Pressure
+from manager.pressure import MOST_PODS, NodePressure, PodPressure
 from shared.api.nodemetric import NodeMetric
 from shared.quantity import Resources
 
@@ -22,7 +22,7 @@ SEEN: dict[str, Any] = {
 }
 
 
-def read(pressure: Any) -> report.Report:
+def read(pressure: Any) -> report.NodeReport:
     status = {"updateTime": "2026-01-01T00:00:00Z", "prediction": {"pressure": pressure, "model": "m"}}
     return report.read(msgspec.convert({"metadata": {"name": "n1"}, "status": status}, NodeMetric))
 
@@ -30,14 +30,14 @@ def read(pressure: Any) -> report.Report:
 def test_it_is_read_by_uid_and_what_is_no_resource_of_ours_is_left_out() -> None:
     found = read(SEEN).pressure
     mib = 1 << 20
-    assert found == Pressure(
+    assert found == NodePressure(
         ("memory", "cpu"),
         Resources(8000, 1024 * mib),
         Resources(7500, 900 * mib),
         4000,
         1000,
         1500,
-        {"u": PressedPod(Resources(0, 5 * mib), Resources(1000, 0))},
+        {"u": PodPressure(Resources(0, 5 * mib), Resources(1000, 0))},
         ("", "12.50"),
     )
     assert read(None).pressure is None

@@ -16,7 +16,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
 )
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.guard import Observed, ObservedGroup
+from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_state.backoff import GroupBackoff
 from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.cluster_state.registry import (
@@ -83,7 +83,7 @@ def seen(
     broken: Mapping[str, InstanceError] | None = None,
     options: GroupOptions | None = None,
     group: str = "pool",
-) -> Observed:
+) -> CloudObservation:
     """One group with the instances "id-<name>", those of Nodes and those without alike."""
     instances = (
         *(Instance(f"id-{name}") for name in names),
@@ -92,7 +92,7 @@ def seen(
     )
     size = len(names) + len(broken or {}) if target is None else target
     found = ObservedGroup(Group(group, least, most, size), instances, options or GroupOptions())
-    return Observed({group: found}, group_of_node=dict.fromkeys((*names, *leaving), group))
+    return CloudObservation({group: found}, group_of_node=dict.fromkeys((*names, *leaving), group))
 
 
 def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool") -> Registry:
@@ -101,7 +101,10 @@ def asked(nodes: int, to_size: int, *, ago: float = MINUTE, group: str = "pool")
 
 
 def judged(
-    observed: Observed, nodes: Sequence[Node], registry: Registry | None = None, rules: ReconcileRules | None = None
+    observed: CloudObservation,
+    nodes: Sequence[Node],
+    registry: Registry | None = None,
+    rules: ReconcileRules | None = None,
 ) -> Reconciliation:
     return reconcile(observed, nodes, registry or Registry(), rules or ReconcileRules(), NOW)
 
@@ -125,7 +128,7 @@ def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -
 def test_what_a_group_was_made_as_is_known_for_as_long_as_there_is_the_group() -> None:
     made = add_created_groups(Registry(), ["pool"], "candidate")
     assert judged(seen(), [], made).registry.made_as == {"pool": "candidate"}
-    assert judged(Observed(), [], made).registry.made_as == {}
+    assert judged(CloudObservation(), [], made).registry.made_as == {}
 
 
 def test_nodes_that_were_asked_for_are_upcoming_until_they_are_ready() -> None:
@@ -365,7 +368,7 @@ def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does
         failed={"odd": ("id-f",), "gone": ("id-h",)},
         short={"odd": Shortage(NOW - 2000, 1), "gone": Shortage(NOW, 1)},
     )
-    observed = Observed(refused={"odd": Refused("cloud", "odd", "cannot be")})
+    observed = CloudObservation(refused={"odd": Refused("cloud", "odd", "cannot be")})
     found = judged(observed, [], registry)
     assert found.state.refused == {"odd": "cloud: group odd: cannot be"}
     assert (found.corrections, found.incidents) == ((), ())
@@ -408,7 +411,7 @@ GROUPS = ("a", "b", "c")
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Registry, ReconcileRules]:
+def situations(draw: st.DrawFn) -> tuple[CloudObservation, list[Node], Registry, ReconcileRules]:
     groups: dict[str, ObservedGroup] = {}
     nodes: list[Node] = []
     placed: dict[str, str] = {}
@@ -459,7 +462,7 @@ def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Registry, Reconci
     if draw(st.booleans()):
         nodes.append(machine("stranger"))
     there = {node.metadata.name for node in nodes}
-    observed = Observed(groups, group_of_node={name: group for name, group in placed.items() if name in there})
+    observed = CloudObservation(groups, group_of_node={name: group for name, group in placed.items() if name in there})
     modes = {group: draw(st.sampled_from(Mode)) for group in GROUPS}
     rules = ReconcileRules(modes=modes.__getitem__, force_delete_unregistered=draw(st.booleans()))
     return observed, draw(st.permutations(nodes)), Registry(1, requests, backoffs, unregistered, failed, short), rules
@@ -467,7 +470,7 @@ def situations(draw: st.DrawFn) -> tuple[Observed, list[Node], Registry, Reconci
 
 @given(situations())
 def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
-    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
+    situation: tuple[CloudObservation, list[Node], Registry, ReconcileRules],
 ) -> None:
     observed, nodes, registry, rules = situation
     state = reconcile(observed, nodes, registry, rules, NOW).state
@@ -479,7 +482,7 @@ def test_every_node_is_in_exactly_one_state_and_in_one_group_or_none(
 
 @given(situations())
 def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
-    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
+    situation: tuple[CloudObservation, list[Node], Registry, ReconcileRules],
 ) -> None:
     for status in reconcile(*situation, NOW).state.groups.values():
         target = status.group.target_size + status.unconfirmed
@@ -489,7 +492,7 @@ def test_no_group_ever_has_fewer_than_no_nodes_upcoming_or_more_than_its_target(
 
 @given(situations())
 def test_the_same_observation_twice_changes_nothing(
-    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
+    situation: tuple[CloudObservation, list[Node], Registry, ReconcileRules],
 ) -> None:
     observed, nodes, registry, rules = situation
     first = reconcile(observed, nodes, registry, rules, NOW)
@@ -502,7 +505,7 @@ def test_the_same_observation_twice_changes_nothing(
 
 @given(situations())
 def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_need(
-    situation: tuple[Observed, list[Node], Registry, ReconcileRules],
+    situation: tuple[CloudObservation, list[Node], Registry, ReconcileRules],
 ) -> None:
     observed, nodes, registry, rules = situation
     registered = {node.spec.provider_id for node in nodes}

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from manager.eviction import relief
 from manager.eviction.relief import COOL_DOWN_SECONDS, STALE_SECONDS, Last, Relief
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from manager.pods import PodRecord
-from manager.pressure import PressedPod, Pressure
+from manager.pressure import NodePressure, PodPressure
 from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
 from shared.names import CPU, MEMORY, PriorityClass, Tier
 from shared.quantity import Resources
@@ -34,11 +34,11 @@ def report(
     memory: int = 80 * GIB,
     cpu: tuple[int, int, int] = (10_000, 3_000, 3_000),
     at: float | None = NOW,
-    also: dict[str, PressedPod] | None = None,
-) -> Report:
-    pods = {pod.uid: PressedPod(usage, pod.held) for pod, usage in (used or {}).items()}
-    pressed = Pressure(resources, CAPACITY, Resources(15_000, memory), *cpu, pods | (also or {}))
-    return Report("n1", "uid", "1", NodeMetricSpec(), update_time=at, updated=UPDATED, pressure=pressed)
+    also: dict[str, PodPressure] | None = None,
+) -> NodeReport:
+    pods = {pod.uid: PodPressure(usage, pod.held) for pod, usage in (used or {}).items()}
+    pressed = NodePressure(resources, CAPACITY, Resources(15_000, memory), *cpu, pods | (also or {}))
+    return NodeReport("n1", "uid", "1", NodeMetricSpec(), update_time=at, updated=UPDATED, pressure=pressed)
 
 
 def memory_of(*pods: PodRecord, gib: float) -> dict[PodRecord, Resources]:
@@ -49,7 +49,7 @@ def going(found: Relief) -> list[str]:
     return [each.pod.key.removeprefix("default/") for each in found.evictions]
 
 
-def planned(of: Report, *pods: PodRecord, last: dict[str, Last] | None = None, now: float = NOW) -> Relief:
+def planned(of: NodeReport, *pods: PodRecord, last: dict[str, Last] | None = None, now: float = NOW) -> Relief:
     return relief.plan(of, pods, EVICTS, now, last=last)
 
 
@@ -112,7 +112,7 @@ def test_what_goes_for_memory_counts_for_cpu_as_well() -> None:
 def test_pods_that_leave_or_are_gone_count_as_released() -> None:
     leaving = batch(mid_pod("l", deletion_timestamp=UPDATED))
     pods = [batch(mid_pod(name, memory_bytes=8 * GIB)) for name in "ab"]
-    gone = {"uid-gone": PressedPod(Resources(0, 4 * GIB), Resources())}
+    gone = {"uid-gone": PodPressure(Resources(0, 4 * GIB), Resources())}
     used = memory_of(leaving, *pods, gib=6)
     assert going(planned(report(used, also=gone), leaving, *pods)) == ["a"]
     assert going(planned(report(used), *pods)) == ["a"]
@@ -161,7 +161,7 @@ def test_who_may_not_be_evicted_or_is_spared_stays() -> None:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Report, list[PodRecord]]:
+def situations(draw: st.DrawFn) -> tuple[NodeReport, list[PodRecord]]:
     pods, used = [], {}
     for number in range(draw(st.integers(0, 8))):
         pod = mid_pod(
@@ -182,7 +182,7 @@ def situations(draw: st.DrawFn) -> tuple[Report, list[PodRecord]]:
 
 
 @given(situations())
-def test_nobody_else_goes_no_one_too_many_and_nobody_out_of_turn(situation: tuple[Report, list[PodRecord]]) -> None:
+def test_nobody_else_goes_no_one_too_many_and_nobody_out_of_turn(situation: tuple[NodeReport, list[PodRecord]]) -> None:
     of, pods = situation
     found = planned(of, *pods)
     pressure = of.pressure
@@ -214,5 +214,5 @@ def test_nobody_else_goes_no_one_too_many_and_nobody_out_of_turn(situation: tupl
     assert planned(of, *pods, now=NOW + STALE_SECONDS + 1).evictions == ()
 
 
-def _wins(pod: PressedPod, resource: str) -> bool:
+def _wins(pod: PodPressure, resource: str) -> bool:
     return (pod.usage.memory_bytes if resource == MEMORY else pod.held.cpu_milli) > 0

@@ -24,7 +24,7 @@ from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.node_groups import NodeGroup, Policy
+from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.removals import Removals
 from manager.autoscaler.scale_down import underway as underways
@@ -177,7 +177,7 @@ def test_nodes_of_others_are_told_why_they_are_left_alone() -> None:
     cloud = Cloud(Group("a", 0, 5, 1), Group("b", 0, 5, 1), Group("c", 0, 5, 1))
     for group, each in (("a", one), ("b", other), ("c", scanned)):
         cloud.has(group, each)
-    both = NodeGroup(name="c", cloud_provider_group_name="c", policy=Policy.BOTH)
+    both = NodeGroup(name="c", cloud_provider_group_name="c", policy=ScalingPolicy.BOTH)
     chosen = config("a", "b", "c", group_modes={"b": Mode.OBSERVE}, groups=(both,))
     nodes = (one, other, scanned, node("stranger"))
     found = planned(cloud, chosen, nodes=nodes, underway=idle("n", "o", "s", "stranger"))
@@ -407,9 +407,11 @@ def test_marks_that_nobody_works_on_are_taken_back() -> None:
     assert planned(cloud_of(*nodes, group="b"), config(), nodes=nodes, begins=True).abandoned == ()
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", ScalingPolicy)
 @pytest.mark.parametrize("mode", Mode)
-def test_marks_that_nobody_works_on_are_taken_back_by_whatever_a_group_scales(policy: Policy, mode: Mode) -> None:
+def test_marks_that_nobody_works_on_are_taken_back_by_whatever_a_group_scales(
+    policy: ScalingPolicy, mode: Mode
+) -> None:
     fresh, old, cordoned = marked("fresh", NOW - 10), marked("old", NOW - 1000), node("cordoned")
     cordoned = msgspec.structs.replace(cordoned, spec=msgspec.structs.replace(cordoned.spec, unschedulable=True))
     leaving = marked("leaving", NOW - 1000, TO_BE_REMOVED)
@@ -437,7 +439,7 @@ def test_marks_of_what_is_likely_to_go_are_taken_back_where_there_are_to_be_none
 
 def test_a_group_that_scales_by_how_full_it_is_keeps_no_marks_of_what_is_likely_to_go() -> None:
     one = marked("n", LONG_AGO, TAINT_DELETION_CANDIDATE)
-    both = NodeGroup(name="g", cloud_provider_group_name="a", policy=Policy.BOTH)
+    both = NodeGroup(name="g", cloud_provider_group_name="a", policy=ScalingPolicy.BOTH)
     for begins, found in ((True, ("n",)), (False, ())):
         chosen = config("a", groups=(both,))
         assert planned(cloud_of(one), chosen, nodes=(one,), begins=begins).abandoned == found

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.noderesource import report
-from manager.noderesource.report import Report
+from manager.noderesource.report import NodeReport
 from shared.api.nodemetric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
 from shared.quantity import Resources
 
 
-def read(**status: Any) -> Report:
+def read(**status: Any) -> NodeReport:
     return report.read(msgspec.convert({"metadata": {"name": "n1", "uid": "u"}, "status": status}, NodeMetric))
 
 

@@ -8,7 +8,7 @@ import pytest
 from manager import configuration
 from manager.configuration import Configuration
 from manager.noderesource.writing import Write
-from manager.reports import Reporter
+from manager.reports import EventReporter
 from shared import names
 from shared.api import colocation
 from shared.api.core import ConfigMap
@@ -25,7 +25,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_version_of_the_config_map_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter(None)
+    reporter = EventReporter(None)
     broken = ConfigMap(metadata=ObjectMeta(name="c", resource_version="1"), data={names.CONFIG_KEY_COLOCATION: "{"})
     known = configuration.after(Configuration(), broken, source="cm")
     for _ in range(3):
@@ -37,7 +37,7 @@ def test_a_version_of_the_config_map_is_reported_once(caplog: pytest.LogCaptureF
 
 
 def test_a_missing_config_map_is_reported_once_and_again_after_it_was_there(caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter(None)
+    reporter = EventReporter(None)
     for _ in range(2):
         reporter.configured(Configuration(), None)
     assert said(caplog) == ["there is no ConfigMap, so colocation is disabled"]
@@ -47,7 +47,7 @@ def test_a_missing_config_map_is_reported_once_and_again_after_it_was_there(capl
 
 
 def test_a_nodes_own_strategy_is_reported_when_what_is_wrong_with_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter(None)
+    reporter = EventReporter(None)
     config = colocation.parse('{"enable": true}', source="cm")
     for annotation, count in (("{", 1), ("{", 0), ("[", 1), ("{}", 0), ("{", 1)):
         annotated = node(annotations={names.ANNOTATION_COLOCATION_STRATEGY: annotation})
@@ -68,7 +68,7 @@ def test_a_node_that_is_written_is_a_line_in_the_log_and_its_terms_are_for_debug
     for level, lines in ((logging.INFO, 1), (logging.DEBUG, 1 + len(Tier))):
         caplog.clear()
         with caplog.at_level(level):
-            Reporter(None).written(world.node, look.outcome, look.decision)
+            EventReporter(None).written(world.node, look.outcome, look.decision)
         assert len(caplog.records) == lines
         said = caplog.records[0].getMessage()
         assert said.startswith("Node written: kubernetes.io/mid-cpu absent -> 2000")

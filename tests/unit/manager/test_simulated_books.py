@@ -19,7 +19,7 @@ from manager.autoscaler.cloudprovider.simulated import books, config, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry
 from manager.autoscaler.cloudprovider.simulated.config import Faults, GroupConfig, SimulatedCloud
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
-from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
@@ -38,7 +38,7 @@ NOBODY = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
 def provider(folder: Path, **file: Any) -> SimulatedProvider:
     path = folder / "cloud.yaml"
     path.write_text(yaml.safe_dump(file))
-    return SimulatedProvider(Offer(path), Unwritten(Books), list, ManualClock(), random.Random(0))
+    return SimulatedProvider(MachineOffer(path), Unwritten(Books), list, ManualClock(), random.Random(0))
 
 
 def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

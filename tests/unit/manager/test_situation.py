@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manager import pods
 from manager.noderesource import report, situation
-from manager.pods import PodLedger, PodRecord, Requested
+from manager.pods import NodeRequests, PodLedger, PodRecord
 from shared import names
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -77,7 +77,7 @@ def test_the_running_sums_are_the_sums_over_the_pods_there_are(
             alive[name] = new
     for name in ("n1", "n2"):
         there = [each for each in alive.values() if each.node == name]
-        expected = Requested()
+        expected = NodeRequests()
         for each in there:
             expected = expected.plus(pods.requested_by(each))
         assert ledger.requested(name) == expected

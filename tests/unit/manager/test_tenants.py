@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from manager.pods import PodRecord
-from manager.tenants import PASSED_SECONDS, Bounds, Holders, Tenants, read
+from manager.tenants import PASSED_SECONDS, Holders, NamespaceBounds, NamespaceTenants, read
 from shared import names
 from shared.api.core import Namespace
 from shared.api.meta import ObjectMeta
@@ -14,10 +14,10 @@ from tests.unit.manager.shortfalls import GIB, mid_pod
 CPU, MEMORY = "headroom.io/max-mid-cpu", "headroom.io/max-mid-memory"
 
 
-def tenants_of(holders: Holders, annotations: dict[str, str], clock: ManualClock | None = None) -> Tenants:
+def tenants_of(holders: Holders, annotations: dict[str, str], clock: ManualClock | None = None) -> NamespaceTenants:
     """Of which the namespace `default` says what a test says."""
     said = read(Namespace(ObjectMeta(name="default", annotations=annotations)))
-    return Tenants({"default": said}.get, holders.of, clock or ManualClock(0))
+    return NamespaceTenants({"default": said}.get, holders.of, clock or ManualClock(0))
 
 
 def unbound(name: str, cpu_milli: int) -> PodRecord:
@@ -39,7 +39,7 @@ def test_annotations_name_the_bounds_and_one_that_means_nothing_says_so() -> Non
     assert "'lots' is not a quantity" in str(found["headroom.io/max-batch-cpu"])
     assert len(found) == 3
     assert "negative" in str(read(Namespace(ObjectMeta(annotations={CPU: "-1"}))).by_annotation[CPU])
-    assert read(Namespace()) == Bounds()
+    assert read(Namespace()) == NamespaceBounds()
     assert {annotation for of in names.ANNOTATION_BOUNDS.values() for annotation in of} >= {CPU, MEMORY}
 
 

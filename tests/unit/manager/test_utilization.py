@@ -9,7 +9,7 @@ import pytest
 from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization import arithmetic, observation, reasons, rules, scan, taints
 from manager.autoscaler.utilization import memory as memories
-from manager.autoscaler.utilization.decisions import Rule
+from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
 from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
@@ -29,7 +29,7 @@ def test_seed_250_percent_of_two_nodes_are_six_nodes_more(compat: str) -> None:
     two = tuple(node(f"n{at}", allocatable=Resources(1000, 4000)) for at in range(2))
     pods = [observation.GroupPod(f"p{at}", Resources(500, 100)) for at in range(10)]
     decision = decided(rules_of(compat), seen(two, *pods))
-    assert decision.fullness.utilization == arithmetic.Utilization(250.0, 12.5)
+    assert decision.fullness.utilization == arithmetic.GroupUtilization(250.0, 12.5)
     assert (decision.delta, decision.increase) == (6, 6)
 
 
@@ -89,9 +89,9 @@ def test_empty_groups_are_silent(compat: str, min_nodes: int) -> None:
 
 def test_a_group_without_nodes_and_pods_is_brought_to_its_minimum_once() -> None:
     empty = decided(rules_of(min_nodes=5), seen(()))
-    assert (empty.error, empty.increase, empty.steps[-1].rule) == ("", 5, Rule.BELOW_MIN)
+    assert (empty.error, empty.increase, empty.steps[-1].rule) == ("", 5, ScanRule.BELOW_MIN)
     ordered = decided(rules_of(min_nodes=5), seen((), cloud=CloudGroup(0, 100, 5)))
-    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, Rule.ON_ITS_WAY)
+    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, ScanRule.ON_ITS_WAY)
     town = Town(rules_of(min_nodes=5), (), boot_seconds=360)
     for _ in range(6):
         town.scan()
@@ -148,7 +148,7 @@ def test_an_unhealthy_group_neither_grows_nor_shrinks_and_only_unhealthy_nodes_l
     known = rules_of(compat, unhealthy_node_grace_period="1m", health_check_newest_nodes_percent=100)
     there = (*nodes(3), node("bad", tainted_for=100, ready=False), node("good", tainted_for=100))
     decision = decided(known, seen(there, pod("p", 9000)))
-    assert (decision.delta, decision.healthy, decision.steps[-1].rule) == (0, False, Rule.UNHEALTHY)
+    assert (decision.delta, decision.healthy, decision.steps[-1].rule) == (0, False, ScanRule.UNHEALTHY)
     assert names(decision.deletions) == ["bad"]
 
 
@@ -291,10 +291,10 @@ def test_counts_deletions() -> None:
 def test_excludes_unavailable() -> None:
     there = (*nodes(2), *nodes(2, "t", tainted_for=5))
     observed = seen(there, *(pod(f"p-{each.name}", 500, each.name) for each in there))
-    assert decided(rules_of("escalator"), observed).fullness.utilization == arithmetic.Utilization(100, 100)
-    assert decided(rules_of(), observed).fullness.utilization == arithmetic.Utilization(50, 50)
+    assert decided(rules_of("escalator"), observed).fullness.utilization == arithmetic.GroupUtilization(100, 100)
+    assert decided(rules_of(), observed).fullness.utilization == arithmetic.GroupUtilization(50, 50)
     chosen = decided(rules_of("escalator", exclude_unavailable_node_pods=True), observed)
-    assert chosen.fullness.utilization == arithmetic.Utilization(50, 50)
+    assert chosen.fullness.utilization == arithmetic.GroupUtilization(50, 50)
     assert chosen.deletions == ()
 
 
@@ -401,16 +401,16 @@ def test_grows_below_min() -> None:
     grows = decided(rules_of(min_nodes=5), observed)
     assert (grows.error, grows.increase) == ("", 1)
     ordered = decided(rules_of(min_nodes=5), seen(nodes(4), pod("p", 9000), cloud=CloudGroup(0, 100, 5)))
-    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, Rule.ON_ITS_WAY)
+    assert (ordered.error, ordered.increase, ordered.steps[-1].rule) == ("", 0, ScanRule.ON_ITS_WAY)
 
 
 def test_counts_ordered() -> None:
     on_its_way = seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 5))
     assert decided(rules_of("escalator"), on_its_way).increase == 3
     some = decided(rules_of(), on_its_way)
-    assert (some.delta, some.increase, some.steps[-1].rule) == (3, 1, Rule.SCALE_UP)
+    assert (some.delta, some.increase, some.steps[-1].rule) == (3, 1, ScanRule.SCALE_UP)
     all_of_it = decided(rules_of(), seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 6)))
-    assert (all_of_it.delta, all_of_it.increase, all_of_it.steps[-1].rule) == (3, 0, Rule.ON_ITS_WAY)
+    assert (all_of_it.delta, all_of_it.increase, all_of_it.steps[-1].rule) == (3, 0, ScanRule.ON_ITS_WAY)
 
 
 @pytest.mark.parametrize(("compat", "target_size"), [("escalator", 45), ("headroom", 17)])
@@ -638,7 +638,7 @@ def test_pods_on_nodes_of_which_nothing_is_predicted_count_as_they_request() -> 
         on = {each.name for each in there}
         observed = seen(there, *(each for each in running if each.node in on))
         decision = decided(rules_of(predicted_peaks="prod"), observed)
-        assert decision.fullness.utilization == arithmetic.Utilization(percent, percent)
+        assert decision.fullness.utilization == arithmetic.GroupUtilization(percent, percent)
     there = (*nodes(2, prod_peak=Resources(500, 500)), *untold[:2])
     kept = seen(there, *(pod(f"p{each.name}", 400 if each in untold else 100, each.name) for each in there))
     assert decided(rules_of(predicted_peaks="prod"), kept).taint.count == 0
@@ -668,7 +668,7 @@ def test_what_waits_for_a_node_comes_on_top_of_predicted_peaks() -> None:
     waiting = [pod(f"w{at}", 300) for at in range(10)]
     for options, percent in (({"predicted_peaks": "prod"}, 95.0), ({}, 60.0)):
         decision = decided(rules_of(**options), seen(there, *running, *waiting))
-        assert decision.fullness.utilization == arithmetic.Utilization(percent, percent)
+        assert decision.fullness.utilization == arithmetic.GroupUtilization(percent, percent)
 
 
 @BOTH

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from manager.autoscaler.utilization import arithmetic, scan, taints
 from manager.autoscaler.utilization.classes import classify
-from manager.autoscaler.utilization.decisions import Decision, Rule
+from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from shared.api.core import Taint
@@ -111,7 +111,7 @@ def test_a_scan_never_goes_too_far(
     _check(decision, seen, options, ours=compat == "headroom")
     assert not (known.dry and decision.writes)
     assert known.dry or after.dry_tainted == ()
-    if scan.locked(known, memory, now=NOW) and not any(step.rule is Rule.BELOW_MIN for step in decision.steps):
+    if scan.locked(known, memory, now=NOW) and not any(step.rule is ScanRule.BELOW_MIN for step in decision.steps):
         assert not decision.increase
         assert not decision.taint.count
         assert not decision.untaint.count
@@ -120,7 +120,7 @@ def test_a_scan_never_goes_too_far(
         assert scan.locked(known, after, now=NOW)
 
 
-def _check(decision: Decision, seen: Observation, options: dict[str, Any], *, ours: bool) -> None:
+def _check(decision: ScanDecision, seen: Observation, options: dict[str, Any], *, ours: bool) -> None:
     classes = decision.classes
     kept = {each.node for each in ((*seen.pods, *seen.others) if ours else seen.pods) if not each.of_node}
     for each in decision.reaped.nodes:
@@ -278,7 +278,7 @@ def test_whatever_happens_and_fails_no_rule_is_ever_broken(
         _check_step(before, town, decision, was_locked=scan.locked(known, memory, now=now), now=now)
 
 
-def _check_step(before: Town, after: Town, decision: Decision, *, was_locked: bool, now: float) -> None:
+def _check_step(before: Town, after: Town, decision: ScanDecision, *, was_locked: bool, now: float) -> None:
     known = before.rules
     there = {each.name: each for each in after.nodes}
     if known.dry:
@@ -307,7 +307,7 @@ def _check_step(before: Town, after: Town, decision: Decision, *, was_locked: bo
         assert len(classify(after.nodes).untainted) >= bounds.min_size
     most = bounds.max_size if known.fixes.keeps_max_nodes else after.max_size
     assert len(after.nodes) <= max(most, len(before.nodes))
-    if was_locked and not any(step.rule is Rule.BELOW_MIN for step in decision.steps):
+    if was_locked and not any(step.rule is ScanRule.BELOW_MIN for step in decision.steps):
         assert not decision.increase
         assert not decision.taint.count
         assert not decision.untaint.count

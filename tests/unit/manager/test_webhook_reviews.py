@@ -20,7 +20,7 @@ from manager.webhook.configmap import ConfigAdmission
 from manager.webhook.limits import LimitRules
 from manager.webhook.pods import PodAdmission, Translation
 from manager.webhook.profiles import PriorityClassObject, Profile
-from manager.webhook.reviews import Answer, Request
+from manager.webhook.reviews import AdmissionAnswer, AdmissionRequest
 from shared import names
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import HeadroomError
@@ -76,7 +76,9 @@ def pod(resources: object = NATIVE, labels: object = None, **spec: object) -> di
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}], **spec}}
 
 
-def asked(obj: object, resource: str = "pods", *, old: object = None, operation: str = "", **more: str) -> Request:
+def asked(
+    obj: object, resource: str = "pods", *, old: object = None, operation: str = "", **more: str
+) -> AdmissionRequest:
     request = {
         "uid": "u1",
         "operation": operation or ("CREATE" if old is None else "UPDATE"),
@@ -205,14 +207,14 @@ def test_requests_of_a_pod_as_a_whole_cannot_be_translated() -> None:
 def test_a_mirror_pod_shows_what_runs_and_is_let_alone() -> None:
     mirror = pod()
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
-    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}}), KOORDINATOR).review(asked(mirror)) == Answer()
+    assert PodAdmission(Known({"spec": {"labels": {"a": "b"}}}), KOORDINATOR).review(asked(mirror)) == AdmissionAnswer()
 
 
 @pytest.mark.parametrize(
     "other", [{"resource": "nodes"}, {"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}]
 )
 def test_nothing_is_changed_of_what_is_not_a_new_pod(other: dict[str, Any]) -> None:
-    assert PodAdmission(Known(), KOORDINATOR).review(asked(pod(), **other)) == Answer()
+    assert PodAdmission(Known(), KOORDINATOR).review(asked(pod(), **other)) == AdmissionAnswer()
 
 
 JSON = st.recursive(
@@ -242,7 +244,7 @@ def config_map(text: str | None, **data: str) -> dict[str, Any]:
     return {"metadata": {"name": "config", "namespace": "ns"}, "data": keys}
 
 
-def judged(new: object, old: object = None, name: str = "config") -> Answer:
+def judged(new: object, old: object = None, name: str = "config") -> AdmissionAnswer:
     nodes = [node("both", labels={"pool": "a", "zone": "z"}), node("one", labels={"pool": "a"})]
     return ConfigAdmission("ns", "config", lambda: nodes).review(asked(new, "configmaps", old=old, name=name))
 
@@ -292,16 +294,16 @@ def test_a_configuration_that_means_nothing_is_denied_by_field_and_value(text: s
     ],
 )
 def test_a_good_configuration_is_allowed(text: str) -> None:
-    assert judged(config_map(text)) == Answer()
+    assert judged(config_map(text)) == AdmissionAnswer()
 
 
 def test_only_a_changed_key_of_that_one_config_map_is_judged() -> None:
     bad = config_map('{"nope": 1}')
     assert judged(bad).denied
     assert judged(bad, old=config_map("{}")).denied
-    assert judged(bad, old=config_map('{"nope": 1}', other="key")) == Answer()
-    assert judged(bad, name="another") == Answer()
-    assert judged(config_map(None, other="key")) == Answer()
+    assert judged(bad, old=config_map('{"nope": 1}', other="key")) == AdmissionAnswer()
+    assert judged(bad, name="another") == AdmissionAnswer()
+    assert judged(config_map(None, other="key")) == AdmissionAnswer()
 
 
 def test_selectors_that_meet_on_a_node_of_the_cluster_are_worth_a_warning() -> None:
@@ -332,7 +334,7 @@ def test_selectors_that_meet_on_a_node_of_the_cluster_are_worth_a_warning() -> N
     ],
 )
 def test_a_value_that_counts_as_another_is_allowed_with_a_warning(text: str, warning: str) -> None:
-    assert judged(config_map(text)) == Answer(warnings=(warning,))
+    assert judged(config_map(text)) == AdmissionAnswer(warnings=(warning,))
 
 
 def test_what_a_node_config_only_inherits_is_warned_of_once() -> None:
@@ -343,9 +345,9 @@ def test_what_a_node_config_only_inherits_is_warned_of_once() -> None:
 @pytest.mark.parametrize("policy", ["usage", "request", "maxUsageRequest"])
 def test_values_with_a_meaning_are_not_worth_a_warning(policy: str) -> None:
     text = json.dumps({"memoryCalculatePolicy": policy, "cpuCalculatePolicy": "maxUsageRequest"})
-    assert judged(config_map(text)) == Answer()
+    assert judged(config_map(text)) == AdmissionAnswer()
     for mode in ("static", "dynamic", ""):
-        assert judged(config_map(json.dumps({"midReclaimMode": mode}))) == Answer()
+        assert judged(config_map(json.dumps({"midReclaimMode": mode}))) == AdmissionAnswer()
 
 
 def thresholds_map(strategy: object) -> dict[str, Any]:
@@ -376,9 +378,9 @@ def test_thresholds_that_mean_nothing_are_denied_by_field_and_value(strategy: ob
 
 def test_thresholds_are_judged_when_they_change_and_with_what_else_is_wrong() -> None:
     good = {"clusterStrategy": {"enable": True, "evictEnabled": True, "memoryEvictThresholdPercent": 75}}
-    assert judged(thresholds_map(good)) == Answer()
+    assert judged(thresholds_map(good)) == AdmissionAnswer()
     bad = thresholds_map({"nope": 1})
-    assert judged(bad, old=bad) == Answer()
+    assert judged(bad, old=bad) == AdmissionAnswer()
     bad["data"] |= {names.CONFIG_KEY_COLOCATION: '{"no": 1}'}
     denied = judged(bad, old=config_map("{}")).denied
     assert denied is not None
@@ -400,9 +402,9 @@ class Served:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         webhooks = {"pods": PodAdmission(Known(), KOORDINATOR).review, "fails": self.fail}
-        self.app = server.application(webhooks, server.Counters(self.registry))
+        self.app = server.application(webhooks, server.WebhookCounters(self.registry))
 
-    def fail(self, _: Request) -> Answer:
+    def fail(self, _: AdmissionRequest) -> AdmissionAnswer:
         raise ZeroDivisionError
 
     async def post(self, path: str, body: bytes, **headers: str) -> httpx.Response:
@@ -471,7 +473,7 @@ def test_an_error_of_our_own_allows_the_object_as_it_is_and_is_counted() -> None
 
 
 def test_a_denial_is_a_status_that_people_can_read() -> None:
-    encoded = json.loads(reviews.encode("u1", Answer(denied="x" * 5000, warnings=("a\nb",))))["response"]
+    encoded = json.loads(reviews.encode("u1", AdmissionAnswer(denied="x" * 5000, warnings=("a\nb",))))["response"]
     assert encoded["allowed"] is False
     assert encoded["status"]["code"] == 403
     assert len(encoded["status"]["message"]) == reviews.MAX_TEXT

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manager.noderesource import damping, third_party, writing
 from manager.noderesource.damping import Damping
 from manager.noderesource.explain import Offer
-from manager.noderesource.writing import SAFETY_TOLERANCE, Reason, Rule, Wait, Waiting, Write, WriteRule
+from manager.noderesource.writing import SAFETY_TOLERANCE, NodeWriteRule, Wait, Waiting, Write, WriteReason, WriteRule
 from shared import names
 from shared.api.core import Node, Quantities
 from shared.explanation import Explanation, ResourceExplanation
@@ -29,8 +29,8 @@ def offered(resources: Resources | None, held_back: Resources = NOTHING) -> Offe
     return Offer(resources, Explanation(nothing, nothing), held_back)
 
 
-def rule(since: float | None = 0, *, kind: WriteRule = WriteRule.DAMPED) -> Rule:
-    return Rule(kind, THRESHOLD, INTERVAL_SECONDS, 10_000, None if since is None else 10_000 - since)
+def rule(since: float | None = 0, *, kind: WriteRule = WriteRule.DAMPED) -> NodeWriteRule:
+    return NodeWriteRule(kind, THRESHOLD, INTERVAL_SECONDS, 10_000, None if since is None else 10_000 - since)
 
 
 def planned(
@@ -51,26 +51,26 @@ def write_of(outcome: Write | Wait | None) -> Write:
     return outcome
 
 
-ALWAYS: list[tuple[Quantities | None, Resources | None, float | None, Reason | None, bool]] = [
-    (None, OFFER, 0, Reason.DIFFERENCE, False),
-    (MID, None, 0, Reason.DIFFERENCE, True),
-    (MID, Resources(2000, GIB), 0, Reason.DIFFERENCE, False),
-    (MID, Resources(2000, GIB // 2), 0, Reason.DIFFERENCE, True),
+ALWAYS: list[tuple[Quantities | None, Resources | None, float | None, WriteReason | None, bool]] = [
+    (None, OFFER, 0, WriteReason.DIFFERENCE, False),
+    (MID, None, 0, WriteReason.DIFFERENCE, True),
+    (MID, Resources(2000, GIB), 0, WriteReason.DIFFERENCE, False),
+    (MID, Resources(2000, GIB // 2), 0, WriteReason.DIFFERENCE, True),
     (MID, Resources(1050, GIB), 0, None, False),
     (MID, Resources(1050, GIB), 300, None, False),
-    (MID, Resources(1050, GIB), 301, Reason.AGE, False),
-    (MID, Resources(950, GIB), None, Reason.FIRST, True),
+    (MID, Resources(1050, GIB), 301, WriteReason.AGE, False),
+    (MID, Resources(950, GIB), None, WriteReason.FIRST, True),
     (MID, OFFER, None, None, False),
     (MID, OFFER, 10_000, None, False),
     (None, None, None, None, False),
-    ({names.MID_CPU: "0", names.MID_MEMORY: "0"}, OFFER, 0, Reason.DIFFERENCE, False),
-    ({names.MID_CPU: "garbage", names.MID_MEMORY: "1Gi"}, OFFER, 0, Reason.DIFFERENCE, False),
+    ({names.MID_CPU: "0", names.MID_MEMORY: "0"}, OFFER, 0, WriteReason.DIFFERENCE, False),
+    ({names.MID_CPU: "garbage", names.MID_MEMORY: "1Gi"}, OFFER, 0, WriteReason.DIFFERENCE, False),
 ]
 
 
 @pytest.mark.parametrize(("mid", "offer", "since", "reason", "shrinks"), ALWAYS)
 def test_koordinators_write_rule(
-    mid: Quantities | None, offer: Resources | None, since: float | None, reason: Reason | None, shrinks: bool
+    mid: Quantities | None, offer: Resources | None, since: float | None, reason: WriteReason | None, shrinks: bool
 ) -> None:
     outcome = planned(node(mid=mid), offer, since, kind=WriteRule.UPSTREAM)
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
@@ -80,17 +80,17 @@ def test_koordinators_write_rule(
 @pytest.mark.parametrize(
     ("mid", "offer", "since", "reason", "shrinks"),
     [
-        *(case for case in ALWAYS if case[3] is not Reason.FIRST),
-        (MID, Resources(950, GIB), 0, Reason.SAFETY, True),
-        (MID, Resources(950, GIB), None, Reason.SAFETY, True),
+        *(case for case in ALWAYS if case[3] is not WriteReason.FIRST),
+        (MID, Resources(950, GIB), 0, WriteReason.SAFETY, True),
+        (MID, Resources(950, GIB), None, WriteReason.SAFETY, True),
         (MID, Resources(995, GIB), 0, None, False),
-        (MID, Resources(995, GIB), 301, Reason.AGE, True),
-        (MID, Resources(1050, GIB), None, Reason.FIRST, False),
-        ({names.MID_CPU: "garbage"}, None, 0, Reason.DIFFERENCE, False),
+        (MID, Resources(995, GIB), 301, WriteReason.AGE, True),
+        (MID, Resources(1050, GIB), None, WriteReason.FIRST, False),
+        ({names.MID_CPU: "garbage"}, None, 0, WriteReason.DIFFERENCE, False),
     ],
 )
 def test_the_damped_write_rule(
-    mid: Quantities | None, offer: Resources | None, since: float | None, reason: Reason | None, shrinks: bool
+    mid: Quantities | None, offer: Resources | None, since: float | None, reason: WriteReason | None, shrinks: bool
 ) -> None:
     outcome = planned(node(mid=mid), offer, since)
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
@@ -103,7 +103,7 @@ def test_a_small_shrink_waits_for_as_long_as_the_buffer_holds_that_much_back() -
     assert isinstance(enough, Wait)
     assert enough.reason is Waiting.THRESHOLD
     too_little = write_of(planned(there, Resources(950, 1000), held_back=Resources(39, 0)))
-    assert too_little.reason is Reason.SAFETY
+    assert too_little.reason is WriteReason.SAFETY
     assert too_little.why == "kubernetes.io/mid-cpu 1000 -> 950: less than what is on offer"
 
 
@@ -170,16 +170,16 @@ def test_a_capacity_that_lost_its_keys_is_mended() -> None:
 @pytest.mark.parametrize(
     ("there", "wanted", "since", "reason"),
     [
-        (None, "a", 0, Reason.ANNOTATION),
-        ("a", None, 0, Reason.ANNOTATION),
+        (None, "a", 0, WriteReason.ANNOTATION),
+        ("a", None, 0, WriteReason.ANNOTATION),
         ("a", "b", 0, None),
-        ("a", "b", 301, Reason.AGE),
+        ("a", "b", 301, WriteReason.AGE),
         ("a", "a", 301, None),
         (None, None, 301, None),
     ],
 )
 def test_an_annotation_that_comes_or_goes_is_written_at_once_and_one_that_changes_with_the_rest(
-    there: str | None, wanted: str | None, since: float, reason: Reason | None
+    there: str | None, wanted: str | None, since: float, reason: WriteReason | None
 ) -> None:
     found = node(mid=MID, annotations=None if there is None else {"x": there})
     outcome = writing.plan(
@@ -196,13 +196,13 @@ ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
 @pytest.mark.parametrize(
     ("there", "reason"),
     [
-        (Resources(90_000, 90 << 30), Reason.SAFETY),
+        (Resources(90_000, 90 << 30), WriteReason.SAFETY),
         (Resources(50_100, 50 << 30), None),  # too little to be told at once
         (Resources(20_000, 20 << 30), None),  # more is told with the next write
-        (None, Reason.SAFETY),  # what nobody can read
+        (None, WriteReason.SAFETY),  # what nobody can read
     ],
 )
-def test_what_others_may_give_away_shrinks_at_once(there: Resources | None, reason: Reason | None) -> None:
+def test_what_others_may_give_away_shrinks_at_once(there: Resources | None, reason: WriteReason | None) -> None:
     said = "{" if there is None else third_party.origin(node(), there)
     now = third_party.origin(node(), Resources(50_000, 50 << 30))
     found = node(mid=MID, annotations={ORIGIN: said})
@@ -241,7 +241,7 @@ def lived_through(decisions: Iterable[Decided]) -> list[tuple[Resources, Resourc
         outcome = writing.plan(
             node(mid=dict(on_offer)),
             {Tier.MID: offered(decided, there_is.minus(decided))},
-            Rule(WriteRule.DAMPED, THRESHOLD, INTERVAL_SECONDS, now, last_write),
+            NodeWriteRule(WriteRule.DAMPED, THRESHOLD, INTERVAL_SECONDS, now, last_write),
             damping={Tier.MID: known},
         )
         if isinstance(outcome, Write):

@@ -8,10 +8,10 @@ import msgspec
 
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization import rules, scan, taints
-from manager.autoscaler.utilization.decisions import Decision, Picks
+from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Memory
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
-from manager.autoscaler.utilization.rules import Rules
+from manager.autoscaler.utilization.rules import ScanRules
 from shared.api.core import Taint
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW
@@ -39,7 +39,7 @@ def group(compat: str = "headroom", **options: Any) -> NodeGroup:
     return msgspec.convert({**VALID, "compat": compat, **options}, NodeGroup)
 
 
-def rules_of(compat: str = "headroom", **options: Any) -> Rules:
+def rules_of(compat: str = "headroom", **options: Any) -> ScanRules:
     return rules.of(group(compat, **options))
 
 
@@ -70,7 +70,9 @@ def seen(group_nodes: tuple[GroupNode, ...], *pods: GroupPod, **more: Any) -> Ob
     return Observation(group_nodes, pods, **{"cloud": cloud, **more})
 
 
-def decided(rules_known: Rules, observed: Observation, memory: Memory | None = None, *, after: float = 0) -> Decision:
+def decided(
+    rules_known: ScanRules, observed: Observation, memory: Memory | None = None, *, after: float = 0
+) -> ScanDecision:
     return scan.decide(rules_known, observed, memory or Memory(), now=NOW + after)
 
 
@@ -86,7 +88,7 @@ class Town:
     A cloud that is `giving_up` brings nothing, and lowers its target again.
     """
 
-    rules: Rules
+    rules: ScanRules
     nodes: tuple[GroupNode, ...]
     pods: tuple[GroupPod, ...] = ()
     min_size: int = 0
@@ -102,7 +104,7 @@ class Town:
     def target_size(self) -> int:
         return len(self.nodes) + len(self.booting)
 
-    def scan(self, seconds: float = 60, *, fails: Container[str] = (), refuses: bool = False) -> Decision:
+    def scan(self, seconds: float = 60, *, fails: Container[str] = (), refuses: bool = False) -> ScanDecision:
         """One scan as far as it could be done, and so much time after it: writes to some nodes fail, or the cloud
         refuses.
         """
@@ -124,7 +126,7 @@ class Town:
                 self.nodes += (GroupNode(f"new-{self.made:04d}", self.now, SIZE),)
         self.booting = tuple(at for at in self.booting if at > self.now)
 
-    def _do(self, decision: Decision) -> None:
+    def _do(self, decision: ScanDecision) -> None:
         gone = set(names(decision.deletions))
         marked = {*names(decision.taint.planned), *names(decision.health_taints)}
         freed = set(names(decision.untaint.planned))
@@ -148,7 +150,7 @@ class Town:
         )
 
 
-def _as_done(decision: Decision, fails: Container[str], refuses: bool) -> Decision:
+def _as_done(decision: ScanDecision, fails: Container[str], refuses: bool) -> ScanDecision:
     if decision.dry:
         return decision
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from shared.api import predictionprior
 from shared.api.nodemetric import WireTail
-from shared.api.predictionprior import BUILT_IN, LARGEST, LEAST, Observed, Prior, Tail
+from shared.api.predictionprior import BUILT_IN, LARGEST, LEAST, ObservedTail, Prior, Tail
 from shared.errors import InvalidInput
 
 MONTH = 28.0
 NOW = 1_769_860_800.0
 
 tails = st.builds(Tail, st.floats(-100, 100), st.floats(0, 100))
-nodes = st.builds(Observed, tails, st.floats(0.01, MONTH))
+nodes = st.builds(ObservedTail, tails, st.floats(0.01, MONTH))
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,28 @@ class Weighed:
 
 
 def test_many_nodes_that_agree_move_it_and_liars_among_them_do_not() -> None:
-    honest = [Observed(Tail(0.2, 0.1), MONTH)] * 140
+    honest = [ObservedTail(Tail(0.2, 0.1), MONTH)] * 140
     assert predictionprior.pooled(honest) == (0.2, 0.1)
-    liars = [Observed(Tail(100.0, 100.0), MONTH)] * 60
+    liars = [ObservedTail(Tail(100.0, 100.0), MONTH)] * 60
     assert predictionprior.pooled(honest + liars) == (0.2, 0.1)
 
 
 def test_a_few_nodes_leave_the_built_in_prior() -> None:
     assert predictionprior.pooled([]) == BUILT_IN
-    assert predictionprior.pooled([Observed(Tail(9.0, 9.0), MONTH)] * 19) == BUILT_IN
+    assert predictionprior.pooled([ObservedTail(Tail(9.0, 9.0), MONTH)] * 19) == BUILT_IN
 
 
 @given(st.lists(nodes, max_size=60))
-def test_it_stays_within_its_bounds(fleet: list[Observed]) -> None:
+def test_it_stays_within_its_bounds(fleet: list[ObservedTail]) -> None:
     found = predictionprior.pooled(fleet)
     assert LEAST.quantile <= found.quantile <= LARGEST.quantile
     assert LEAST.excess <= found.excess <= LARGEST.excess
 
 
 @given(st.lists(nodes, max_size=60), nodes)
-def test_one_node_moves_it_by_no_more_than_to_a_neighbouring_quantile(others: list[Observed], one: Observed) -> None:
+def test_one_node_moves_it_by_no_more_than_to_a_neighbouring_quantile(
+    others: list[ObservedTail], one: ObservedTail
+) -> None:
     found = predictionprior.pooled([*others, one])
     for part, (low, high) in enumerate(zip(LEAST, LARGEST, strict=True)):
         weighed = [(each.tail[part], min(each.days, 7.0) / 7.0) for each in others] + [(BUILT_IN[part], 20.0)]
@@ -88,7 +90,7 @@ def test_what_no_node_can_have_measured_is_refused(quantile: str, excess: str, d
 
 
 @given(nodes)
-def test_what_a_node_reports_is_what_is_read(node: Observed) -> None:
+def test_what_a_node_reports_is_what_is_read(node: ObservedTail) -> None:
     wire = predictionprior.report(node)
     found = predictionprior.reported(wire)
     assert found is None or found.tail == pytest.approx(node.tail, abs=1e-4)
@@ -97,8 +99,8 @@ def test_what_a_node_reports_is_what_is_read(node: Observed) -> None:
 
 def test_nothing_is_reported_of_what_nobody_would_take() -> None:
     assert predictionprior.report(None) is None
-    assert predictionprior.report(Observed(Tail(float("nan"), 0.1), 7.0)) is None
-    assert predictionprior.report(Observed(Tail(0.1, 0.1), 0.0)) is None
+    assert predictionprior.report(ObservedTail(Tail(float("nan"), 0.1), 7.0)) is None
+    assert predictionprior.report(ObservedTail(Tail(0.1, 0.1), 0.0)) is None
 
 
 def sent(**changes: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _OTHERWISE = "LaunchFailed"
 
 
 @dataclass
-class Activities:
+class FailedLaunches:
     """`_since`: when we last asked for more; what failed before says nothing of it."""
 
     ask: Ask

@@ -59,7 +59,7 @@ class Joining:
     launched_at: float = 0.0
 
 
-class Step(enum.Enum):
+class FleetStep(enum.Enum):
     WAIT = "wait"
     ATTACH = "attach"
     TERMINATE = "terminate"
@@ -119,13 +119,13 @@ def request(group: ScalingGroup, options: FleetOptions, count: int, order: str) 
     }
 
 
-def step(order: Sequence[Joining], now: float, ready_seconds: float) -> Step:
+def step(order: Sequence[Joining], now: float, ready_seconds: float) -> FleetStep:
     """What is to become of an order's instances: they join together, or they all go once they have had their time."""
     if all(each.running for each in order):
-        return Step.ATTACH
+        return FleetStep.ATTACH
     if now - min(each.launched_at for each in order) < ready_seconds:
-        return Step.WAIT
-    return Step.TERMINATE
+        return FleetStep.WAIT
+    return FleetStep.TERMINATE
 
 
 def attached(ids: Sequence[str], attach: Callable[[Sequence[str]], None]) -> Attached:

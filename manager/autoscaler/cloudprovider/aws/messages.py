@@ -167,7 +167,7 @@ class Cpus(_Message, frozen=True, kw_only=True):
     default_v_cpus: int = msgspec.field(name="DefaultVCpus")
 
 
-class Memory(_Message, frozen=True, kw_only=True):
+class MemoryInfo(_Message, frozen=True, kw_only=True):
     size_in_mib: int = msgspec.field(name="SizeInMiB")
 
 
@@ -187,7 +187,7 @@ class GpuInfo(_Message, frozen=True, kw_only=True):
 class InstanceType(_Message, frozen=True, kw_only=True):
     instance_type: str
     v_cpu_info: Cpus = msgspec.field(name="VCpuInfo")
-    memory_info: Memory
+    memory_info: MemoryInfo
     processor_info: Processor = Processor()
     gpu_info: GpuInfo = GpuInfo()
 

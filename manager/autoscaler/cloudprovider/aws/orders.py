@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.aws import NAME, failures, fleet, messages
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions, Joining, Step
+from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions, FleetStep, Joining
 from manager.autoscaler.cloudprovider.aws.groups import pages
 from manager.autoscaler.cloudprovider.aws.messages import Ec2Instance, InstancesPage, ScalingGroup
 from manager.autoscaler.cloudprovider.contract import InstanceError
@@ -28,7 +28,7 @@ _ALIVE = ["pending", "running", "stopping", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class LaunchProgress:
     """`joining` will come; `lost` will not, for the reason beside it. `joined`: whether a group has grown just now."""
 
     joining: tuple[Joining, ...] = ()
@@ -36,7 +36,7 @@ class Underway:
     joined: bool = False
 
 
-class Orders:
+class FleetOrders:
     """Of the groups with a launch template, by id. Those that are not `enforced` are looked at, and left alone."""
 
     def __init__(self, ask: Ask, clock: Clock, fleets: Mapping[str, FleetOptions], enforced: Collection[str]) -> None:
@@ -58,7 +58,7 @@ class Orders:
         self._unseen |= {each.id: each for each in found}
         return found
 
-    def carry_on(self, groups: Mapping[str, ScalingGroup]) -> Underway:
+    def carry_on(self, groups: Mapping[str, ScalingGroup]) -> LaunchProgress:
         """Looks at what is under way, and does what is due. Raises ProviderError where nothing can be seen."""
         members = {each.instance_id for group in groups.values() for each in group.instances}
         found = self._found(members)
@@ -72,16 +72,16 @@ class Orders:
                 continue
             options = self._fleets[order[0].group]
             match fleet.step(order, self._clock.now(), options.fleet_ready_seconds):
-                case Step.WAIT:
+                case FleetStep.WAIT:
                     joining += order
-                case Step.TERMINATE:
+                case FleetStep.TERMINATE:
                     lost |= self._lost(order, "FleetNotReady", fleet.NOT_STARTED)
-                case Step.ATTACH:
+                case FleetStep.ATTACH:
                     left, gone = self._attach(order, options.fleet_ready_seconds)
                     joined = joined or len(left) + len(gone) < len(order)
                     joining += left
                     lost |= gone
-        return Underway(tuple(joining), lost, joined)
+        return LaunchProgress(tuple(joining), lost, joined)
 
     def terminate(self, ids: Sequence[str], group: str) -> None:
         """Those that have not joined. Raises ProviderError."""

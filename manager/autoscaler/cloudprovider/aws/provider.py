@@ -19,7 +19,7 @@ from manager.autoscaler.cloudprovider.aws import (
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
 from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
 from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
-from manager.autoscaler.cloudprovider.aws.orders import Orders
+from manager.autoscaler.cloudprovider.aws.orders import FleetOrders
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import (
     Created,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GroupSelection:
     """Which groups are looked at: those `listed` and those with all tags of `discover`; all where neither is given.
 
     `fleets` are Escalator's options of AWS, by group; fleets of groups that are `enforced` are carried on.
@@ -60,7 +60,7 @@ class AwsProvider:
     def __init__(
         self,
         ask: Ask,
-        wanted: Wanted,
+        wanted: GroupSelection,
         clock: Clock,
         *,
         close: Callable[[], None] = lambda: None,
@@ -69,10 +69,10 @@ class AwsProvider:
         self._ask = ask
         self._close = close
         self._wanted = wanted
-        self._orders = Orders(ask, clock, wanted.fleets, wanted.enforced)
+        self._orders = FleetOrders(ask, clock, wanted.fleets, wanted.enforced)
         self._snapshot = Snapshot()
         self._kinds = templates.Kinds(ask)
-        self._activities = activities.Activities(ask, clock)
+        self._activities = activities.FailedLaunches(ask, clock)
         self._tagged: set[str] = set()
 
     def refresh(self) -> None:

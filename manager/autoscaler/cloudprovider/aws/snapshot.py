@@ -8,7 +8,7 @@ import msgspec
 from manager.autoscaler.cloudprovider.aws import NAME, groups, ids
 from manager.autoscaler.cloudprovider.aws.fleet import Joining
 from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
-from manager.autoscaler.cloudprovider.aws.orders import Underway
+from manager.autoscaler.cloudprovider.aws.orders import LaunchProgress
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
 from shared.cached_property import cached_property
@@ -21,7 +21,7 @@ class Snapshot:
     """`unlaunched`: why a group's last try to launch what it lacks has failed."""
 
     groups: Mapping[str, ScalingGroup] = field(default_factory=dict)
-    underway: Underway = field(default_factory=Underway)
+    underway: LaunchProgress = field(default_factory=LaunchProgress)
     unlaunched: Mapping[str, InstanceError] = field(default_factory=dict)
 
     def group(self, name: str) -> ScalingGroup:

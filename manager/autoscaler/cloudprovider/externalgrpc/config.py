@@ -36,7 +36,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ChannelTls:
     """PEM; None where the system's authorities, or no certificate of the client's, are meant."""
 
     authorities: bytes | None
@@ -49,7 +49,7 @@ class GrpcConfig:
     """Whom to ask, and for how long at most. Without `tls` nothing is encrypted."""
 
     address: str
-    tls: Tls | None = None
+    tls: ChannelTls | None = None
     timeout_seconds: float = 5.0
 
 
@@ -79,7 +79,7 @@ def load(path: Path) -> GrpcConfig:
         raise refused(field, "", "a certificate and its key are given together")
     if not (file.cert or file.cacert):
         return GrpcConfig(file.address, None, timeout)
-    tls = Tls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))
+    tls = ChannelTls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if file.cacert and (problem := _problem(lambda: context.load_verify_locations(file.cacert))):
         raise refused("cacert", file.cacert, f"no certificates in PEM: {problem}")

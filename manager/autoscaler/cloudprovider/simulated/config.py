@@ -73,7 +73,7 @@ class MachineType(_Closed, frozen=True, kw_only=True):
     price: Price | None = None
 
 
-class Pace(_Closed, frozen=True, kw_only=True):
+class GroupTiming(_Closed, frozen=True, kw_only=True):
     """What groups of both kinds have."""
 
     boot_seconds: Seconds = 0.0
@@ -82,7 +82,7 @@ class Pace(_Closed, frozen=True, kw_only=True):
     faults: Faults = Faults()
 
 
-class GroupConfig(Pace, frozen=True, kw_only=True):
+class GroupConfig(GroupTiming, frozen=True, kw_only=True):
     """A group; those made by auto-provisioning are remembered in this form, too."""
 
     name: Name
@@ -98,7 +98,7 @@ class GroupConfig(Pace, frozen=True, kw_only=True):
     autoprovisioned: bool = False
 
 
-class Autoprovisioning(Pace, frozen=True, kw_only=True):
+class Autoprovisioning(GroupTiming, frozen=True, kw_only=True):
     zones: Annotated[tuple[Name, ...], Meta(min_length=1)] = ("local-a",)
     machine_types: tuple[str, ...] | None = None
     max: Count = gke.MAX_GROUP_SIZE

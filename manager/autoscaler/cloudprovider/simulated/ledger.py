@@ -20,7 +20,7 @@ KEY = "books"
 ATTEMPTS = 20
 
 
-class Keeper(Protocol):
+class BooksStore(Protocol):
     """Keeps the books."""
 
     def read(self) -> Books:
@@ -42,7 +42,7 @@ class Unwritten:
         return step(self.read())
 
 
-class Ledger:
+class BooksLedger:
     """Raises what the client raises, and InvalidInput when somebody wrote what are no books."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         return self._read()[0]
 
     def change(self, step: Callable[[Books], Books]) -> Books:
-        """See `Keeper`; `step` is called again when somebody else was faster."""
+        """See `BooksStore`; `step` is called again when somebody else was faster."""
         for attempt in range(1, ATTEMPTS + 1):
             before, version = self._read()
             after = step(before)

@@ -12,8 +12,8 @@ from manager.autoscaler.cloudprovider.contract import ErrorClass
 from manager.autoscaler.cloudprovider.simulated import books, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
-from manager.autoscaler.cloudprovider.simulated.ledger import Ledger
-from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
@@ -34,7 +34,7 @@ BATCH = 200  # Nodes that are made or removed before the books are written
 class Machines:
     """One for each process that runs the cloud."""
 
-    def __init__(self, client: Client, ledger: Ledger, offer: Offer, clock: Clock) -> None:
+    def __init__(self, client: Client, ledger: BooksLedger, offer: MachineOffer, clock: Clock) -> None:
         self._client = client
         self._ledger = ledger
         self._offer = offer

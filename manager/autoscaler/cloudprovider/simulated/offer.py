@@ -13,7 +13,7 @@ from shared.errors import InvalidInput
 logger = logging.getLogger(__name__)
 
 
-class Offer:
+class MachineOffer:
     """Raises InvalidInput at first; a file that is spoilt later changes nothing."""
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class Offer:
         return found
 
 
-def _paced(group: GroupConfig, pace: config.Pace) -> GroupConfig:
+def _paced(group: GroupConfig, pace: config.GroupTiming) -> GroupConfig:
     return replace(
         group,
         boot_seconds=pace.boot_seconds,

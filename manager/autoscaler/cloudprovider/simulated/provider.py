@@ -25,8 +25,8 @@ from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupp
 from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
-from manager.autoscaler.cloudprovider.simulated.ledger import Keeper
-from manager.autoscaler.cloudprovider.simulated.offer import Offer
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksStore
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine, PricingModel
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -54,8 +54,8 @@ class SimulatedProvider:
 
     def __init__(
         self,
-        offer: Offer,
-        ledger: Keeper,
+        offer: MachineOffer,
+        ledger: BooksStore,
         nodes: Callable[[], Iterable[Node]],
         clock: Clock,
         chance: random.Random | None = None,
@@ -311,7 +311,7 @@ class SimulatedProvider:
 class SimulatedPrices:
     """The file's prices; see `PricingModel`. What has none is priced by the core and GiB."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: MachineOffer) -> None:
         self._offer = offer
 
     def node_price(self, machine: Machine) -> float:
