@@ -136,7 +136,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
         provider = _provider(settings, seen, chosen)
         guard = Guard(provider, chosen.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         try:
-            guard.observe([NodeRef.of(node) for node in seen.objects.nodes])
+            guard.observe([NodeRef.from_node(node) for node in seen.objects.nodes])
             made = _round(seen, seen.objects, guard, chosen, notes)
         finally:
             guard.close()
@@ -206,7 +206,7 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
         group = fake_nodes.belongs_to(node)
         if group in members:
             members[group].add(node.metadata.name)
-    known = CloudBooks({name: cloud_books.found(nodes, seen.objects.now) for name, nodes in members.items()})
+    known = CloudBooks({name: cloud_books.entry_for_nodes(nodes, seen.objects.now) for name, nodes in members.items()})
     return SimulatedProvider(offer, Unwritten(lambda: known), list, SystemClock())
 
 

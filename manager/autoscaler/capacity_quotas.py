@@ -29,13 +29,15 @@ class CapacityLimits:
     most: Mapping[str, int]
     selector: LabelSelector | None = None
 
-    def left(self, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo], usage: QuotaUsage) -> Quota:
+    def remaining_quota(self, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo], usage: QuotaUsage) -> Quota:
         """What it leaves beside these nodes; `templates` are those of their groups, by the node's name."""
-        return remaining_quota(self.name, self.most, usage.selected(self.selector, nodes, templates), self.selector)
+        return remaining_quota(
+            self.name, self.most, usage.selected_quota(self.selector, nodes, templates), self.selector
+        )
 
-    def used(self, nodes: Iterable[NodeInfo], usage: QuotaUsage) -> dict[str, int]:
+    def usage_of(self, nodes: Iterable[NodeInfo], usage: QuotaUsage) -> dict[str, int]:
         """What these nodes take of it, drivers that are not ready left out of it."""
-        return total_usage(self.most, usage.selected(self.selector, nodes, {}))
+        return total_usage(self.most, usage.selected_quota(self.selector, nodes, {}))
 
 
 def problem_key(name: str) -> str:

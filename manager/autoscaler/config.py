@@ -242,7 +242,7 @@ def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple
     """The rules of the groups that scale by how full they are, all of which have what these need."""
     is_dry = Mode(settings.autoscaling_mode) is not Mode.ENFORCE
     return tuple(
-        utilization.checked(each, dry=is_dry, source=settings.node_groups) for each in groups if each.is_scanned
+        utilization.check_rules(each, dry=is_dry, source=settings.node_groups) for each in groups if each.is_scanned
     )
 
 

@@ -95,7 +95,7 @@ def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floa
         there = _allocatable(snapshot, native)
         weight = np.divide(weights[native], total, out=np.full_like(there, 1 / len(_TIERS_OF)), where=total > 0)
         of_whole = np.divide(weight, there, out=np.zeros_like(there), where=there > 0)
-        held_mid, held_batch = _held(snapshot, mid), _held(snapshot, batch)
+        held_mid, held_batch = _pod_requests(snapshot, mid), _pod_requests(snapshot, batch)
         held = np.minimum(held_mid + held_batch, there)
         free = np.clip(snapshot.free_of(native), 0, there - held)
         # Both offer what pods request and do not use; Batch offers what is free, too.
@@ -110,7 +110,7 @@ def _allocatable(snapshot: ClusterSnapshot, resource: str) -> Floats:
     return np.array([max(0, node.allocatable.get(resource, 0)) for node in snapshot.nodes], np.float64)
 
 
-def _held(snapshot: ClusterSnapshot, resource: str) -> Floats:
+def _pod_requests(snapshot: ClusterSnapshot, resource: str) -> Floats:
     """What pods on every node hold of it together."""
     each = np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)
     held = np.zeros(len(snapshot.nodes), np.float64)

@@ -44,7 +44,7 @@ class GroupWrites:
         self._scale_up_executor = growth
         self._may_write = may_write
 
-    def corrected(self, action: Action) -> Action:
+    def correct(self, action: Action) -> Action:
         """Without the nodes that never came, or the places of such."""
         if action.kind is ActionKind.DELETE_NODES:
             # All of them had no Node; who has registered while the cloud was asked may be at work already.
@@ -54,17 +54,17 @@ class GroupWrites:
             refs = [NodeRef(each, each) for each in action.nodes if each not in here]
             action = replace(action, nodes=tuple(ref.name for ref in refs), to_size=action.from_size - len(refs))
             return (
-                self._done(action, lambda: self._guard.delete_nodes(action.group, refs, below_min=True))
+                self._try(action, lambda: self._guard.delete_nodes(action.group, refs, below_min=True))
                 if refs
                 else action
             )
-        return self._done(action, lambda: self._guard.decrease_target(action.group, action.from_size - action.to_size))
+        return self._try(action, lambda: self._guard.decrease_target(action.group, action.from_size - action.to_size))
 
-    def group_deleted(self, action: Action) -> Action:
+    def delete_group(self, action: Action) -> Action:
         """Without the group."""
-        return self._done(action, lambda: self._guard.delete_group(action.group))
+        return self._try(action, lambda: self._guard.delete_group(action.group))
 
-    def created(
+    def create_group(
         self,
         action: Action,
         creation: GroupCreation,
@@ -74,7 +74,7 @@ class GroupWrites:
     ) -> tuple[Action, ScaleUpDecision, Registry]:
         """The group itself, empty, the decision with what its nodes go to, and the books after it."""
         made: list[Created] = []
-        action = self._done(action, lambda: made.append(self._guard.create_group(creation.spec)))
+        action = self._try(action, lambda: made.append(self._guard.create_group(creation.spec)))
         if action.error:
             return action, decision, self._backed_off(kept, action, planned.round.time)
         if not made:
@@ -91,7 +91,7 @@ class GroupWrites:
         after = orchestrator.after_creation(decision, creation, created, templates, planned.settings)
         return replace(action, group=created.main.id, max_size=created.main.max_size), after, kept
 
-    def increased(
+    def increase_groups(
         self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
     ) -> tuple[list[Action], Registry]:
         """What is to be raised, and what became of it."""
@@ -103,7 +103,7 @@ class GroupWrites:
         ]
         if not wanted:
             return actions, kept
-        errors, kept = self._scale_up_executor.ask(wanted, kept, now)
+        errors, kept = self._scale_up_executor.execute(wanted, kept, now)
         return [
             replace(action, done=errors[action.group] is None, error=str(errors[action.group] or ""))
             if action.mode is Mode.ENFORCE and action.group in errors  # and no advice on the same group
@@ -111,7 +111,7 @@ class GroupWrites:
             for action in actions
         ], kept
 
-    def _done(self, action: Action, work: Callable[[], object]) -> Action:
+    def _try(self, action: Action, work: Callable[[], object]) -> Action:
         """The act, tried if it may be."""
         if action.mode is not Mode.ENFORCE or not self._may_write():
             return action

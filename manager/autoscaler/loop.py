@@ -143,7 +143,9 @@ class Autoscaler:
         self._scale_up_executor = ScaleUpExecutor(
             config, self._guard, self._cloud_lock, self._registry, self._may_write, clock
         )
-        self._hands = Hands(client, self._guard, self._cloud_lock, self._may_write, self._scale_up_executor.of_scan)
+        self._hands = Hands(
+            client, self._guard, self._cloud_lock, self._may_write, self._scale_up_executor.execute_for_scan
+        )
         self._group_writes = GroupWrites(
             config, self._listers, self._guard, self._cloud_lock, self._scale_up_executor, self._may_write
         )
@@ -189,7 +191,7 @@ class Autoscaler:
         """The last round that is over."""
         return self.decision_log.latest
 
-    def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
+    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
         """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
 
         Does and remembers nothing; for any thread. It waits for no round, and no round waits for it. Raises
@@ -272,7 +274,7 @@ class Autoscaler:
         failure: Exception | None = None
         led, self._leads = self._leads, self._is_leader()
         leaving = self._removals.begin(now)
-        self._registry.shift(self._removals.jumped_seconds)
+        self._registry.shift_times(self._removals.jumped_seconds)
         self._scans.shift(self._removals.jumped_seconds)
         try:
             if not self._leads:
@@ -280,20 +282,20 @@ class Autoscaler:
                 self._scans.forget()
                 self._removals.forget()
                 self._seen = Iteration(0, 0.0)
-                iteration = self._held(now, NOT_LEADING)
+                iteration = self._blocked(now, NOT_LEADING)
             elif unseen := self._unseen():
                 self._is_blind = True
-                iteration = self._held(now, unseen)
+                iteration = self._blocked(now, unseen)
             else:
-                planned = self._planned(now)
-                iteration = planned.round if self._place.dry_run else self._carried_out(planned)
-                iteration = self._scanned(iteration, planned)
+                planned = self._plan(now)
+                iteration = planned.round if self._place.dry_run else self._carry_out(planned)
+                iteration = self._scan(iteration, planned)
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
-            iteration, failure = self._held(now, str(error)), error
+            iteration, failure = self._blocked(now, str(error)), error
         except Exception as error:  # a mistake of ours is to be seen where everything else is, too
             logger.exception("the round broke down")
-            iteration, failure = self._held(now, f"the round broke down: {error!r}"), error
+            iteration, failure = self._blocked(now, f"the round broke down: {error!r}"), error
         self._seen = iteration
         if iteration.blocked_reason:
             iteration = replace(iteration, leaving=leaving)
@@ -304,7 +306,7 @@ class Autoscaler:
         self._announcer.announce(iteration, {} if planned is None else planned.context.pending_uids)
         return iteration
 
-    def _held(self, now: float, why: str) -> Iteration:
+    def _blocked(self, now: float, why: str) -> Iteration:
         """A round in which nothing was looked at; what was known before stays."""
         state, cost = self._seen.state, self._seen.cost
         cluster, dry_run = self._config.cluster_name, self._place.dry_run
@@ -312,14 +314,14 @@ class Autoscaler:
             self._number, now, state=state, blocked_reason=why, cost=cost, dry_run=dry_run, cluster=cluster
         )
 
-    def _planned(self, now: float) -> PlannedIteration:
+    def _plan(self, now: float) -> PlannedIteration:
         known = self._registry.read(now)
         if known is not None:
             known = self._removals.put_right(known)
         objects = self._listers.objects(now)
         begun = self._clock.monotonic()
         with self._cloud_lock:
-            observed = self._guard.observe([NodeRef.of(node) for node in objects.nodes])
+            observed = self._guard.observe([NodeRef.from_node(node) for node in objects.nodes])
             self._removals.observed(observed)
         looked = self._clock.monotonic()
         self._metrics.took(OBSERVE, looked - begun)
@@ -349,13 +351,13 @@ class Autoscaler:
         self._again_seconds = planned.again_seconds
         return planned
 
-    def _carried_out(self, planned: PlannedIteration) -> Iteration:
+    def _carry_out(self, planned: PlannedIteration) -> Iteration:
         """The round with what became of every act."""
         iteration = planned.round
         kept = planned.registry
         self._registry.write(kept)
         done = [
-            self._group_writes.corrected(action)
+            self._group_writes.correct(action)
             for action in iteration.actions
             if action.kind in (ActionKind.DELETE_NODES, ActionKind.DECREASE_TARGET)
         ]
@@ -368,14 +370,14 @@ class Autoscaler:
         for number, decision in enumerate(decisions):
             for creation in decision.creations:
                 action = creations[creation.group, decision.advice]
-                action, decisions[number], kept = self._group_writes.created(
+                action, decisions[number], kept = self._group_writes.create_group(
                     action, creation, decisions[number], kept, planned
                 )
                 done.append(action)
-        increased, kept = self._group_writes.increased(decisions, kept, iteration.time)
+        increased, kept = self._group_writes.increase_groups(decisions, kept, iteration.time)
         done += increased
         done += [
-            self._group_writes.group_deleted(action)
+            self._group_writes.delete_group(action)
             for action in iteration.actions
             if action.kind is ActionKind.DELETE_GROUP
         ]
@@ -392,7 +394,7 @@ class Autoscaler:
             actions=tuple(done),
         )
 
-    def _scanned(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
+    def _scan(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
         """The round with what became of groups that scale by how full they are, where that is due."""
         if not self._scans.due_in(iteration.time):
             requests = self._registry.known.requests

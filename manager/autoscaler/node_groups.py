@@ -173,7 +173,7 @@ def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
         document = yaml_file.parse(text, _first_document)
     except yaml.YAMLError as error:
         raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
-    document = _given(document, {"node_groups"}) if isinstance(document, dict) else {}
+    document = _given_options(document, {"node_groups"}) if isinstance(document, dict) else {}
     listed = document.get("node_groups")
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise InvalidInput(source=source, field="node_groups", value=listed, problem="expected a list of groups")
@@ -285,7 +285,7 @@ def _parsed(text: str) -> float | None:
 
 def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
-    source = f"{file}: group {_given(given, {'name'}).get('name') or position}"
+    source = f"{file}: group {_given_options(given, {'name'}).get('name') or position}"
     read = _as_fields(given, NodeGroup)
     _warn_of(read, set(NodeGroup.__struct_fields__), source)
     if isinstance(read.get("aws"), dict):
@@ -321,7 +321,7 @@ def _first_document(text: str) -> Any:
     return next(yaml.load_all(text, _Loader), None)
 
 
-def _given(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
+def _given_options(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
     """The options that say anything, under the names of the fields; of several that fit the exact one is the last."""
     found = {}
     for key in sorted(options, key=str):
@@ -334,7 +334,7 @@ def _given(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
 def _as_fields(given: dict[Any, Any], kind: type[msgspec.Struct]) -> dict[Any, Any]:
     """Escalator's reader takes any scalar for a text, and 30.0 for a whole number."""
     texts = {field.name for field in msgspec.structs.fields(kind) if field.type is str}
-    whole = ((key, _whole(value)) for key, value in _given(given, kind.__struct_fields__).items())
+    whole = ((key, _whole(value)) for key, value in _given_options(given, kind.__struct_fields__).items())
     return {key: _text(value) if key in texts else value for key, value in whole}
 
 

@@ -118,7 +118,7 @@ def plan(
     context = AutoscalingContext(
         objects, cloud, config, memory, reconciled, offered_by or no_reclaimed_capacity, underway.draining
     )
-    blocked_reason = _held(context)
+    blocked_reason = _blocked_reason(context)
     there = {node.metadata.name for node in objects.nodes}
     waits = pending_pods.list_pending_pods(
         objects.pods, config.pending, objects.now, there, objects.surroundings.claims
@@ -141,14 +141,14 @@ def plan(
         cluster=config.cluster_name,
     )
     if not blocked_reason:
-        iteration = _decided(iteration, waits, context, settings, chance, underway)
+        iteration = _decide(iteration, waits, context, settings, chance, underway)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = removal_planning.abandoned(context, underway, begins=begins)
     return PlannedIteration(iteration, reconciled.registry, settings, context, again, abandoned)
 
 
-def _decided(
+def _decide(
     iteration: Iteration,
     waits: PendingPods,
     context: AutoscalingContext,
@@ -172,20 +172,20 @@ def _decided(
         context.states(),
         cluster_nodes=len(objects.nodes),
         quotas=tuple(
-            each.left(context.current.nodes, templates, settings.usage)
+            each.remaining_quota(context.current.nodes, templates, settings.usage)
             for each in context.memory.capacity_limits.values()
         ),
         expected=objects.expected,
         templates_of_nodes=templates,
     )
     if context.config.autoprovisioning.enabled:
-        creatable = context.candidates(_unplaced(scale_up_input))
+        creatable = context.candidates(_unschedulable_groups(scale_up_input))
         scale_up_input = replace(
             scale_up_input,
             groups=[*scale_up_input.groups, *creatable],
             new_groups=candidates.creatable_groups(context.groups_left, creatable),
         )
-    decisions = _followed(scale_up_input, context, settings, chance)
+    decisions = _decisions(scale_up_input, context, settings, chance)
     actions = [*iteration.actions, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
@@ -206,7 +206,7 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
     return decision.outcome is ScaleUpOutcome.GROW and not decision.advice
 
 
-def _followed(
+def _decisions(
     scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
     """What is decided; where that would have groups grow that are only recommended, it is advice, and followed by what
@@ -250,7 +250,7 @@ def _salvo(
     return decisions
 
 
-def _unplaced(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
+def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
     """The pods that nothing in the cluster has room for, now or within a reporting interval."""
     ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     left: list[int] = orchestrator.filter_out_schedulable(scale_up_input, ordered).left.pending.tolist()
@@ -275,11 +275,11 @@ def increase_actions(decisions: Iterable[ScaleUpDecision], config: Config) -> li
             reason=reason,
         )
         for advice in (True, False)
-        for each, reason in _merged(decision for decision in known if decision.advice is advice)
+        for each, reason in _merge_increases(decision for decision in known if decision.advice is advice)
     ]
 
 
-def _merged(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, str]]:
+def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, str]]:
     """Each group's increases as one, with its reason."""
     found: dict[str, tuple[Increase, str]] = {}
     for decision in decisions:
@@ -331,7 +331,7 @@ def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
     ]
 
 
-def _held(context: AutoscalingContext) -> str:
+def _blocked_reason(context: AutoscalingContext) -> str:
     reconciled = context.reconciled
     if reconciled.blocked_reason:
         return reconciled.blocked_reason

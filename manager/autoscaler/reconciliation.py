@@ -82,16 +82,16 @@ def reconcile(
     views = _view_groups(observed, nodes, registry, rules, now)
     total = _sum([*(view.readiness for view in views.groups.values()), views.ungrouped_readiness])
     healthy = rules.health.bear(unready=total.unready, total=total.registered)
-    registry = _continued(registry, observed, views.groups, rules, now)
+    registry = _carry_over(registry, observed, views.groups, rules, now)
     incidents: list[Incident] = []
     corrections: list[Action] = []
     for view in views.groups.values():
-        registry = _failures_noted(registry, view, rules, now, incidents)
-        registry, timed_out = _request_followed(registry, view, rules, now, incidents)
-        registry, due = _shortage_followed(registry, view, now, correcting=healthy and view.mode is not Mode.OBSERVE)
+        registry = _record_failures(registry, view, rules, now, incidents)
+        registry, timed_out = _follow_request(registry, view, rules, now, incidents)
+        registry, due = _follow_shortage(registry, view, now, correcting=healthy and view.mode is not Mode.OBSERVE)
         if view.mode is not Mode.OBSERVE:
             corrections += _corrections(view, rules, healthy=healthy, timed_out=timed_out, short=due)
-    registry = _ended_backoffs_noted(registry, now, incidents)
+    registry = _record_ended_backoffs(registry, now, incidents)
     state = ClusterState(
         groups={name: _status(view, registry, rules, now) for name, view in views.groups.items()},
         refused={name: str(error) for name, error in sorted(observed.refused.items())},
@@ -263,12 +263,12 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
     return Readiness(**total)
 
 
-def _continued(
+def _carry_over(
     registry: Registry, observed: CloudObservation, views: Mapping[str, _GroupView], rules: ReconcileRules, now: float
 ) -> Registry:
     """Without groups that are gone, and with the instances that wait for a Node now."""
 
-    def kept(each: str) -> bool:
+    def is_kept(each: str) -> bool:
         return each in views or each in observed.refused
 
     unregistered = {name: since for name, since in registry.unregistered.items() if name in observed.refused}
@@ -283,15 +283,15 @@ def _continued(
             failed[name] = still
     return msgspec.structs.replace(
         bookkeeping.drop_old_backoffs(registry, rules.backoff, now),
-        requests={name: each for name, each in registry.requests.items() if kept(name)},
+        requests={name: each for name, each in registry.requests.items() if is_kept(name)},
         unregistered=unregistered,
         failed=failed,
-        short={name: each for name, each in registry.short.items() if kept(name)},
-        made_as={name: each for name, each in registry.made_as.items() if kept(name)},
+        short={name: each for name, each in registry.short.items() if is_kept(name)},
+        made_as={name: each for name, each in registry.made_as.items() if is_kept(name)},
     )
 
 
-def _failures_noted(
+def _record_failures(
     registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
     """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
@@ -312,7 +312,7 @@ def _failures_noted(
     return msgspec.structs.replace(registry, failed={**registry.failed, view.id: ids})
 
 
-def _request_followed(
+def _follow_request(
     registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> tuple[Registry, int]:
     """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
@@ -343,7 +343,7 @@ def _request_followed(
     return bookkeeping.back_off(registry, view.id, reason, now, rules.backoff, code=TIMEOUT), late
 
 
-def _shortage_followed(registry: Registry, view: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
+def _follow_shortage(registry: Registry, view: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
     """What is missing without an increase under way; and how many of it are to be taken back now."""
     others = {name: each for name, each in registry.short.items() if name != view.id}
     if not view.missing or view.id in registry.requests:
@@ -358,7 +358,7 @@ def _shortage_followed(registry: Registry, view: _GroupView, now: float, *, corr
     return msgspec.structs.replace(registry, short={**others, view.id: found}), due
 
 
-def _ended_backoffs_noted(registry: Registry, now: float, incidents: list[Incident]) -> Registry:
+def _record_ended_backoffs(registry: Registry, now: float, incidents: list[Incident]) -> Registry:
     found: dict[str, GroupBackoff] = {}
     for group, each in sorted(registry.backoffs.items()):
         found[group] = each

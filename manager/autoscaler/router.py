@@ -33,7 +33,7 @@ class Asked(Protocol):
 
     @property
     def decision_log(self) -> DecisionLog: ...
-    def asked(self, more: Sequence[Pod], config: Config) -> Iteration: ...
+    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration: ...
 
 
 _BODY = {
@@ -109,7 +109,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
         try:
             body = await web.body(request, MAX_BODY_BYTES)
             async with one_at_a_time:
-                return await run_in_threadpool(lambda: _json(planned(autoscaler, settings, body)))
+                return await run_in_threadpool(lambda: _json(plan_router(autoscaler, settings, body)))
         except web.TooLarge as error:
             raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes") from error
         except InvalidInput as error:
@@ -120,7 +120,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     return routes
 
 
-def planned(
+def plan_router(
     autoscaler: Asked,
     settings: AutoscalerSettings,
     body: bytes,
@@ -135,7 +135,7 @@ def planned(
         if error.source not in (config.FLAGS, "--expander"):  # a file that has been spoilt since the start
             raise
         raise plan_request.refused(f"overrides: {error.field}", error.value, error.problem) from error
-    return answers.plan(autoscaler.asked(plan_request.pods(wanted), chosen))
+    return answers.plan(autoscaler.plan_question(plan_request.pods(wanted), chosen))
 
 
 def _json(value: object) -> Response:

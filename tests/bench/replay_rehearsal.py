@@ -148,7 +148,7 @@ class Rehearsal:
         group = GroupConfig(**CLOUD)
         names = (f"{GROUP}-{number:03d}" for number in itertools.count())
         long_ago = self._clock.now() - DAY_SECONDS
-        first = books.increased(books.GroupEntry(), group, size, long_ago, lambda: next(names))
+        first = books.raise_target(books.GroupEntry(), group, size, long_ago, lambda: next(names))
         self._ledger.change(lambda current: current.having(GROUP, first))
         self._turn_cloud()
 

@@ -62,7 +62,7 @@ def rows() -> list[Row]:
 def _scans() -> list[Row]:
     nodes = [_node(f"n{index}") for index in range(SCANNED_NODES)]
     pods = [_pod(index, f"n{index % SCANNED_NODES}", 5 * (index % SHAPES)) for index in range(SCANNED_PODS)]
-    known = rules.of(GROUP)
+    known = rules.scan_rules(GROUP)
     observer = Observer(known)
 
     def scanned(by: Observer) -> int:

@@ -105,7 +105,7 @@ class Departures:
                     continue
                 self._abandoned.pop(each.node, None)
                 self._departures[each.node] = Departure(
-                    each, NodeRef.of(node), node.metadata.uid, wall, now, each.group in atomic
+                    each, NodeRef.from_node(node), node.metadata.uid, wall, now, each.group in atomic
                 )
                 begun.append(each.node)
         return begun

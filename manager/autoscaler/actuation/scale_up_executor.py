@@ -42,7 +42,7 @@ class ScaleUpExecutor:
         self._may_write = may_write
         self._clock = clock
 
-    def ask(
+    def execute(
         self, wanted: Sequence[Increase], kept: Registry, now: float
     ) -> tuple[Mapping[str, HeadroomError | None], Registry]:
         """What went wrong with each that was tried, by group, and the books after it."""
@@ -69,7 +69,7 @@ class ScaleUpExecutor:
                 logger.info("scale-up: %s", each, extra={"group": each.group})
         return errors, kept
 
-    def of_scan(self, increase: Increase) -> HeadroomError | None:
+    def execute_for_scan(self, increase: Increase) -> HeadroomError | None:
         """The same for one that a scan wants: what went wrong, if anything.
 
         In a group that pending pods cannot raise, the scan's own lock and breaker are the memory of it.
@@ -84,7 +84,7 @@ class ScaleUpExecutor:
         backoff = active_backoff(self._registry.known, increase.group, now)
         if backoff is not None:
             return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
-        errors, kept = self.ask([increase], self._registry.known, now)
+        errors, kept = self.execute([increase], self._registry.known, now)
         try:
             self._registry.write(kept)
         except HeadroomError as error:

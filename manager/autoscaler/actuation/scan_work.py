@@ -193,10 +193,10 @@ class Work:
 
     def _taint(self, node: GroupNode) -> None:
         effect = self.rules.group.taint_effect
-        node_marks.retaint(self.hands.client, node, lambda given: taints.added(given, now=self.now, effect=effect))
+        node_marks.retaint(self.hands.client, node, lambda given: taints.with_taint(given, now=self.now, effect=effect))
 
     def _untaint(self, node: GroupNode) -> None:
-        node_marks.retaint(self.hands.client, node, taints.removed)
+        node_marks.retaint(self.hands.client, node, taints.without_taint)
 
     def _deleted(self, planned: Reaping, judge: _Judge) -> Reaping:
         """By the cloud, and then their Nodes, up to the first that stays."""
@@ -266,7 +266,7 @@ class Work:
         try:
             self._check()
             with self.hands.lock:
-                self.hands.guard.delete_nodes(self.group, [NodeRef.of(each) for each in nodes])
+                self.hands.guard.delete_nodes(self.group, [NodeRef.from_node(each) for each in nodes])
         except HeadroomError as error:
             return error
         return None

@@ -118,7 +118,7 @@ def template(provider: str, group: str, node: Node) -> None:
                 raise InvalidAnswer(provider, group, f"template.{part}[{resource}]", amounts.get(resource), problem)
 
 
-def created(provider: str, given: Created, *, prefix: str, existing: Mapping[str, object]) -> None:
+def check_created(provider: str, given: Created, *, prefix: str, existing: Mapping[str, object]) -> None:
     """Raises InvalidAnswer for a group that is none of ours, was there before, comes twice, or is not empty."""
     made = (given.main, *given.extras)
     if len({group.id for group in made}) < len(made):

@@ -115,7 +115,7 @@ class NodeRef:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, node: Node) -> "NodeRef":
+    def from_node(cls, node: Node) -> "NodeRef":
         meta = node.metadata
         return cls(meta.name, node.spec.provider_id, meta.labels or {}, meta.annotations or {})
 

@@ -183,7 +183,7 @@ class Guard(CloudReader):
 
         def create() -> Created:
             made = self._provider.create_group(spec)
-            checks.created(self.name, made, prefix=spec.prefix, existing=existing)
+            checks.check_created(self.name, made, prefix=spec.prefix, existing=existing)
             return made
 
         found = self._write("create group", NEW_GROUPS, create)

@@ -36,7 +36,7 @@ class RegistryStore:
         """Somebody else leads, and writes."""
         self._registry = self._version = self._written = None
 
-    def shift(self, seconds: float) -> None:
+    def shift_times(self, seconds: float) -> None:
         """The clock has jumped by so much."""
         if seconds and self._registry is not None:
             self._registry = shift_times(self._registry, seconds)

@@ -27,7 +27,7 @@ class Priorities:
 
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
 
-    def of(self, group: str) -> int | None:
+    def priority(self, group: str) -> int | None:
         """The group's highest priority; None when no pattern matches it."""
         found = (
             priority
@@ -83,7 +83,7 @@ def choose(options: Sequence[Option], priorities: Priorities) -> Choice:
     """The options of the highest priority; all of them when nothing is configured, or nothing matches."""
     if not priorities.patterns:
         return Choice(list(options))
-    found = {option.group: priorities.of(option.group) for option in options}
+    found = {option.group: priorities.priority(option.group) for option in options}
     unmatched = tuple(group for group, priority in found.items() if priority is None)
     highest = max((priority for priority in found.values() if priority is not None), default=None)
     if highest is None:

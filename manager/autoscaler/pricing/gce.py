@@ -83,7 +83,7 @@ class GcePricing:
         """The requests at base prices, per hour."""
         base = _tables().base
         disk = _per_hour(_tables().disks.boot_disk_monthly_per_gb[BOOT_DISK_TYPE])
-        return UnitPrices(base.cpu_per_core_hour, base.memory_per_gib_hour, base.gpu_per_hour, disk).of(requests)
+        return UnitPrices(base.cpu_per_core_hour, base.memory_per_gib_hour, base.gpu_per_hour, disk).price(requests)
 
 
 def machine_type(labels: Mapping[str, str]) -> str:

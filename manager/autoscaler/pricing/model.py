@@ -50,7 +50,7 @@ class UnitPrices:
     gpu: float
     disk_gib: float
 
-    def of(self, amounts: Amounts) -> float:
+    def price(self, amounts: Amounts) -> float:
         """The price of all of these together."""
         return (
             amounts.get("cpu", 0) / 1000 * self.cpu

@@ -43,11 +43,11 @@ class FilePricing:
             listed = self._machine_types.get(machine.labels.get(label, ""))
             if listed is not None:
                 return listed
-        return self._units.of(machine.capacity)
+        return self._units.price(machine.capacity)
 
     def pod_price(self, requests: Amounts) -> float:
         """The requests by the unit, per hour."""
-        return self._units.of(requests)
+        return self._units.price(requests)
 
 
 def load(path: Path) -> FilePricing:

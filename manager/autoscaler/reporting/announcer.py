@@ -68,8 +68,8 @@ class Announcer:
         try:
             if self._before is None:
                 text, _ = self._kept.read()
-                self._before = None if text is None else status.read(text)
-            said = status.of(iteration, self._before)
+                self._before = None if text is None else status.read_status(text)
+            said = status.autoscaler_status(iteration, self._before)
             self._kept.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(iteration.time)})
             self._before = said
         except HeadroomError as error:

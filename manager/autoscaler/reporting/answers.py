@@ -101,7 +101,7 @@ def plan(of: Iteration) -> Plan:
     )
 
 
-def past(of: Plan) -> Plan:
+def without_untouched_nodes(of: Plan) -> Plan:
     """As it is remembered: nodes that nothing was to become of are counted alone."""
     return replace(of, scale_down=answers_nodes.short(of.scale_down))
 

@@ -87,7 +87,7 @@ class DecisionLog:
             return
         plan = answers.plan(of)
         self._answer = of, plan
-        line = msgspec.json.encode(answers.past(plan))
+        line = msgspec.json.encode(answers.without_untouched_nodes(plan))
         with self._lock:
             self._noted.append(_Noted(line, answers.brief(plan)))
             while len(self._noted) > 1 and sum(len(each.line) for each in self._noted) > self._most_bytes:

@@ -218,12 +218,12 @@ def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple
                 texts[left.position] = (
                     ScaleUpOutcome.ALL_NODES.value
                     if all_nodes
-                    else counted(decision.reasons(left), iteration.state.groups)
+                    else count_reasons(decision.reasons(left), iteration.state.groups)
                 )
             yield key, texts[left.position]
 
 
-def counted(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str, object]) -> str:
+def count_reasons(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str, object]) -> str:
     """Every reason with the number of groups it holds for. Groups that could be created only count where there are no
     others: they would drown those that exist.
     """

@@ -15,7 +15,7 @@ class Codes:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def of(self, error: InstanceError) -> str:
+    def code(self, error: InstanceError) -> str:
         if error.code not in self._known and len(self._known) >= MOST_CODES:
             return error.kind.value
         self._known.add(error.code)

@@ -105,7 +105,7 @@ class ClusterAutoscalerCounters:
                 self._failed.labels("timeout", "", "").inc()
                 self._failed_nodes.labels("timeout").inc(incident.nodes)
             elif incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:
-                code = self._codes.of(incident.error)
+                code = self._codes.code(incident.error)
                 self._failed.labels(code, "", "").inc()
                 self._failed_nodes.labels(code).inc(incident.nodes)
         for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):

@@ -51,7 +51,7 @@ class QuotaStatus:
             if now < self._due[name] or written == MOST_AT_ONCE:
                 continue
             held = limits.get(name)
-            used = None if held is None else held.used(there, usage)
+            used = None if held is None else held.usage_of(there, usage)
             wanted = patch(quota, refused.get(problem_key(name)), used, self._clock.now())
             if wanted is None:
                 continue

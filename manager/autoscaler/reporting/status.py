@@ -118,13 +118,16 @@ class AutoscalerStatus(Wire, frozen=True):
     node_groups: tuple[GroupStatusEntry, ...] = ()
 
 
-def of(iteration: Iteration, before: AutoscalerStatus | None = None) -> AutoscalerStatus:
+def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = None) -> AutoscalerStatus:
     """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
     state, probed = iteration.state, durations.timestamp(iteration.time)
     if iteration.blocked_reason and state == ClusterState():
         seen = before or AutoscalerStatus("", INITIALIZING)
         return replace(
-            seen, time=go_time(iteration.time), autoscaler_status=INITIALIZING, message=_cut(iteration.blocked_reason)
+            seen,
+            time=go_time(iteration.time),
+            autoscaler_status=INITIALIZING,
+            message=_truncate(iteration.blocked_reason),
         )
     known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
     wide = before.cluster_wide if before is not None else None
@@ -136,7 +139,7 @@ def of(iteration: Iteration, before: AutoscalerStatus | None = None) -> Autoscal
     return AutoscalerStatus(
         go_time(iteration.time),
         RUNNING,
-        message=_cut("; ".join(_troubles(iteration.blocked_reason, state))),
+        message=_truncate("; ".join(_troubles(iteration.blocked_reason, state))),
         cluster_wide=ClusterWide(
             Health(
                 node_counts=_counts(state.readiness),
@@ -156,7 +159,7 @@ def document(status: AutoscalerStatus) -> str:
     return yaml.dump(msgspec.to_builtins(status), Dumper=_Dumper, sort_keys=False, width=1 << 20)
 
 
-def read(text: str) -> AutoscalerStatus | None:
+def read_status(text: str) -> AutoscalerStatus | None:
     """What `document` wrote; None for anything else, as it only says since when."""
     try:
         return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), AutoscalerStatus)
@@ -188,7 +191,7 @@ def _troubles(blocked_reason: str, state: ClusterState) -> Iterable[str]:
         yield f"node group {group} is left alone: {why}"
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MOST_MESSAGE else text[: MOST_MESSAGE - len(CUT)] + CUT
 
 
@@ -222,7 +225,7 @@ def _entry(group: GroupStatus, candidates: int, before: GroupStatusEntry | None,
         growing = UNHEALTHY
     else:
         growing = NO_ACTIVITY if backoff is None else BACKOFF
-    info = BackoffInfo(backoff.code, _cut(backoff.reason)) if backoff is not None and growing == BACKOFF else None
+    info = BackoffInfo(backoff.code, _truncate(backoff.reason)) if backoff is not None and growing == BACKOFF else None
     return GroupStatusEntry(
         group.id,
         GroupHealth(

@@ -226,7 +226,7 @@ class _Pass:
         spare = Spare(
             self._given.groups.values(),
             minimums.above_bounds(
-                self._rules.bounds, (usage.of(node) for node in self._nodes if not self._is_leaving(node))
+                self._rules.bounds, (usage.node_usage(node) for node in self._nodes if not self._is_leaving(node))
             ),
         )
         found: dict[str, Departure] = {}
@@ -238,7 +238,7 @@ class _Pass:
             if not spare.has_node(group):
                 self._needed(node, *_at_minimum(each.group))
                 continue
-            gives = usage.of(node)
+            gives = usage.node_usage(node)
             short = spare.short_of(gives)
             if short:
                 self._needed(node, Reason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}")

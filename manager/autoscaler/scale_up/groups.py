@@ -96,7 +96,7 @@ class QuotaUsage:
 
     gpu_label: str | None = None
 
-    def of(self, node: NodeInfo, template: NodeInfo | None = None) -> dict[str, int]:
+    def node_usage(self, node: NodeInfo, template: NodeInfo | None = None) -> dict[str, int]:
         """Of one node; as long as its driver is not ready it takes the GPUs its group's template has."""
         label, value = LABEL_VIRTUAL
         if node.labels.get(label) == value:
@@ -114,14 +114,14 @@ class QuotaUsage:
         """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by
         the node's name.
         """
-        return limits.cluster_wide(bounds, [self.of(node, templates.get(node.name)) for node in nodes])
+        return limits.cluster_wide(bounds, [self.node_usage(node, templates.get(node.name)) for node in nodes])
 
-    def selected(
+    def selected_quota(
         self, selector: LabelSelector | None, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> list[dict[str, int]]:
         """What each of these nodes takes that the selector selects, without one of all; `templates` as above."""
         return [
-            self.of(node, templates.get(node.name))
+            self.node_usage(node, templates.get(node.name))
             for node in nodes
             if selector is None or selector.matches(node.labels)
         ]
@@ -175,7 +175,7 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, owners
     if state.template is None:
         return NO_TEMPLATE
     exceeded = limits.check_quotas(
-        quotas_for(headroom.quotas, state), usage.of(state.template.node), state.least_step
+        quotas_for(headroom.quotas, state), usage.node_usage(state.template.node), state.least_step
     ).exceeded
     return "; ".join(map(str, exceeded))
 
@@ -184,7 +184,7 @@ def allowance(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: i
     """How many of so many further nodes of a group the cluster's limits allow."""
     assert state.template is not None
     of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
-    return of_group.check(usage.of(state.template.node), count)
+    return of_group.check(usage.node_usage(state.template.node), count)
 
 
 def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Headroom:
@@ -192,7 +192,7 @@ def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, cou
     assert state.template is not None
     labels = state.template.node.labels
     after = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes).less(
-        usage.of(state.template.node), count
+        usage.node_usage(state.template.node), count
     )
     matching = iter(after.quotas)
     return Headroom(tuple(next(matching) if quota.matches(labels) else quota for quota in headroom.quotas), after.nodes)

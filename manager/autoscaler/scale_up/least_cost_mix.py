@@ -161,11 +161,11 @@ class _Search:
             for each, _ in helpful:
                 rest = self._estimate(current, each, _ANY)
                 if rest is not None and rest.pod_count == left:
-                    found.append(self._with(current, each, rest))
+                    found.append(self._extend(current, each, rest))
             if not helpful:
                 break
             best, one = min(helpful, key=lambda pair: (self._ratio(*pair), not pair[0].state.exists, pair[0].state.id))
-            current = self.all_but_last(current, best) or self._with(current, best, one)
+            current = self.all_but_last(current, best) or self._extend(current, best, one)
         return found
 
     def needed(self, start: _Partial, plan: _Partial) -> _Partial:
@@ -175,7 +175,7 @@ class _Search:
             for each in self.candidates:
                 more = plan.nodes.get(each.state.id, 0) - start.nodes.get(each.state.id, 0)
                 estimate = self._estimate(without, each, more) if more and each.state.id != group else None
-                without = without if estimate is None else self._with(without, each, estimate)
+                without = without if estimate is None else self._extend(without, each, estimate)
             if self.is_late():
                 break
             if not without.remaining.any():
@@ -187,7 +187,7 @@ class _Search:
         estimate = self._estimate(partial, each, _ANY, positions)
         if estimate is None or any(estimate.placed.get(int(at), 0) < partial.remaining[at] for at in positions):
             return None
-        return self._with(partial, each, estimate)
+        return self._extend(partial, each, estimate)
 
     def all_but_last(
         self, partial: _Partial, each: GroupEstimate, positions: Integers | None = None
@@ -197,7 +197,7 @@ class _Search:
         if full is None or full.node_count < 2:
             return None
         fewer = self._estimate(partial, each, full.node_count - 1, positions)
-        return None if fewer is None else self._with(partial, each, fewer)
+        return None if fewer is None else self._extend(partial, each, fewer)
 
     def each_class_where_cheapest(self, partial: _Partial, *, is_whole: bool) -> _Partial:
         """With every class on nodes of the group where the share it takes of one costs least; with `is_whole` on all
@@ -213,7 +213,7 @@ class _Search:
             if not is_whole:
                 partial = self.all_but_last(partial, each, positions) or partial
             elif (estimate := self._estimate(partial, each, _ANY, positions)) is not None and estimate.node_count:
-                partial = self._with(partial, each, estimate)
+                partial = self._extend(partial, each, estimate)
         return partial
 
     def _share_costs(self, each: GroupEstimate) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
@@ -243,7 +243,7 @@ class _Search:
         after.pending[:] = partial.remaining
         return binpacking.estimate(self.asked, state.template, positions, Permissions(allowed), after=after)
 
-    def _with(self, partial: _Partial, each: GroupEstimate, estimate: Estimate) -> _Partial:
+    def _extend(self, partial: _Partial, each: GroupEstimate, estimate: Estimate) -> _Partial:
         state, count = each.state, estimate.node_count
         remaining = partial.remaining.copy()
         for position, pods in estimate.placed.items():

@@ -190,26 +190,26 @@ class _ScaleUp:
         if not left.pending.any():
             return base
         if self.room.nodes == 0:
-            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_left(demands, {}, []))
+            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_unscheduled(demands, {}, []))
         estimated, more = options.compute_options(asked, left, states, self.room, settings.estimates)
         skipped += more
         why_not = _WhyNot(estimated, tuple(skipped))
-        considered = self._considered(estimated)
+        considered = self._rank_options(estimated)
         base = replace(
             base,
             outcome=ScaleUpOutcome.NO_OPTIONS,
             considered=tuple(considered),
             skipped=tuple(sorted(skipped, key=lambda each: each.group)),
-            left=_left(demands, {}, estimated),
+            left=_unscheduled(demands, {}, estimated),
             preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
             why_not=why_not,
         )
-        chosen, steps, unmatched = self._chosen(considered)
+        chosen, steps, unmatched = self._choose(considered)
         base = replace(base, steps=tuple(steps), unmatched=tuple(unmatched))
         if chosen is None:
             filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
             return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
-        return self._grown(asked, left, estimated, chosen, base)
+        return self._grow(asked, left, estimated, chosen, base)
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
         """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
@@ -222,7 +222,7 @@ class _ScaleUp:
             demands.append(PodDemand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
         return asked, left, tuple(demands)
 
-    def _considered(self, estimated: Sequence[GroupEstimate]) -> list[RankedOption]:
+    def _rank_options(self, estimated: Sequence[GroupEstimate]) -> list[RankedOption]:
         settings = self.settings
         able = [each for each in estimated if each.option is not None]
         found = [each.option for each in able if each.option is not None]
@@ -241,7 +241,7 @@ class _ScaleUp:
     def _preferred_cpu_milli(self) -> int:
         return ranking.preferred_cpu_milli(self.settings.preset, self.scale_up_input.cluster_nodes)
 
-    def _chosen(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
+    def _choose(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
         """What is taken, what each expander left over, and the groups that priorities say nothing of."""
         settings = self.settings
         unmatched: list[str] = []
@@ -270,7 +270,7 @@ class _ScaleUp:
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
         return found, [ExpanderStep(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
 
-    def _grown(
+    def _grow(
         self,
         asked: PackingProblem,
         left: Packing,
@@ -283,7 +283,7 @@ class _ScaleUp:
         main = of_group[chosen.group]
         caps: list[Cap] = []
         allowed = allow_nodes(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
-        shares = self._shared({chosen.group: allowed}, of_group)
+        shares = self._balance({chosen.group: allowed}, of_group)
         caps += shares.caps
         grown = shares.node_count
         short = grown < chosen.node_count and (settings.estimates.all_or_nothing or main.state.zero_or_max)
@@ -291,7 +291,7 @@ class _ScaleUp:
             why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
         bought = options.limit_nodes(asked, left, main, grown, [cap.limit for cap in caps])
-        comparison, cheaper = self._compared(asked, left, estimated, main, bought.estimate, shares)
+        comparison, cheaper = self._compare(asked, left, estimated, main, bought.estimate, shares)
         triggered = bought.estimate.placed
         if bought is not main:
             cut = [bought if each is main else each for each in estimated]
@@ -320,11 +320,11 @@ class _ScaleUp:
             triggered=tuple(
                 pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
             ),
-            left=_left(base.demands, triggered, estimated),
+            left=_unscheduled(base.demands, triggered, estimated),
             remaining=shares.remaining,
         )
 
-    def _shared(
+    def _balance(
         self, nodes: Mapping[str, int], of_group: Mapping[str, GroupEstimate], *, balances: bool = True
     ) -> BalancedIncreases:
         """So many nodes of each group, over it and those like it where that `balances`."""
@@ -342,7 +342,7 @@ class _ScaleUp:
     def _room_of(self, main: GroupEstimate) -> int:
         return sum(each.room for each in (main.state, *main.similar))
 
-    def _compared(
+    def _compare(
         self,
         asked: PackingProblem,
         left: Packing,
@@ -383,7 +383,7 @@ class _ScaleUp:
             return Comparison(single, several, minimum), None
         of_group = {each.state.id: each for each in estimated}
         for balances in (True, False):  # groups that are alike may differ in price, and in what quotas leave them
-            spread = self._shared(several.nodes, of_group, balances=balances)
+            spread = self._balance(several.nodes, of_group, balances=balances)
             spread_cost = prices.of_nodes(spread.nodes)
             is_whole = spread.node_count == sum(several.nodes.values())
             if is_whole and spread_cost is not None and spread_cost < cost - 1e-9:
@@ -446,7 +446,7 @@ def _prices(model: PricingModel, asked: PackingProblem, estimated: Sequence[Grou
     return MixPrices(nodes, pods)
 
 
-def _left(
+def _unscheduled(
     demands: Sequence[PodDemand], triggered: Mapping[int, int], estimated: Sequence[GroupEstimate]
 ) -> tuple[UnscheduledPods, ...]:
     helped = {position for each in estimated for position in each.estimate.placed}

@@ -42,8 +42,8 @@ class SimilarityRules:
             )
         return (
             self._have_equal_capacity(first.node.capacity, second.node.capacity)
-            and _within(first.node.allocatable, second.node.allocatable, self.allocatable)
-            and _within(_left(first), _left(second), self.free)
+            and _agree_within(first.node.allocatable, second.node.allocatable, self.allocatable)
+            and _agree_within(_free_after_daemons(first), _free_after_daemons(second), self.free)
             and self._labels_agree(first.node.labels, second.node.labels)
         )
 
@@ -75,14 +75,14 @@ def similar_for_option(
     return [group for group, taken in similar.items() if all(each in taken for each in classes)]
 
 
-def _left(template: NodeTemplate) -> dict[str, int]:
+def _free_after_daemons(template: NodeTemplate) -> dict[str, int]:
     """What its own pods leave of a new node, of cpu, memory and whatever else they request."""
     taken = template.overhead
     names = {"cpu", MEMORY, *taken} - {PODS}
     return {name: template.node.allocatable.get(name, 0) - taken.get(name, 0) for name in names}
 
 
-def _within(first: Amounts, second: Amounts, share: float) -> bool:
+def _agree_within(first: Amounts, second: Amounts, share: float) -> bool:
     return first.keys() == second.keys() and all(_close(first[name], second[name], share) for name in first)
 
 

@@ -94,7 +94,7 @@ class Shapes:
     def admitting(self, demands: NodeDemands) -> Flags:
         """Which nodes take new pods and admit such a one."""
         if demands not in self._admitting:
-            flags = [admits(demands, node) for node in self._judged(demands)]
+            flags = [admits(demands, node) for node in self._judge(demands)]
             self._admitting[demands] = self._spread_out(flags) & self._taking
         return self._admitting[demands]
 
@@ -103,11 +103,11 @@ class Shapes:
         key = (demands, honors_affinity, honors_taints)
         if key not in self._counted:
             self._counted[key] = self._spread_out(
-                [is_counted(demands, node, honors_affinity, honors_taints) for node in self._judged(demands)]
+                [is_counted(demands, node, honors_affinity, honors_taints) for node in self._judge(demands)]
             )
         return self._counted[key]
 
-    def _judged(self, demands: NodeDemands) -> Sequence[NodeInfo]:
+    def _judge(self, demands: NodeDemands) -> Sequence[NodeInfo]:
         return self._nodes if _names_nodes(demands) else self._representatives
 
     def _spread_out(self, flags: list[bool]) -> Flags:

@@ -173,7 +173,7 @@ class TemplateCache:
             self._told.pop(group, None)
 
     def _of_node(self, group: str, facts: NodeInfo, on_node: Iterable[Pod], daemons: Sequence[Daemon]) -> NodeTemplate:
-        node = sanitised(group, facts, self._taints)
+        node = sanitise(group, facts, self._taints)
         kept: list[PodInfo] = []
         running: set[str] = set()
         by_uid = {daemon.uid: daemon.facts for daemon in daemons}
@@ -202,13 +202,13 @@ def from_provider(
     group: str, node: NodeInfo, daemons: Iterable[Daemon], taints: TaintRules | None = None
 ) -> NodeTemplate:
     """As a provider describes a node of a group that may have none, with a pod of every DaemonSet that runs there."""
-    clean = sanitised(group, node, taints or TaintRules())
+    clean = sanitise(group, node, taints or TaintRules())
     return NodeTemplate(
         group, clean, tuple(each.facts for each in daemons if predicates.admits(each.facts.demands, clean))
     )
 
 
-def sanitised(group: str, node: NodeInfo, taints: TaintRules) -> NodeInfo:
+def sanitise(group: str, node: NodeInfo, taints: TaintRules) -> NodeInfo:
     """A node without what is its alone, under the name of the group's template."""
     name = f"template-node-for-{group}"
     return replace(

@@ -21,25 +21,25 @@ class Classes:
 def classify(nodes: Iterable[GroupNode]) -> Classes:
     """By what is on the nodes; taints of others do not matter."""
 
-    def of(node: GroupNode) -> str:
+    def class_of(node: GroupNode) -> str:
         if node.cordoned:
             return "cordoned"
         if taints.has(node.taints, taints.FORCE):
             return "force_tainted"
         return "tainted" if taints.has(node.taints, taints.TO_BE_REMOVED) else "untainted"
 
-    return _sorted_into(nodes, of)
+    return _sorted_into(nodes, class_of)
 
 
 def classify_dry(nodes: Iterable[GroupNode], tainted: Collection[str], force_tainted: Collection[str] = ()) -> Classes:
     """By what would have been done to them so far, and by nothing else."""
 
-    def of(node: GroupNode) -> str:
+    def class_of(node: GroupNode) -> str:
         if node.name in force_tainted:
             return "force_tainted"
         return "tainted" if node.name in tainted else "untainted"
 
-    return _sorted_into(nodes, of)
+    return _sorted_into(nodes, class_of)
 
 
 def oldest_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
@@ -64,10 +64,10 @@ def fullest_zones_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
     return tuple(found)
 
 
-def _sorted_into(nodes: Iterable[GroupNode], of: Callable[[GroupNode], str]) -> Classes:
+def _sorted_into(nodes: Iterable[GroupNode], class_of: Callable[[GroupNode], str]) -> Classes:
     found: dict[str, list[GroupNode]] = {"untainted": [], "tainted": [], "force_tainted": [], "cordoned": []}
     for node in nodes:
-        found[of(node)].append(node)
+        found[class_of(node)].append(node)
     return Classes(**{name: tuple(each) for name, each in found.items()})
 
 

@@ -173,7 +173,7 @@ def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
     return replace(
         seen,
         nodes=tuple(
-            replace(node, taints=taints.dated(node.taints, at=off[node.name])) if node.name in off else node
+            replace(node, taints=taints.with_time(node.taints, at=off[node.name])) if node.name in off else node
             for node in seen.nodes
         ),
     )

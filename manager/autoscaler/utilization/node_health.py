@@ -17,7 +17,7 @@ def unhealthy(nodes: Iterable[GroupNode], *, grace_seconds: float, now: float) -
     return tuple(node for node in nodes if is_unhealthy(node, grace_seconds=grace_seconds, now=now))
 
 
-def judged(nodes: Iterable[GroupNode], *, grace_seconds: float, now: float) -> tuple[GroupNode, ...]:
+def nodes_past_grace(nodes: Iterable[GroupNode], *, grace_seconds: float, now: float) -> tuple[GroupNode, ...]:
     """Those whose grace is over."""
     return tuple(node for node in nodes if node.created_at + grace_seconds < now)
 
@@ -30,7 +30,7 @@ def newest(nodes_newest_first: Sequence[GroupNode], percent: int) -> Sequence[Gr
 def is_group_healthy(rules: ScanRules, nodes: Iterable[GroupNode], *, now: float) -> bool:
     """Whether few enough of the newest nodes are unhealthy; of no nodes none are."""
     grace_seconds = rules.unhealthy_grace_seconds
-    ordered = judged(classes.newest_first(nodes), grace_seconds=grace_seconds, now=now)
+    ordered = nodes_past_grace(classes.newest_first(nodes), grace_seconds=grace_seconds, now=now)
     tested = newest(ordered, rules.group.health_check_newest_nodes_percent)
     if not tested:
         return True

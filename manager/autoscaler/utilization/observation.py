@@ -155,7 +155,7 @@ class Observer:
         names = {node.name for node in ours}
         counted: list[GroupPod] = []
         others: list[GroupPod] = []
-        for seen in self._seen(pods):
+        for seen in self._observe(pods):
             if not seen.is_counted and seen.home not in names:
                 continue
             if seen.read is None:
@@ -181,7 +181,7 @@ class Observer:
                 self._nodes[name] = found
                 yield found[1]
 
-    def _seen(self, pods: Iterable[Pod]) -> Iterator[_Seen]:
+    def _observe(self, pods: Iterable[Pod]) -> Iterator[_Seen]:
         known, self._pods = self._pods, {}
         for pod in pods:
             key = id(pod)

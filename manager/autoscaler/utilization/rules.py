@@ -81,7 +81,7 @@ class ScanRules:
         return self.group.bounds or cloud
 
 
-def of(group: NodeGroup, *, dry: bool = False) -> ScanRules:
+def scan_rules(group: NodeGroup, *, dry: bool = False) -> ScanRules:
     """The rules of a group as it is, valid or not; `dry` is that of all groups."""
     ours = group.compat is Compat.HEADROOM
     fixes = Fixes() if ours else AS_ESCALATOR
@@ -107,12 +107,12 @@ def of(group: NodeGroup, *, dry: bool = False) -> ScanRules:
     )
 
 
-def checked(group: NodeGroup, *, dry: bool = False, source: str) -> ScanRules:
+def check_rules(group: NodeGroup, *, dry: bool = False, source: str) -> ScanRules:
     """The rules of a group that has what they need. Raises InvalidInput with all that it lacks."""
     found = node_groups.problems(group)
     if found:
         raise InvalidInput(source=source, field=f"group {group.name}", value=group.name, problem="; ".join(found))
-    return of(group, dry=dry)
+    return scan_rules(group, dry=dry)
 
 
 def _seconds_or(text: str, usual: float) -> float:

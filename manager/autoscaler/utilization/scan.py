@@ -43,7 +43,7 @@ def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: Scan
     gone = 0 if rules.dry else len(decision.deletions)
     untainted_at = {name: at for name, at in memory.untainted_at.items() if name in here}
     untainted_at |= {node.name: now for node in decision.untaint.planned}
-    lock = memory.lock if locked(rules, memory, now=now) else None
+    lock = memory.lock if lock_state(rules, memory, now=now) else None
     breaker = decision.breaker.deleted(gone)
     if decision.increase:
         lock = ScaleLock(now, decision.increase)
@@ -68,7 +68,7 @@ def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: Scan
     )
 
 
-def locked(rules: ScanRules, memory: Memory, *, now: float) -> bool:
+def lock_state(rules: ScanRules, memory: Memory, *, now: float) -> bool:
     """Whether the scale-up before this scan is still under way."""
     return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)
 
@@ -123,7 +123,7 @@ class _Scan:
             self.classes = classes.classify(seen.nodes)
         self.pods_by_node = reaping.pods_that_keep(rules, seen)
         self.capacity = quantity.total([node.allocatable for node in self.classes.untainted])
-        self.is_locked = locked(rules, memory, now=self.now)
+        self.is_locked = lock_state(rules, memory, now=self.now)
 
     def decision(self) -> ScanDecision:
         rules, seen, untainted = self.rules, self.seen, len(self.classes.untainted)
@@ -157,7 +157,7 @@ class _Scan:
             delta = self.wanted(demand, utilized)
         except Uncomputable as problem:
             return replace(begun, error=str(problem))
-        return self.acted(begun, delta)
+        return self.record_action(begun, delta)
 
     def health_taints(self) -> tuple[GroupNode, ...]:
         if not self.rules.checks_health:
@@ -263,7 +263,7 @@ class _Scan:
         begun_now = scaled.untaint.count + scaled.increase
         return replace(scaled, delta=0 if refusal else begun_now or wanted, error=refusal)
 
-    def acted(self, begun: ScanDecision, delta: int) -> ScanDecision:
+    def record_action(self, begun: ScanDecision, delta: int) -> ScanDecision:
         forced = self.forced()
         healthy = self.is_healthy()
         if healthy is False:
@@ -397,7 +397,7 @@ class _Scan:
         if self.rules.fixes.taints_what_others_hold:
             # What is above the maximum goes, whether the others hold it or not.
             excess = max(0, len(untainted) - self.max_nodes)
-            held = max(min(count, excess), self.held(candidates, count))
+            held = max(min(count, excess), self.removable_count(candidates, count))
             count = at_most(count, held, f"without them the others would be above {self.fullest_percent} %")
         return replace(decision, taint=Picks(candidates, count), refusals=(*decision.refusals, *kept))
 
@@ -411,7 +411,7 @@ class _Scan:
         """How full the nodes that stay may get: so that they need no others, and never more than full."""
         return min(self.rules.group.scale_up_threshold_percent, 100)
 
-    def held(self, candidates: tuple[GroupNode, ...], count: int) -> int:
+    def removable_count(self, candidates: tuple[GroupNode, ...], count: int) -> int:
         """How many of them may go so that the others would hold every pod of the group without a way up.
 
         Every pod: also those on nodes that are on their way out, because who makes pods makes them anew elsewhere.

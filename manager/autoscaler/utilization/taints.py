@@ -24,21 +24,21 @@ def has(taints: Iterable[Taint], key: str) -> bool:
     return any(taint.key == key for taint in taints)
 
 
-def added(taints: tuple[Taint, ...], *, now: float, effect: str = "") -> tuple[Taint, ...] | None:
+def with_taint(taints: tuple[Taint, ...], *, now: float, effect: str = "") -> tuple[Taint, ...] | None:
     """The taints of a node that is to go; None when it is marked already, and the time of that stays."""
     if has(taints, TO_BE_REMOVED):
         return None
     return (*taints, Taint(TO_BE_REMOVED, str(int(now)), effect or DEFAULT_EFFECT))
 
 
-def removed(taints: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
+def without_taint(taints: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
     """The taints of a node that is to stay after all; None when it has no mark."""
     if not has(taints, TO_BE_REMOVED):
         return None
     return tuple(taint for taint in taints if taint.key != TO_BE_REMOVED)
 
 
-def dated(taints: tuple[Taint, ...], *, at: float) -> tuple[Taint, ...]:
+def with_time(taints: tuple[Taint, ...], *, at: float) -> tuple[Taint, ...]:
     """The same with the mark put on at this time, and never earlier."""
     value = str(math.ceil(at))
     return tuple(

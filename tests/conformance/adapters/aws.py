@@ -34,7 +34,7 @@ def attach_instances(row: Input) -> object:
         if len(calls) > attached:
             raise Refused(NAME, GROUP, "no")
 
-    result = fleet.attached(found, attach)
+    result = fleet.attach_instances(found, attach)
     return {"terminated": len(result.orphans), "error": result.error is not None}
 
 
@@ -46,7 +46,7 @@ def create_fleet(row: Input) -> object:
 
 
 def decrease_size(row: Input) -> object:
-    return _error_of(lambda: sizes.decreased(GROUP, row["delta"], target=row["desired"], least=row["min"]))
+    return _error_of(lambda: sizes.lowered_size(GROUP, row["delta"], target=row["desired"], least=row["min"]))
 
 
 def delete_nodes(row: Input) -> object:
@@ -92,7 +92,7 @@ def get_instance(row: Input) -> object:
 
 
 def increase_size(row: Input) -> object:
-    return _error_of(lambda: sizes.increased(GROUP, row["delta"], target=row["desired"], most=row["max"]))
+    return _error_of(lambda: sizes.raised_size(GROUP, row["delta"], target=row["desired"], most=row["max"]))
 
 
 def provider_id(row: Input) -> object:
@@ -115,7 +115,7 @@ def register_groups(row: Input) -> object:
         return {"AutoScalingGroups": [_group({"min": 0, "desired": 0}, name) for name in names]}
 
     try:
-        return {"registered": list(groups.described(ask, row["requested"], {}))}
+        return {"registered": list(groups.describe_groups(ask, row["requested"], {}))}
     except ProviderError as error:
         return {"registered": [], "error": error.problem}
 

@@ -70,7 +70,7 @@ def config_validation(row: Input) -> object:
 
 
 def dry_mode(row: Input) -> object:
-    return rules.of(NodeGroup(dry_mode=row["group_dry_mode"]), dry=row["master_drymode"]).dry
+    return rules.scan_rules(NodeGroup(dry_mode=row["group_dry_mode"]), dry=row["master_drymode"]).dry
 
 
 def exclude_unavailable_node_pods(row: Input) -> object:
@@ -108,7 +108,7 @@ def health_count_unhealthy(row: Input) -> object:
 def health_filter_too_new(row: Input) -> object:
     # Escalator's clock goes on between the creation of the nodes and the look at them.
     grace = durations.parse(row["grace"])
-    found = node_health.judged(_aged(row["ages_minutes"]), grace_seconds=grace, now=NOW + 0.001)
+    found = node_health.nodes_past_grace(_aged(row["ages_minutes"]), grace_seconds=grace, now=NOW + 0.001)
     return [node.name for node in found]
 
 
@@ -264,7 +264,7 @@ def scale_lock(row: Input) -> object:
     since = row["seconds_since_lock"]
     memory = Memory(lock=None if since is None else ScaleLock(NOW - since, 1))
     known = _rules(scale_up_cool_down_period=f"{row['scale_up_cool_down_period_s']}s")
-    return {"locked": scan.locked(known, memory, now=NOW)}
+    return {"locked": scan.lock_state(known, memory, now=NOW)}
 
 
 def scale_up_delta(row: Input) -> object:
@@ -318,8 +318,8 @@ def taint_ops(row: Input) -> object:
         except InvalidInput:
             return {"time": None, "error": "number parse error"}
     if row["op"] == "delete":
-        return {"api_update": taints.removed(existing) is not None, "error": None}
-    found = taints.added(existing, now=NOW, effect=effect)
+        return {"api_update": taints.without_taint(existing) is not None, "error": None}
+    found = taints.with_taint(existing, now=NOW, effect=effect)
     if found is None:
         return {"api_update": False}
     taint = {**msgspec.to_builtins(found[-1]), "value": Holds(lambda _: found[-1].value == str(int(NOW)))}
@@ -351,7 +351,7 @@ def yaml_decode(row: Input) -> object:
 
 
 def _rules(**options: Any) -> ScanRules:
-    return rules.of(msgspec.convert({**options, "compat": "escalator"}, NodeGroup))
+    return rules.scan_rules(msgspec.convert({**options, "compat": "escalator"}, NodeGroup))
 
 
 def _removing(count: int) -> dict[str, int]:
@@ -419,7 +419,7 @@ def _tainted(known: ScanRules, nodes: tuple[GroupNode, ...]) -> dict[str, object
 
 
 def _marked(node: GroupNode, now: float) -> GroupNode:
-    found = taints.added(node.taints, now=now)
+    found = taints.with_taint(node.taints, now=now)
     return node if found is None else replace(node, taints=found)
 
 

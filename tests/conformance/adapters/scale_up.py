@@ -243,7 +243,9 @@ def _quotas(row: Input, nodes: list[NodeInfo]) -> list[Quota]:
     for each in _given_quotas(row):
         most: dict[str, int] = {name: each[name] for name in ("cpu", "memory", "nodes") if name in each}
         found.append(
-            CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).left(nodes, {}, QuotaUsage())
+            CapacityLimits(each["id"], most, LabelSelector({_label(each): "yes"})).remaining_quota(
+                nodes, {}, QuotaUsage()
+            )
         )
     return found
 

@@ -208,7 +208,7 @@ def test_status_events_metrics_and_api_tell_of_it(town: Town) -> None:
     assert eventually(lambda: town.cluster.events("ScaledUpGroup"))
     later_rounds(manager)
     found = town.client.get(CONFIGMAPS, "cluster-autoscaler-status", town.home, into=ConfigMap)
-    said = status.read((found.data or {})[status.KEY])
+    said = status.read_status((found.data or {})[status.KEY])
     assert said is not None
     assert said.autoscaler_status == status.RUNNING
     assert [each.name for each in said.node_groups] == ["web"]
@@ -546,7 +546,7 @@ class Alone:
         return self.autoscaler.round()
 
     def asked(self) -> Iteration:
-        return self.autoscaler.asked((), self._config)
+        return self.autoscaler.plan_question((), self._config)
 
     def close(self) -> None:
         self._loops.close()

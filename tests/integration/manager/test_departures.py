@@ -123,7 +123,7 @@ class Yard:
     def observe(self) -> None:
         with self.lock:
             nodes = self.client.list(NODES, into=Node).items
-            self.departures.observed(self.guard.observe([NodeRef.of(node) for node in nodes]))
+            self.departures.observed(self.guard.observe([NodeRef.from_node(node) for node in nodes]))
 
     def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
         kind = Kind.UNDERUTILIZED if evicted else Kind.EMPTY

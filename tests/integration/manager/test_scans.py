@@ -147,7 +147,7 @@ class Shop:
             ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
         growth = ScaleUpExecutor(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
-        self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.of_scan)
+        self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.execute_for_scan)
         self.begin()
 
     def begin(self, *, dry_run: bool = False) -> None:
@@ -172,7 +172,7 @@ class Shop:
         self.clock.jump(jump)
         nodes = tuple(self.client.list(NODES, into=Node).items)
         pods = tuple(self.client.list(PODS, into=Pod).items)
-        self.guard.observe([NodeRef.of(node) for node in nodes])
+        self.guard.observe([NodeRef.from_node(node) for node in nodes])
         now = self.clock.now()
         self.registry.read(now)
         meanwhile()

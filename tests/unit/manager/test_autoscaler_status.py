@@ -34,7 +34,7 @@ def a_round(group: GroupStatus = POOL, *, healthy: bool = True, at: float = NOW,
 
 
 def test_the_text_has_cluster_autoscalers_fields() -> None:
-    text = status.document(status.of(a_round()))
+    text = status.document(status.autoscaler_status(a_round()))
     counts = {
         "registered": {
             "total": 4,
@@ -85,24 +85,24 @@ def test_the_text_has_cluster_autoscalers_fields() -> None:
     ],
 )
 def test_a_group_is_growing_or_says_why_it_cannot(group: GroupStatus, told: str) -> None:
-    (entry,) = status.of(a_round(group)).node_groups
+    (entry,) = status.autoscaler_status(a_round(group)).node_groups
     assert entry.scale_up.status == told
     assert (entry.scale_up.backoff_info is not None) == (told == "Backoff")
 
 
 def test_a_backoff_says_why_in_at_most_five_hundred_characters() -> None:
     long = replace(STUCK, backoff=GroupBackoff("x" * 600, NOW, 300, NOW + 300, "STOCKOUT"))
-    (entry,) = status.of(a_round(long)).node_groups
+    (entry,) = status.autoscaler_status(a_round(long)).node_groups
     assert entry.scale_up.backoff_info is not None
     assert entry.scale_up.backoff_info.error_code == "STOCKOUT"
     assert entry.scale_up.backoff_info.error_message == "x" * 489 + "<truncated>"
 
 
 def test_what_stays_as_it_is_keeps_its_time_over_a_restart_and_what_changes_does_not() -> None:
-    first = status.of(a_round())
-    restarted = status.read(status.document(first))
+    first = status.autoscaler_status(a_round())
+    restarted = status.read_status(status.document(first))
     assert restarted == first
-    later = status.of(a_round(GROWING, healthy=False, at=NOW + 60), restarted)
+    later = status.autoscaler_status(a_round(GROWING, healthy=False, at=NOW + 60), restarted)
     assert later.cluster_wide is not None
     changed, before = "2023-11-14T22:14:20Z", "2023-11-14T22:13:20Z"
     assert later.cluster_wide.health.last_transition_time == changed
@@ -115,14 +115,14 @@ def test_what_stays_as_it_is_keeps_its_time_over_a_restart_and_what_changes_does
 def test_what_stands_in_the_way_is_the_message() -> None:
     made = a_round(held="not all has been seen yet")
     refused = replace(made, state=replace(made.state, refused={"odd": "its target is negative"}))
-    assert status.of(refused).message == (
+    assert status.autoscaler_status(refused).message == (
         "not all has been seen yet; node group odd is left alone: its target is negative"
     )
 
 
 def test_before_the_first_round_it_is_initializing() -> None:
     made = Iteration(1, NOW, blocked_reason="not all has been seen yet: pods")
-    assert yaml.safe_load(status.document(status.of(made))) == {
+    assert yaml.safe_load(status.document(status.autoscaler_status(made))) == {
         "time": "2023-11-14 22:13:20 +0000 UTC",
         "autoscalerStatus": "Initializing",
         "message": "not all has been seen yet: pods",
@@ -130,10 +130,10 @@ def test_before_the_first_round_it_is_initializing() -> None:
 
 
 def test_a_restart_that_has_seen_nothing_yet_leaves_what_stands_there() -> None:
-    first = status.of(a_round())
-    unseen = status.of(Iteration(1, NOW + 60, blocked_reason="not all has been seen yet: pods"), first)
+    first = status.autoscaler_status(a_round())
+    unseen = status.autoscaler_status(Iteration(1, NOW + 60, blocked_reason="not all has been seen yet: pods"), first)
     assert (unseen.autoscaler_status, unseen.node_groups) == ("Initializing", first.node_groups)
-    later = status.of(a_round(at=NOW + 90), unseen)
+    later = status.autoscaler_status(a_round(at=NOW + 90), unseen)
     assert (later.autoscaler_status, later.message) == ("Running", "")
     assert later.node_groups[0].health.last_transition_time == first.node_groups[0].health.last_transition_time
 
@@ -142,13 +142,13 @@ def test_a_restart_that_has_seen_nothing_yet_leaves_what_stands_there() -> None:
     "text", ["", "{", "[]", "nodeGroups: 3", "clusterWide: {health: {}}", "\x00", "&a [*a]", "!!bool x"]
 )
 def test_a_text_of_somebody_else_is_as_good_as_none(text: str) -> None:
-    assert status.read(text) is None
+    assert status.read_status(text) is None
 
 
 @given(st.text())
 def test_no_text_breaks_the_reading(text: str) -> None:
-    found = status.read(text)
-    assert found is None or status.of(a_round(), found).autoscaler_status == "Running"
+    found = status.read_status(text)
+    assert found is None or status.autoscaler_status(a_round(), found).autoscaler_status == "Running"
 
 
 @pytest.mark.parametrize(

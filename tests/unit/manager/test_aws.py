@@ -125,21 +125,21 @@ def test_a_stockout_is_told_from_other_failures(message: str, kind: ErrorClass, 
     ],
 )
 def test_later_is_told_from_no_and_from_no_answer(code: str, status: int, kind: type[Exception]) -> None:
-    assert type(failures.of(code, status, "why", "web")) is kind
+    assert type(failures.provider_error(code, status, "why", "web")) is kind
 
 
 @given(delta=st.integers(-20, 20), target=st.integers(0, 20), least=st.integers(0, 20), most=st.integers(0, 20))
 def test_a_new_target_is_within_the_clouds_bounds(delta: int, target: int, least: int, most: int) -> None:
     with contextlib.suppress(Refused):
-        assert target < sizes.increased("web", delta, target=target, most=most) <= most
+        assert target < sizes.raised_size("web", delta, target=target, most=most) <= most
     with contextlib.suppress(Refused):
-        assert least <= sizes.decreased("web", delta, target=target, least=least) < target
+        assert least <= sizes.lowered_size("web", delta, target=target, least=least) < target
 
 
 @given(target=st.integers(0, 20), staying=st.integers(0, 20), delta=st.integers(-20, -1))
 def test_a_lower_target_ends_no_instance(target: int, staying: int, delta: int) -> None:
     with contextlib.suppress(Refused):
-        assert sizes.decreased("web", delta, target=target, least=0, staying=staying) >= staying
+        assert sizes.lowered_size("web", delta, target=target, least=0, staying=staying) >= staying
 
 
 @given(count=st.integers(0, 100), answered=st.integers(0, 6), refused=st.booleans())
@@ -152,7 +152,7 @@ def test_every_instance_of_a_fleet_joins_waits_or_goes(count: int, answered: int
             raise (Refused if refused else Unavailable)("aws", "web", "no")
         calls.append(len(batch) if isinstance(batch, tuple) else 0)
 
-    found = fleet.attached(given_ids, attach)
+    found = fleet.attach_instances(given_ids, attach)
     assert found.joined + found.orphans + found.later == given_ids
     assert len(found.joined) == sum(calls)
     assert max(calls, default=0) <= fleet.ATTACHED_AT_ONCE
@@ -212,7 +212,7 @@ def test_what_joins_a_group_holds_no_place_of_its_members() -> None:
     members = tuple(Member(instance_id=f"i-{at}", lifecycle_state="InService") for at in range(2))
     web = ScalingGroup(auto_scaling_group_name="web", min_size=2, max_size=9, desired_capacity=2, instances=members)
     joining = tuple(Joining(f"i-j{at}", "web", "o") for at in range(3))
-    told = Snapshot({"web": web}, LaunchProgress(joining)).told("web")
+    told = Snapshot({"web": web}, LaunchProgress(joining)).group_at_target("web")
     assert (told.target_size, told.settled_size, told.min_size) == (5, 2, 2)
 
 

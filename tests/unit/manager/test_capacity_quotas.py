@@ -101,7 +101,7 @@ def test_only_nodes_that_it_selects_count(selector: dict[str, Any] | None, left:
         NodeInfo("virtual", {"pool": "x", "type": "virtual-kubelet"}, capacity={"cpu": 9000}),
     ]
     limits = capacity_quotas.read_quota(quota(selector=selector, cpu=10, nodes=10))
-    assert limits.left(nodes, {}, QuotaUsage()).left == left
+    assert limits.remaining_quota(nodes, {}, QuotaUsage()).left == left
 
 
 def test_gpus_of_a_node_whose_driver_is_not_ready_are_those_of_its_template() -> None:
@@ -109,7 +109,7 @@ def test_gpus_of_a_node_whose_driver_is_not_ready_are_those_of_its_template() ->
     template = NodeInfo("t", label, capacity={resource: 2}, allocatable={resource: 2})
     starting = NodeInfo("a", label)
     limits = CapacityLimits("q", {resource: 5}, LabelSelector(label))
-    assert limits.left([starting, template], {"a": template}, QuotaUsage("gpu")).left == {resource: 1}
+    assert limits.remaining_quota([starting, template], {"a": template}, QuotaUsage("gpu")).left == {resource: 1}
 
 
 def in_pool(name: str, pool: str) -> Node:

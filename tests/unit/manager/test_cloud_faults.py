@@ -154,7 +154,7 @@ class Rounds:
         written = list(self.cloud.written)
         nodes = self.cloud.nodes(self.now)
         try:
-            observed = self.guard.observe([NodeRef.of(node) for node in nodes])
+            observed = self.guard.observe([NodeRef.from_node(node) for node in nodes])
         except ProviderError:
             with pytest.raises(ProviderError):
                 self.guard.increase("web", 1)

@@ -150,7 +150,7 @@ def test_what_a_round_did_not_look_at_says_why() -> None:
 
 def test_what_is_brief_leaves_out_what_stays_and_counts_it() -> None:
     plan = answers.plan(MADE)
-    short, brief = answers.past(plan).scale_down, answers.brief(plan).scale_down
+    short, brief = answers.without_untouched_nodes(plan).scale_down, answers.brief(plan).scale_down
     assert short is not None
     assert brief is not None
     assert plan.scale_down is not None
@@ -389,14 +389,14 @@ def test_what_keeps_all_nodes_for_a_while_is_shown() -> None:
 
 
 def test_the_status_counts_candidates_of_cluster_and_groups() -> None:
-    written = status.of(MADE)
+    written = status.autoscaler_status(MADE)
     assert written.cluster_wide is not None
     assert (written.cluster_wide.scale_down.status, written.cluster_wide.scale_down.candidates) == (
         "CandidatesPresent",
         2,
     )
     assert [each.scale_down.candidates for each in written.node_groups] == [2]
-    after = status.of(replace(MADE, scale_down=None), written)
+    after = status.autoscaler_status(replace(MADE, scale_down=None), written)
     assert after.node_groups[0].scale_down.status == "NoCandidates"
 
 

@@ -109,7 +109,7 @@ def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more:
     objects = {key: more.pop(key) for key in list(more) if key in ClusterObjects.__dataclass_fields__}
     guard = Guard(cloud, chosen.ownership)
     made = ClusterObjects(NOW, **objects)
-    guard.observe([NodeRef.of(each) for each in made.nodes])
+    guard.observe([NodeRef.from_node(each) for each in made.nodes])
     try:
         return planning.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
     finally:

@@ -165,13 +165,13 @@ def test_a_pattern_that_is_none_of_gos_is_refused_with_key_and_pattern(pattern: 
 @pytest.mark.parametrize("pattern", [".?" * 24 + "!", ".*.*.*.*!", "(a+)+!", "(a|a)*!", "(.*a){30}!", "(a?){900}!"])
 def test_a_pattern_that_backtracks_elsewhere_is_searched_for_at_once(pattern: str) -> None:
     found = priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
-    assert (found.of("a" * 252), found.of("a" * 252 + "!")) == (None, 10)
+    assert (found.priority("a" * 252), found.priority("a" * 252 + "!")) == (None, 10)
 
 
 def test_patterns_that_take_too_much_memory_together_are_refused() -> None:
     large, small = "a{1000}", "pool-[0-9]+"
     many = {key: [small] for key in range(500)}
-    assert priority.parse(yaml.safe_dump(many), source="ConfigMap").of("pool-7") == 499
+    assert priority.parse(yaml.safe_dump(many), source="ConfigMap").priority("pool-7") == 499
     with pytest.raises(InvalidInput, match="too large together"):
         priority.parse(yaml.safe_dump({key: [large] for key in range(500)}), source="ConfigMap")
 
@@ -195,7 +195,7 @@ def test_patterns_that_take_too_much_memory_together_are_refused() -> None:
 )
 def test_patterns_are_searched_for_in_ids(pattern: str, matches: bool) -> None:
     found = priority.parse(yaml.safe_dump({10: [pattern]}), source="ConfigMap")
-    assert (found.of("pool-7-a-spot") is not None) is matches
+    assert (found.priority("pool-7-a-spot") is not None) is matches
 
 
 @pytest.mark.parametrize(

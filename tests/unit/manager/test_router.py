@@ -55,7 +55,7 @@ class Planner:
     def observe(self) -> None:
         self._guard.observe()
 
-    def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
+    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
         objects = ClusterObjects(NOW, pods=tuple(more))
@@ -133,7 +133,7 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
     try:
         assert {named(path) for path in asked} == {"prod-1"}  # before the first round, too
-        planner.decision_log.note(planner.asked((), config.load(settings)))
+        planner.decision_log.note(planner.plan_question((), config.load(settings)))
         assert {named(path) for path in asked} == {"prod-1"}
         assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
         planner.decision_log.note(replace(rounds.shrinking(), cluster="prod-1"))
@@ -224,7 +224,7 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     class Slow(Planner):
-        def asked(self, more: Sequence[Pod], config: Config) -> Iteration:
+        def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
             begun.release()
             assert go_on.wait(60)
             raise Unavailable("memory", "", "not observed")

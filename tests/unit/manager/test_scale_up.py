@@ -194,7 +194,7 @@ def test_gpus_count_against_their_quota_by_type_while_drivers_are_not_ready_too(
 @pytest.mark.parametrize("kind", ["cpu", "memory", "nodes"])
 def test_no_type_of_gpu_takes_the_place_of_another_resource(kind: str) -> None:
     node = machine(4, 4, gpus=2, labels={"gpu": kind})
-    taken = QuotaUsage("gpu").of(node)
+    taken = QuotaUsage("gpu").node_usage(node)
     assert (taken["cpu"], taken["memory"], taken["nodes"], taken[NVIDIA_GPU]) == (4, 4 << 30, 1, 2)
 
 

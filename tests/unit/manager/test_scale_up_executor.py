@@ -55,7 +55,7 @@ def test_groups_that_were_not_asked_are_as_before(hang: threading.Event) -> None
     growth = ScaleUpExecutor(
         config, guard, threading.Lock(), RegistryStore(Shelf(), lambda: True), lambda: True, SystemClock()
     )
-    errors, kept = growth.ask([Increase(each, 0, 2, 10) for each in "ab"], Registry(), NOW)
+    errors, kept = growth.execute([Increase(each, 0, 2, 10) for each in "ab"], Registry(), NOW)
     (asked,) = [group for group, error in errors.items() if isinstance(error, NoAnswer)]
     (other,) = {"a", "b"} - {asked}
     assert isinstance(errors[other], NotAsked)

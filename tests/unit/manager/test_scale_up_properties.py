@@ -110,7 +110,7 @@ class Case:
         assert not classes.refused
         assert not snapshot.refused
         states = [each.state for each in self.groups]
-        quotas = tuple(each.left(snapshot.nodes, {}, self.settings.usage) for each in self.quotas)
+        quotas = tuple(each.remaining_quota(snapshot.nodes, {}, self.settings.usage) for each in self.quotas)
         return ScaleUpInput(
             snapshot, classes.classes, states, self.cluster_nodes, quotas, self.expected, self.new_groups
         )

@@ -79,21 +79,21 @@ def test_books_owe_no_fewer_than_are_there_and_survive_their_own_form(
         picked = {each.name for each in chance.sample(staying, min(amount, len(staying)))}
         match what:
             case "increase":
-                entry, expected = books.increased(entry, group, amount, 0.0, name), expected + amount
+                entry, expected = books.raise_target(entry, group, amount, 0.0, name), expected + amount
             case "decrease" if entry.target - amount >= entry.staying:
                 entry, expected = msgspec.structs.replace(entry, target=entry.target - amount), expected - amount
             case "delete":
-                entry, expected = books.deleted(entry, picked, 0.0), expected - len(picked)
+                entry, expected = books.mark_deleted(entry, picked, 0.0), expected - len(picked)
             case "register":
-                entry = books.registered(entry, picked, 0.0)
+                entry = books.add_registered(entry, picked, 0.0)
             case "lose":
-                entry, expected = books.gone(entry, picked), expected - len(picked)
+                entry, expected = books.remove_nodes(entry, picked), expected - len(picked)
         assert entry.target == expected >= entry.staying
         assert len({each.name for each in entry.instances}) == len(entry.instances)
         kept = Books({"web": entry})
         assert msgspec.json.decode(msgspec.json.encode(kept), type=Books) == kept
     leaving = {each.name for each in entry.instances if each.phase == books.DELETING}
-    assert books.gone(entry, leaving).target == entry.target
+    assert books.remove_nodes(entry, leaving).target == entry.target
 
 
 @pytest.mark.parametrize(

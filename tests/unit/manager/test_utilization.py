@@ -71,7 +71,7 @@ def test_nodes_that_cannot_be_untainted_are_bought_as_far_as_the_cloud_goes(comp
 def test_a_cloud_that_refuses_leaves_no_lock(compat: str) -> None:
     known, observed = rules_of(compat), seen(nodes(2), pod("p", 4000))
     decision = decided(known, observed)
-    assert scan.locked(known, scan.remember(known, observed, Memory(), decision, now=NOW), now=NOW + 119.9)
+    assert scan.lock_state(known, scan.remember(known, observed, Memory(), decision, now=NOW), now=NOW + 119.9)
     refused = dataclasses.replace(decision, increase=0)
     assert scan.remember(known, observed, Memory(), refused, now=NOW).lock is None
 
@@ -760,6 +760,6 @@ def test_a_group_is_selected_from_all_nodes_and_pods_and_what_cannot_be_read_is_
 
 @BOTH
 def test_a_group_without_options_is_no_reason_to_fail(compat: str) -> None:
-    known = rules.of(NodeGroup(max_nodes=100, compat=Compat(compat)))
+    known = rules.scan_rules(NodeGroup(max_nodes=100, compat=Compat(compat)))
     assert decided(known, seen(nodes(3), pod("p", 10))).error == "scale_up_threshold_percent must be larger than 0"
     assert not decided(known, seen(nodes(3))).writes

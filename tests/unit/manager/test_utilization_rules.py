@@ -98,10 +98,10 @@ def test_what_escalator_refuses_and_what_we_do(
 
 
 def test_a_group_that_lacks_something_is_refused_with_all_of_it() -> None:
-    assert rules.checked(group(), source="groups.yaml").soft_seconds == 60
+    assert rules.check_rules(group(), source="groups.yaml").soft_seconds == 60
     lacking = group(taint_upper_capacity_threshold_percent=5, scale_up_cool_down_period="")
     with pytest.raises(InvalidInput, match=r"groups.yaml: .*upper.*; scale_up_cool_down_period must not be empty"):
-        rules.checked(lacking, source="groups.yaml")
+        rules.check_rules(lacking, source="groups.yaml")
 
 
 def test_absent_options_are_escalators_own_under_compat_escalator_and_safe_without() -> None:
@@ -121,7 +121,7 @@ def test_absent_options_are_escalators_own_under_compat_escalator_and_safe_witho
 
 def test_a_group_is_dry_by_its_own_word_by_its_mode_or_by_everybodys() -> None:
     assert not rules_of().dry
-    assert rules.of(group(), dry=True).dry
+    assert rules.scan_rules(group(), dry=True).dry
     words: list[dict[str, Any]] = [{"dry_mode": True}, {"mode": "recommend"}, {"mode": "observe"}]
     assert all(rules_of(**each).dry for each in words)
 

@@ -40,14 +40,14 @@ def group(compat: str = "headroom", **options: Any) -> NodeGroup:
 
 
 def rules_of(compat: str = "headroom", **options: Any) -> ScanRules:
-    return rules.of(group(compat, **options))
+    return rules.scan_rules(group(compat, **options))
 
 
 def node(
     name: str, *, age: float = 3600, tainted_for: float | None = None, force: bool = False, **more: Any
 ) -> GroupNode:
     """`age` and `tainted_for` in seconds."""
-    marks = taints.added((), now=NOW - tainted_for) if tainted_for is not None else ()
+    marks = taints.with_taint((), now=NOW - tainted_for) if tainted_for is not None else ()
     assert marks is not None
     if force:
         marks = (*marks, Taint(taints.FORCE))
@@ -134,9 +134,9 @@ class Town:
         for each in self.nodes:
             found = None
             if each.name in freed:
-                found = taints.removed(each.taints)
+                found = taints.without_taint(each.taints)
             elif each.name in marked:
-                found = taints.added(each.taints, now=self.now)
+                found = taints.with_taint(each.taints, now=self.now)
             if each.name not in gone:
                 kept.append(each if found is None else replace(each, taints=found))
         self.nodes = tuple(kept)

@@ -41,7 +41,7 @@ _WORD = re.compile(r"[A-Z][A-Za-z]+")
 _SOLD_OUT = re.compile(r"(?i)\b(?:do not have sufficient|insufficient)\b.*\bcapacity\b")
 
 
-def of(code: str, status: int, problem: str, group: str) -> ProviderError:
+def provider_error(code: str, status: int, problem: str, group: str) -> ProviderError:
     """What to raise for an error that AWS has answered with, of this HTTP status."""
     if code in _LATER or status == 429:
         return Later(NAME, group, problem)

@@ -1,4 +1,4 @@
-"""Instances by the fleet: how they are ordered, and when they join their group. Pure, but for what `attached` calls.
+"""Instances by the fleet: their orders, and when they join their group. Only `attach_instances` calls the cloud.
 
 An instant fleet's instances belong to nobody until they are attached to their group. Until then they carry the group's
 name and their order's in tags, so that whoever leads next finds what an earlier one has ordered.
@@ -128,7 +128,7 @@ def step(order: Sequence[Joining], now: float, ready_seconds: float) -> FleetSte
     return FleetStep.TERMINATE
 
 
-def attached(ids: Sequence[str], attach: Callable[[Sequence[str]], None]) -> Attached:
+def attach_instances(ids: Sequence[str], attach: Callable[[Sequence[str]], None]) -> Attached:
     """Attaches batch by batch until one fails. No answer, or a "later", is asked again; a refusal makes orphans of
     that batch and of all after it.
     """

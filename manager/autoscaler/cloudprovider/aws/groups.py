@@ -17,7 +17,7 @@ _WARM = "Warmed:"  # kept beside the group, and no part of what it has
 _LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
 
 
-def described(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[str, ScalingGroup]:
+def describe_groups(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[str, ScalingGroup]:
     """The listed groups that there are, and those with all of the tags; all of the region where neither is given.
 
     Raises ProviderError.
@@ -35,7 +35,7 @@ def described(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[
 
 def one(ask: Ask, name: str) -> ScalingGroup | None:
     """The group as it is now. Raises ProviderError."""
-    return described(ask, (name,), {}).get(name)
+    return describe_groups(ask, (name,), {}).get(name)
 
 
 def state(lifecycle: str) -> InstanceState:

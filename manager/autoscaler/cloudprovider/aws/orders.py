@@ -61,7 +61,7 @@ class FleetOrders:
     def carry_on(self, groups: Mapping[str, ScalingGroup]) -> LaunchProgress:
         """Looks at what is under way, and does what is due. Raises ProviderError where nothing can be seen."""
         members = {each.instance_id for group in groups.values() for each in group.instances}
-        found = self._found(members)
+        found = self._find_instances(members)
         self._mark_joined([each.id for each in found if each.id in members and each.group in self._enforced])
         joining = [each for each in found if each.id not in members and each.group not in self._enforced]
         lost: dict[Joining, InstanceError] = {}
@@ -75,7 +75,7 @@ class FleetOrders:
                 case FleetStep.WAIT:
                     joining += order
                 case FleetStep.TERMINATE:
-                    lost |= self._lost(order, "FleetNotReady", fleet.NOT_STARTED)
+                    lost |= self._give_up(order, "FleetNotReady", fleet.NOT_STARTED)
                 case FleetStep.ATTACH:
                     left, gone = self._attach(order, options.fleet_ready_seconds)
                     joined = joined or len(left) + len(gone) < len(order)
@@ -90,7 +90,7 @@ class FleetOrders:
         for each in ids:
             self._unseen.pop(each, None)
 
-    def _found(self, members: Iterable[str]) -> list[Joining]:
+    def _find_instances(self, members: Iterable[str]) -> list[Joining]:
         """All that carry the tag, and what may be too new to be described; by group and order."""
         names = sorted(name for name, each in self._fleets.items() if each.launch_template_id)
         described: dict[str, Joining] = {}
@@ -125,7 +125,7 @@ class FleetOrders:
         def attach(batch: Sequence[str]) -> None:
             self._ask(Call.ATTACH_INSTANCES, group, AutoScalingGroupName=group, InstanceIds=batch)
 
-        result = fleet.attached(list(by_id), attach)
+        result = fleet.attach_instances(list(by_id), attach)
         self._mark_joined(result.joined)
         for each in result.joined:
             self._unseen.pop(each, None)
@@ -136,9 +136,9 @@ class FleetOrders:
         orphans = [by_id[each] for each in result.orphans]
         if later and self._clock.now() - later[0].launched_at >= PATIENCE * ready_seconds:
             later, orphans = [], later
-        return later, self._lost(orphans, failures.code_in(why, "AttachFailed"), why) if orphans else {}
+        return later, self._give_up(orphans, failures.code_in(why, "AttachFailed"), why) if orphans else {}
 
-    def _lost(self, order: Sequence[Joining], code: str, why: str) -> dict[Joining, InstanceError]:
+    def _give_up(self, order: Sequence[Joining], code: str, why: str) -> dict[Joining, InstanceError]:
         """Terminated; what could not be is found, and tried, at the next look."""
         group = order[0].group
         logger.error("fleet given up, %d instances are terminated: %s", len(order), why, extra={"group": group})

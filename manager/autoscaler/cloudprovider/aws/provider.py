@@ -85,7 +85,7 @@ class AwsProvider:
         self._tag(found)
 
     def groups(self) -> Sequence[Group]:
-        return [self._snapshot.told(name) for name in sorted(self._snapshot.groups)]
+        return [self._snapshot.group_at_target(name) for name in sorted(self._snapshot.groups)]
 
     def target_size(self, group: Group) -> int:
         return group.target_size
@@ -114,7 +114,7 @@ class AwsProvider:
 
     def template(self, group: str) -> Node:
         found = self._snapshot.group(group)
-        return templates.node(found, self._kinds.of(found))
+        return templates.node(found, self._kinds.first_type(found))
 
     def options(self, group: str) -> GroupOptions:
         return templates.options(self._snapshot.group(group))
@@ -130,7 +130,7 @@ class AwsProvider:
         now = self._current(group)
         newcomers = len(self._snapshot.newcomers(group))
         target = now.desired_capacity + newcomers
-        sizes.increased(group, delta, target=target, most=now.max_size)
+        sizes.raised_size(group, delta, target=target, most=now.max_size)
         options = self._wanted.fleets.get(group)
         if options is not None and options.launch_template_id:
             self._snapshot = self._snapshot.ordered(self._orders.place(now, delta))
@@ -142,7 +142,7 @@ class AwsProvider:
         now = self._current(group)
         staying = groups.staying(now)
         self._set_desired(
-            now, sizes.decreased(group, -delta, target=now.desired_capacity, least=now.min_size, staying=staying)
+            now, sizes.lowered_size(group, -delta, target=now.desired_capacity, least=now.min_size, staying=staying)
         )
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
@@ -186,7 +186,7 @@ class AwsProvider:
         self._close()
 
     def _described(self) -> dict[str, ScalingGroup]:
-        return groups.described(self._ask, self._wanted.listed, self._wanted.discover)
+        return groups.describe_groups(self._ask, self._wanted.listed, self._wanted.discover)
 
     def _current(self, name: str) -> ScalingGroup:
         """As it is now: a size that is set is no difference, so it must not be set from what has changed meanwhile."""

@@ -85,7 +85,7 @@ class Session:
         with self._making:
             if key not in self._clients:
                 session = self._assumed or self._own
-                self._clients[key] = self._made(session, service, attempts=1 if writes else READ_ATTEMPTS)
+                self._clients[key] = self._make_client(session, service, attempts=1 if writes else READ_ATTEMPTS)
             return self._clients[key]
 
     def _is_due(self) -> bool:
@@ -118,7 +118,7 @@ class Session:
             self._assumed = assumed
 
     def _as_role(self) -> Any:
-        answer = self._made(self._own, "sts", attempts=READ_ATTEMPTS).assume_role(
+        answer = self._make_client(self._own, "sts", attempts=READ_ATTEMPTS).assume_role(
             RoleArn=self._config.assume_role_arn,
             RoleSessionName=f"headroom-{int(self._clock.now() * 1e9)}",
             DurationSeconds=ROLE_SECONDS,
@@ -140,7 +140,7 @@ class Session:
                 source="--cloud-config", field="profile", value=self._config.profile, problem=str(error)
             ) from error
 
-    def _made(self, session: Any, service: str, *, attempts: int) -> Any:
+    def _make_client(self, session: Any, service: str, *, attempts: int) -> Any:
         settings = self._botocore.config.Config(
             connect_timeout=min(CONNECT_SECONDS, self._config.timeout_seconds),
             read_timeout=self._config.timeout_seconds,
@@ -155,4 +155,4 @@ def _answered(response: Mapping[str, Any], operation: str, group: str) -> Provid
     error = response.get("Error", {})
     code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    return failures.of(code, status, f"{operation}: {code}: {message}", group)
+    return failures.provider_error(code, status, f"{operation}: {code}: {message}", group)

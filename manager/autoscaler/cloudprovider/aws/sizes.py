@@ -4,7 +4,7 @@ from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.errors import Refused
 
 
-def increased(group: str, delta: int, *, target: int, most: int) -> int:
+def raised_size(group: str, delta: int, *, target: int, most: int) -> int:
     """The new target."""
     if delta <= 0:
         raise Refused(NAME, group, "size increase must be positive")
@@ -13,7 +13,7 @@ def increased(group: str, delta: int, *, target: int, most: int) -> int:
     return target + delta
 
 
-def decreased(group: str, delta: int, *, target: int, least: int, staying: int = 0) -> int:
+def lowered_size(group: str, delta: int, *, target: int, least: int, staying: int = 0) -> int:
     """The new target, `delta` < 0 lower; never below what is there, as AWS would end instances to reach it."""
     if delta >= 0:
         raise Refused(NAME, group, "size decrease delta must be negative")

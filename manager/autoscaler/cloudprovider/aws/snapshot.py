@@ -30,7 +30,7 @@ class Snapshot:
             raise Refused(NAME, name, "not there")
         return self.groups[name]
 
-    def told(self, name: str) -> Group:
+    def group_at_target(self, name: str) -> Group:
         """What is under way counts towards the target, too."""
         group, joining = self.group(name), len(self.newcomers(name))
         return Group(
@@ -71,7 +71,7 @@ class Snapshot:
 
     def resized(self, name: str, target: int) -> "Snapshot":
         """The group with another desired capacity."""
-        return self._with(msgspec.structs.replace(self.group(name), desired_capacity=target))
+        return self._replace_group(msgspec.structs.replace(self.group(name), desired_capacity=target))
 
     def ordered(self, new: tuple[Joining, ...]) -> "Snapshot":
         underway = replace(self.underway, joining=(*self.underway.joining, *new))
@@ -89,7 +89,7 @@ class Snapshot:
             for each in group.instances
         )
         target = group.desired_capacity - 1
-        return self._with(msgspec.structs.replace(group, desired_capacity=target, instances=members))
+        return self._replace_group(msgspec.structs.replace(group, desired_capacity=target, instances=members))
 
     def _missing(self, name: str) -> tuple[Instance, ...]:
         """What the group has tried to launch, and could not."""
@@ -100,7 +100,7 @@ class Snapshot:
         names = (ids.provider_id(_PLACEHOLDER, f"{name}-{number}") for number in range(count))
         return tuple(Instance(each, InstanceState.CREATING, why) for each in names)
 
-    def _with(self, group: ScalingGroup) -> "Snapshot":
+    def _replace_group(self, group: ScalingGroup) -> "Snapshot":
         return replace(self, groups={**self.groups, group.auto_scaling_group_name: group})
 
 

@@ -60,7 +60,7 @@ class Kinds:
         self._types: dict[str, InstanceType] = {}
         self._numbered: dict[TemplateRef, str] = {}
 
-    def of(self, group: ScalingGroup) -> InstanceType:
+    def first_type(self, group: ScalingGroup) -> InstanceType:
         """The type that is tried first, in a group of several. Raises ProviderError."""
         name = group.auto_scaling_group_name
         kind = next((each.instance_type for each in group.overrides if each.instance_type), "")

@@ -50,11 +50,11 @@ class Books(msgspec.Struct, frozen=True):
     def having(self, group: str, entry: GroupEntry) -> "Books":
         return Books({**self.groups, group: entry})
 
-    def without(self, group: str) -> "Books":
+    def without_group(self, group: str) -> "Books":
         return Books({name: each for name, each in self.groups.items() if name != group})
 
 
-def increased(entry: GroupEntry, group: GroupConfig, delta: int, now: float, name: Callable[[], str]) -> GroupEntry:
+def raise_target(entry: GroupEntry, group: GroupConfig, delta: int, now: float, name: Callable[[], str]) -> GroupEntry:
     """`delta` more are asked for; what the group's faults let become of them is settled here."""
     faults = group.faults
     begun = delta if faults.fulfil is None else min(delta, faults.fulfil)
@@ -76,7 +76,7 @@ def increased(entry: GroupEntry, group: GroupConfig, delta: int, now: float, nam
     return replace(entry, target=entry.target + delta, made=entry.made + begun, instances=(*entry.instances, *new))
 
 
-def deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
+def mark_deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
     """These begin to go, and are not owed any more."""
     instances = tuple(
         InstanceEntry(each.name, DELETING, due) if each.name in names else each for each in entry.instances
@@ -85,7 +85,7 @@ def deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry
     return replace(entry, target=entry.target - leaving, instances=instances)
 
 
-def registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
+def add_registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
     """These Nodes are there now, and Ready when `due`. One that is to go meanwhile still is."""
     instances = tuple(
         InstanceEntry(each.name, RUNNING, due) if each.phase == CREATING and each.name in names else each
@@ -94,14 +94,14 @@ def registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEn
     return replace(entry, instances=instances)
 
 
-def gone(entry: GroupEntry, names: Collection[str]) -> GroupEntry:
+def remove_nodes(entry: GroupEntry, names: Collection[str]) -> GroupEntry:
     """These have no Node any more. One that nobody asked to delete is not owed any more either, as kwok recounts."""
     lost = sum(each.phase != DELETING and each.name in names for each in entry.instances)
     instances = tuple(each for each in entry.instances if each.name not in names)
     return replace(entry, target=entry.target - lost, instances=instances)
 
 
-def found(names: Collection[str], now: float) -> GroupEntry:
+def entry_for_nodes(names: Collection[str], now: float) -> GroupEntry:
     """A group of which nothing is known but its Nodes."""
     return GroupEntry(
         target=len(names), made=len(names), instances=tuple(InstanceEntry(name, RUNNING, now) for name in sorted(names))

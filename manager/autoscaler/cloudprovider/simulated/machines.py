@@ -99,7 +99,7 @@ class Machines:
             def step(current: Books) -> Books:
                 if name not in current.groups:
                     return current
-                after = books.gone(books.registered(current.groups[name], registered, ready_at), gone)
+                after = books.remove_nodes(books.add_registered(current.groups[name], registered, ready_at), gone)
                 return current.having(name, replace(after, instances=tuple(_failing(after, failed))))
 
             self._ledger.change(step)

@@ -128,7 +128,7 @@ class SimulatedProvider:
                 raise Refused(NAME, group, found.faults.refuse)
             if entry.target + delta > found.max:
                 raise Refused(NAME, group, f"{entry.target} + {delta} is above the maximum of {found.max}")
-            return books.increased(entry, found, delta, self._clock.now(), self._names(group, entry))
+            return books.raise_target(entry, found, delta, self._clock.now(), self._names(group, entry))
 
         self._change(group, step)
 
@@ -149,7 +149,7 @@ class SimulatedProvider:
                 if node.provider_id not in known:
                     raise Refused(NAME, group, f"node {node.name} ({node.provider_id}) is not in it")
             names = {known[node.provider_id].name for node in nodes}
-            return books.deleted(entry, names, self._clock.now() + found.delete_seconds)
+            return books.mark_deleted(entry, names, self._clock.now() + found.delete_seconds)
 
         self._change(group, step)
 
@@ -195,7 +195,7 @@ class SimulatedProvider:
                 raise Refused(NAME, group, "it is in the file, and stays")
             if entry.target or entry.instances:
                 raise Refused(NAME, group, f"not empty: target {entry.target}, {len(entry.instances)} instances")
-            return current.without(group)
+            return current.without_group(group)
 
         self._books = self._ledger.change(step)
 
@@ -242,10 +242,10 @@ class SimulatedProvider:
         now = self._clock.now()
         for group in new:
             if group.name in by_group:
-                entry = books.found(by_group[group.name], now)
+                entry = books.entry_for_nodes(by_group[group.name], now)
             else:
                 size = group.min if group.size is None else group.size
-                entry = books.increased(GroupEntry(), group, size, now, self._names(group.name, GroupEntry()))
+                entry = books.raise_target(GroupEntry(), group, size, now, self._names(group.name, GroupEntry()))
             current = current.having(group.name, entry)
         return current
 
