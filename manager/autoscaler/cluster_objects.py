@@ -20,7 +20,7 @@ class ClusterObjects:
     `expected` what its next report will put on offer, Mid and Batch, beside what it offers already; `priorities` is the
     text of the priority expander's ConfigMap, None without.
 
-    `controllers` are those there are, and None where nobody looked, so that all count as there; `peaks` is by node, of
+    `controllers` are None where they are not watched, so that all count as present; `peaks` is by node, of
     those of which something can be predicted, and None where nothing reports at all. `capacity_quotas` are none where
     they are not to count.
     """

@@ -1,4 +1,4 @@
-"""One text that is kept in the cluster, in a ConfigMap of the manager's own."""
+"""One text in a ConfigMap of the manager's own."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from shared.kube.resources import CONFIGMAPS
 
 
 class ConfigMapStore:
-    """Writing raises Conflict or AlreadyExists where there is another text than was read: somebody else is at work."""
+    """A write raises Conflict or AlreadyExists where the ConfigMap has changed since it was read."""
 
     def __init__(self, client: Client, namespace: str, name: str, key: str) -> None:
         self._client = client

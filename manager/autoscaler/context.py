@@ -1,4 +1,4 @@
-"""The cluster as it is and as it will be: nodes there and on their way, and what new ones will be like."""
+"""The context of one iteration: the cluster with its upcoming nodes, the groups' templates and their states."""
 
 import functools
 from collections import Counter, defaultdict
@@ -39,7 +39,7 @@ OBSERVED = "its mode is observe"
 CORRECTED = "its size is being put right first"
 UNCONFIRMED = "the cloud does not yet tell the size it was given last"
 
-LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, or nobody is there to report what it could
+LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, unless no agent reports for it
 
 MOST_TRIED = 50  # label sets of one candidate in one round
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class ObservedCloud(Protocol):
-    """What of a cloud is read, after it was observed. `Guard` is one. Every call raises ProviderError."""
+    """The reads of a cloud after an observation. `Guard` is one. Every call raises ProviderError."""
 
     @property
     def observed(self) -> CloudObservation: ...
@@ -62,8 +62,8 @@ class ObservedCloud(Protocol):
 
 
 class AutoscalerCache:
-    """What is better remembered from round to round, and lost without harm: templates of groups, and the last
-    priorities and CapacityQuotas (by name) that could be read.
+    """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
+    CapacityQuotas (by name).
     """
 
     def __init__(self, config: Config) -> None:
@@ -74,14 +74,14 @@ class AutoscalerCache:
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
     def for_question(self, config: Config) -> "AutoscalerCache":
-        """What a question under this configuration may go by, and change without harm; for any thread."""
+        """A copy that a question under this configuration may change; for any thread."""
         memory = AutoscalerCache(config)
         memory.priorities, memory.capacity_limits = self.priorities, self.capacity_limits
         return memory
 
 
 def stable_since(node: Node) -> float:
-    """When the node's readiness last changed, as far as it says."""
+    """When the node's readiness last changed, in Unix seconds."""
     ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
     turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else 0.0
     return max(turned, node.metadata.created_at)
@@ -89,7 +89,7 @@ def stable_since(node: Node) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AutoscalingContext:
-    """The cluster as it is and as it will be: nodes there and on their way, and what new ones will be like."""
+    """What scale-up and scale-down of one iteration read: the cluster with its upcoming nodes, and the groups."""
 
     objects: ClusterObjects
     cloud: ObservedCloud
@@ -202,7 +202,7 @@ class AutoscalingContext:
 
     @property
     def unknown_upcoming(self) -> dict[str, str]:
-        """Groups with nodes on their way of which nobody can say now what they are, each with the reason."""
+        """Groups whose upcoming nodes are unknown, each with the reason."""
         state, requests = self.reconciled.state, self.reconciled.registry.requests
         awaited = {group for group, each in requests.items() if each.deadline >= self.objects.now}
         unjudged = {group: why for group, why in state.refused.items() if group in awaited}
@@ -322,7 +322,7 @@ class AutoscalingContext:
 
     @cached_property
     def groups_left(self) -> int:
-        """How many groups there may still be; those of others and those nobody can judge are groups, too."""
+        """How many more groups may exist; unmanaged and refused groups count, too."""
         observed = self.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(

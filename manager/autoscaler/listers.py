@@ -1,4 +1,4 @@
-"""What of the cluster decisions are made from, kept current by informers."""
+"""The objects that decisions read, kept current by informers."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
@@ -132,7 +132,7 @@ class Listers:
         return [name for name, informer in self._informers.items() if not informer.current.is_set()]
 
     def unread_nodes(self) -> list[str]:
-        """Nodes that are there and cannot be read, so that nobody knows which machines they are."""
+        """Nodes that exist and cannot be read, so that their machines are unknown."""
         return self._nodes.unread()
 
     def provider_ids(self) -> frozenset[str]:
@@ -199,7 +199,7 @@ def _waits(pod: Pod) -> bool:
 
 
 def slim_pod(pod: Pod) -> Pod:
-    """The pod without what of its status nobody reads here."""
+    """The pod without the parts of its status that the autoscaler does not read."""
     status = pod.status
     resizing = pods.resizing(pod)
     read = {pending_pods.SCHEDULED, pods.RESIZE_PENDING} if resizing else {pending_pods.SCHEDULED}

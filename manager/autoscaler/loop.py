@@ -1,7 +1,7 @@
-"""The edge where rounds are made: look, decide, note, act, tell.
+"""The autoscaler's loop: observe, plan, store the registry, act, report.
 
-Only the leader looks at the cloud and acts; whether this process still leads is asked again before every write. What
-is about to be asked for is noted in the cluster first: whoever comes after a crash knows what may be on its way.
+Only the leader observes the cloud and acts; every write checks leadership again. Each request is stored in the cluster
+before it goes out, so that after a crash the next leader knows what may be on its way.
 """
 
 import logging
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
 
-OVERDUE_INTERVALS = 3  # scan intervals that a round may take before everybody is told
+OVERDUE_INTERVALS = 3  # scan intervals that an iteration may take before an alert is due
 PAUSE_SECONDS = 0.5  # between two rounds at least, unless the scan interval is shorter
 _POLL_SECONDS = 0.1  # how soon a waiting pod, or the end, is noticed
 

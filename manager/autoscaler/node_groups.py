@@ -18,8 +18,8 @@ node_groups:
   balance_zones: true              # nodes leave the zone first that has most of them, and not the oldest (false)
 
 Escalator's further keys have Escalator's meaning, and are read as Escalator reads them: from JSON or the first document
-of YAML, in upper or lower case, any scalar for a text, and what has no value as if it were not there. Keys that nobody
-knows are passed by with a warning, as Escalator's own samples carry some that have died. Scale-up for pending pods is
+of YAML, in upper or lower case, any scalar for a text, and what has no value as if it were not there. Unknown
+keys are ignored with a warning, as Escalator's own samples carry some that have died. Scale-up for pending pods is
 about the groups whose policy says so.
 In a group of policy both, min_nodes and max_nodes take the place of the cloud's bounds for either way to grow; nodes
 leave it by the rules of utilization alone.

@@ -1,4 +1,4 @@
-"""One observation beside the books of what was asked for: the state, the books after it, and what is to be put right.
+"""Compares an observation of the cloud with the registry: the state, the next registry, and the corrections due.
 
 Nothing here acts. The rules are Cluster Autoscaler's; the comments say where ours go further so that nothing is bought
 twice.
@@ -424,7 +424,7 @@ def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: fl
 
 
 def _asked_by_others(view: _GroupView, registry: Registry, now: float) -> int:
-    """What somebody else is adding to a group that we only advise on: else we would advise it once more."""
+    """Nodes that others add to a group in recommend mode; without them the advice would count them twice."""
     if view.mode is Mode.ENFORCE or view.id in registry.requests:
         return 0
     shortage = registry.short.get(view.id)

@@ -25,7 +25,7 @@ from shared.api.core import Pod
 from shared.errors import InvalidInput, shown
 
 MAX_BODY_BYTES = 8 << 20
-MOST_ROUNDS = 20  # of one answer, where nobody says how many
+MOST_ROUNDS = 20  # of one answer, where the query names no number
 
 
 class Asked(Protocol):

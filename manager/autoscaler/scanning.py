@@ -51,7 +51,7 @@ class Scans:
         return self._scanned_at + self._interval_seconds - now
 
     def forget(self) -> None:
-        """Somebody else leads, and scans."""
+        """Drops what is known: another replica leads and scans."""
         self._memories.clear()
         self._scanned_at = None
 

@@ -30,7 +30,7 @@ class GpuDemand:
 
 
 def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequence[GpuDemand]:
-    """By type and number, in order. A number that no machine has keeps nobody from the others."""
+    """By type and number, in order. A number that no machine has does not exclude the others."""
     found: dict[str, list[EquivalenceGroup]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:

@@ -69,7 +69,7 @@ def read_only(
     clock: Clock,
     ours: ManagedGroups | None = None,
 ) -> Provider:
-    """The same cloud for whoever only asks: nothing runs here, and nothing is written. Raises InvalidInput."""
+    """The same cloud for reads only: no thread runs, and nothing is written. Raises InvalidInput."""
     check(name, cloud_config)
     if name == aws.NAME:
         return _aws(cloud_config, clock, replace(ours or ManagedGroups(), enforced=()))

@@ -52,7 +52,7 @@ def _of_group(provider: str, group: Group) -> Iterator[InvalidAnswer]:
 def membership(provider: str, groups: Mapping[str, Group], instances: Mapping[str, Sequence[Instance]]) -> Refusals:
     """The groups whose instances cannot be true, alone or beside those of others.
 
-    A target above the maximum is believed as far as there are instances for it: somebody may have lowered the maximum.
+    A target above the maximum counts as far as there are instances for it: the maximum may have been lowered since.
     """
     refused: Refusals = {}
     owners: dict[str, str] = {}

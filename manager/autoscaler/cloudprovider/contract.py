@@ -181,7 +181,7 @@ class Provider(Protocol):
         ...
 
     def group_of(self, node: NodeRef) -> str | None:
-        """Optional: whose node it is, also before the instances tell; None for nobody's."""
+        """Optional: whose node it is, also before the instances tell; None for a node of no group."""
         ...
 
     def launched_at(self, node: NodeRef) -> float | None:

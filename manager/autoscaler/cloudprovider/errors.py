@@ -5,7 +5,7 @@ HeadroomError
     ├ Unsupported     the provider does not offer this call, and never will
     ├ Refused         the answer is no, and nothing has changed
     ├ Unavailable     no answer: for a write this says nothing about whether it happened
-    │  ├ NoAnswer     nobody answered, and whoever asks on will wait again
+    │  ├ NoAnswer     no answer came, and the next call will wait, too
     │  └ Later        not now: the cloud says so, or has not even been asked, and nothing has changed
     │     └ NotAsked  it has not even been asked
     └ InvalidAnswer   an answer that cannot be true; says which field and value
@@ -43,7 +43,7 @@ class Unavailable(ProviderError):
 
 
 class NoAnswer(Unavailable):
-    """Nobody is there, or took too long."""
+    """No answer came, or none in time."""
 
 
 class Later(Unavailable):

@@ -1,7 +1,7 @@
 """The only way to write to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
 
 One round is `observe`, whose result is plain data for everything that decides, and then the writes. After one of
-which nobody knows whether it was done, nothing more is asked of its group before it has been observed again.
+which it is unknown whether it was done, nothing more is asked of its group before it has been observed again.
 """
 
 import dataclasses
@@ -248,7 +248,7 @@ class Guard(CloudReader):
         return CloudObservation(groups, refused, unmanaged, placed)
 
     def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
-        """With its target, if it is ours: a group of others may be one that nobody can tell of."""
+        """With its target, if it is ours: an unmanaged group may be one that cannot be read."""
         if not self._ownership.owns(group.id):
             return group
         try:
@@ -282,7 +282,7 @@ class Guard(CloudReader):
     ) -> dict[str, str]:
         """By their instances; the cloud is asked about the others. Unknown groups that it names go to `refused`.
 
-        A node of which it says that it cannot tell is nobody's, as machines of elsewhere are.
+        A node of which it says that it cannot tell belongs to no group, as machines of other clouds do.
         """
         by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
         placed: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Which groups of a cloud are ours: those that are listed, and those named with the auto-provisioning prefix.
 
-All others stay as they are, whoever asks.
+All others stay as they are.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ class SizeBounds:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`listed` groups by id, with bounds in place of the cloud's, if any. An empty `prefix` is nobody's."""
+    """`listed` groups by id, with bounds in place of the cloud's, if any. An empty `prefix` matches no group."""
 
     listed: Mapping[str, SizeBounds | None] = field(default_factory=dict)
     prefix: str = DEFAULT_PREFIX

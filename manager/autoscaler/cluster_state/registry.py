@@ -1,7 +1,7 @@
-"""What has to be remembered from one round to the next, over restarts, and how it changes.
+"""The autoscaler's registry: requests, backoffs and failures that outlive an iteration and a restart.
 
-Written before the cloud is asked (`add_request`), so that whoever comes after a crash knows what may be on its way; put
-right when the cloud refuses (`fail_request`). All steps are pure; times are Unix seconds.
+A request is stored before the cloud is asked (`add_request`), so that the next leader knows what may be on its way
+after a crash; `fail_request` takes it back when the cloud refuses. All steps are pure; times are Unix seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The autoscaler's books in the cluster: read by whoever leads, and written before anything is asked for."""
+"""The registry in the cluster: the leader reads it, and writes it before each request to the cloud."""
 
 import logging
 from collections.abc import Callable
@@ -14,11 +14,11 @@ NOT_LEADING = "another replica leads"
 
 
 class LeadershipLost(HeadroomError):
-    """Somebody else leads now."""
+    """Another replica leads now."""
 
 
 class RegistryStore:
-    """The books in the cluster. What could not be written is kept in mind, as long as nobody else writes."""
+    """The registry in the cluster. A failed write stays in memory until another replica writes."""
 
     def __init__(self, kept: ConfigMapStore, may_write: Callable[[], bool]) -> None:
         self._kept = kept
@@ -29,20 +29,20 @@ class RegistryStore:
 
     @property
     def known(self) -> Registry:
-        """What was read or written last."""
+        """The registry as last read or written."""
         return self._registry or Registry()
 
     def forget(self) -> None:
-        """Somebody else leads, and writes."""
+        """Drops what is known: another replica leads and writes."""
         self._registry = self._version = self._written = None
 
     def shift_times(self, seconds: float) -> None:
-        """The clock has jumped by so much."""
+        """Moves all times after the clock has jumped by so many seconds."""
         if seconds and self._registry is not None:
             self._registry = shift_times(self._registry, seconds)
 
     def read(self, now: float) -> Registry | None:
-        """What is known; None where nothing ever was, or nothing that can be read."""
+        """The stored registry; None where there is none, or none that can be read."""
         text, version = self._kept.read()
         if version == self._version and self._registry is not None:
             return self._registry

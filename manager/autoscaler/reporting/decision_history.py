@@ -1,4 +1,4 @@
-"""What managers before this one decided: brief, bounded, kept in a ConfigMap, and read by whoever leads next."""
+"""Decisions of earlier managers: brief, bounded, stored in a ConfigMap, and read by the next leader."""
 
 import logging
 import uuid
@@ -41,7 +41,7 @@ class DecisionHistory:
         self._next_at = 0.0
 
     def forget(self) -> None:
-        """Somebody else leads, and writes."""
+        """Drops what is known: another replica leads and writes."""
         self._is_read = False
 
     def keep(self, rounds: Sequence[Plan], now: float) -> None:

@@ -232,7 +232,7 @@ class CostRow:
 class Plan:
     """One round: what is to be done, every option with every term of its rank, and the pods that get no node.
 
-    `cluster` is the name of the cluster it is about, and empty where nobody gave it one.
+    `cluster` is the name of the cluster it is about, and empty where it has none.
 
     `options` stand in the order of their ranks, the best first. `outcome` says how it ended; `held` why nothing was
     decided, and is empty when something was. With `advice` the decision would have groups grow that are only

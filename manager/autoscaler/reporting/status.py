@@ -1,6 +1,6 @@
 """The status ConfigMap, in Cluster Autoscaler's format.
 
-It also says since when each part is as it is. Whoever starts anew reads that from the text there is.
+It also says since when each part is as it is. A new process reads that from the stored text.
 """
 
 import datetime as dt

@@ -1,4 +1,4 @@
-"""What was decided, with all that led to it. Nothing here acts; whoever acts reads `increases` and `creations`."""
+"""A scale-up decision with all that led to it. The executor reads `increases` and `creations`."""
 
 import enum
 from collections.abc import Callable, Mapping

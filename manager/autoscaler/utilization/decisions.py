@@ -74,7 +74,7 @@ class ScanDecision:
 
     To do, in this order: taint `health_taints`, delete what `forced` says, then what `reaped` says, drain `drains`, and
     either `taint`, or `untaint` and have the cloud's target raised by `increase`, by no more than `most_increase`.
-    `refusals` are what of it cannot be done. In a `dry` one nothing is. `healthy` is None where nobody looked.
+    `refusals` are what of it cannot be done. In a `dry` one nothing is. `healthy` is None where it was not checked.
     `arrived` are nodes made since the scale-up whose lock ended.
     """
 

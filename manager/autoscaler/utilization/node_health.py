@@ -9,7 +9,7 @@ from manager.autoscaler.utilization.rules import ScanRules
 
 
 def is_unhealthy(node: GroupNode, *, grace_seconds: float, now: float) -> bool:
-    """Whether it is not ready although its grace is over. Cordoned nodes are nobody's business."""
+    """Whether it is not ready although its grace is over. Cordoned nodes never count."""
     return not node.cordoned and not node.ready and node.created_at + grace_seconds <= now
 
 

@@ -71,7 +71,7 @@ Peaks: TypeAlias = Mapping[str, tuple[Resources, Resources]]
 
 @dataclass(frozen=True, slots=True)
 class CloudGroup:
-    """The cloud's group: what was asked of it, and how many instances it has; None where nobody knows."""
+    """The cloud's group: what was asked of it, and how many instances it has; None where it is unknown."""
 
     min_size: int = 0
     max_size: int = 0

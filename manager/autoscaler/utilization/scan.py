@@ -34,8 +34,7 @@ def decide(rules: ScanRules, seen: Observation, memory: Memory, *, now: float) -
 def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: ScanDecision, *, now: float) -> Memory:
     """The memory for the next scan, when all was done as decided.
 
-    Whoever acts and fails at part of it gives the decision as it was done: without what was not, and an increase of 0
-    where the cloud refused.
+    Where part of it failed, `decision` is the part that was done: its increase is 0 where the cloud refused.
     """
     if seen.unlisted:
         return memory

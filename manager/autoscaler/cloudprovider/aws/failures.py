@@ -1,4 +1,4 @@
-"""AWS's error codes, by what they mean to whoever asked."""
+"""AWS's error codes, by what they mean to the caller."""
 
 import re
 

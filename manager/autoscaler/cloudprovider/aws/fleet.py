@@ -1,7 +1,7 @@
 """Instances by the fleet: their orders, and when they join their group. Only `attach_instances` calls the cloud.
 
-An instant fleet's instances belong to nobody until they are attached to their group. Until then they carry the group's
-name and their order's in tags, so that whoever leads next finds what an earlier one has ordered.
+An instant fleet's instances have no group until they are attached to their group. Until then they carry the group's
+name and their order's in tags, so that the next leader finds the orders of the one before.
 """
 
 import enum

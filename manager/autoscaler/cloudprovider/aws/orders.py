@@ -1,4 +1,4 @@
-"""Fleets under way: placed at once, carried on at each refresh, so that nobody waits for machines to start.
+"""Fleets under way: placed at once, carried on at each refresh, so that no call waits for machines to start.
 
 What is under way is known by the instances' own tags. What was ordered just now is remembered besides, since
 descriptions lag behind.
@@ -149,7 +149,7 @@ class FleetOrders:
         return dict.fromkeys(order, InstanceError(failures.error_class(code), code, why))
 
     def _mark_joined(self, ids: Sequence[str]) -> None:
-        """So that nobody takes them for newcomers once somebody has detached them."""
+        """Keeps them from counting as new instances after they are detached."""
         try:
             for batch in fleet.batches(ids, fleet.TAGGED_AT_ONCE):
                 self._ask(Call.TAG_INSTANCES, Resources=batch, Tags=[{"Key": fleet.TAG_JOINING, "Value": ""}])

@@ -134,7 +134,7 @@ def _labels(group: ScalingGroup, kind: InstanceType) -> dict[str, str]:
     known = [_ARCHITECTURES[each] for each in kind.processor_info.supported_architectures if each in _ARCHITECTURES]
     if known:
         labels |= dict.fromkeys(gke.LABELS_ARCH, known[0])
-    if len(group.availability_zones) == 1:  # of several nobody knows which it will be
+    if len(group.availability_zones) == 1:  # with several, the zone is not known before
         (zone,) = group.availability_zones
         labels |= dict.fromkeys((gke.LABEL_ZONE, gke.LABEL_ZONE_BETA), zone)
         labels |= dict.fromkeys(gke.LABELS_REGION, zone.rstrip("abcdefghijklmnopqrstuvwxyz"))

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import grpc
 
 MAX_MESSAGE_BYTES = 128 << 20
-# Reconnects come as soon as they are worth a try: whoever asks has a loop, and a deadline.
+# Reconnects come as soon as they are worth a try: callers have a loop and a deadline.
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
-# With these a server says no; with all others nobody knows how far it came.
+# With these a server says no; with all others the call may have taken effect.
 _REFUSALS = (
     "INVALID_ARGUMENT",
     "NOT_FOUND",

@@ -89,7 +89,7 @@ def load(path: Path) -> GrpcConfig:
 
 
 def _is_address(text: str) -> bool:
-    """Whether gRPC can connect to it; a bare host would be asked at a port that nobody has named."""
+    """Whether gRPC can connect to it; a bare host would be asked at a port that no setting names."""
     if _SOCKET.fullmatch(text):
         return True
     found = _ENDPOINT.fullmatch(text)
@@ -106,5 +106,5 @@ def _problem(load: Callable[[], None]) -> str:
 
 
 def _no_password() -> str:
-    """Nobody is there to be asked for one."""
+    """The process has no terminal that could ask for one."""
     raise ValueError("the key is encrypted")

@@ -88,7 +88,7 @@ def read_group(data: bytes) -> Group:
 
 
 def read_group_of_node(data: bytes) -> str | None:
-    """None: nobody's."""
+    """None: a node of no group."""
     return read_group(as_bytes(dict(fields(data)).get(1, b""))).id or None
 
 

@@ -95,7 +95,7 @@ def add_registered(entry: GroupEntry, names: Collection[str], due: float) -> Gro
 
 
 def remove_nodes(entry: GroupEntry, names: Collection[str]) -> GroupEntry:
-    """These have no Node any more. One that nobody asked to delete is not owed any more either, as kwok recounts."""
+    """These have no Node any more. The target shrinks by those whose deletion was not requested, as kwok recounts."""
     lost = sum(each.phase != DELETING and each.name in names for each in entry.instances)
     instances = tuple(each for each in entry.instances if each.name not in names)
     return replace(entry, target=entry.target - lost, instances=instances)

@@ -33,7 +33,7 @@ class BooksStore(Protocol):
 
 
 class Unwritten:
-    """Changes nothing of what is `read`, for whoever only wants to know what would be."""
+    """Reads without writing, for what-if questions."""
 
     def __init__(self, read: Callable[[], Books]) -> None:
         self.read = read
@@ -43,7 +43,7 @@ class Unwritten:
 
 
 class BooksLedger:
-    """Raises what the client raises, and InvalidInput when somebody wrote what are no books."""
+    """Raises what the client raises, and InvalidInput when the text is no books."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class BooksLedger:
         return self._read()[0]
 
     def change(self, step: Callable[[Books], Books]) -> Books:
-        """See `BooksStore`; `step` is called again when somebody else was faster."""
+        """See `BooksStore`; `step` is called again after a conflict."""
         for attempt in range(1, ATTEMPTS + 1):
             before, version = self._read()
             after = step(before)

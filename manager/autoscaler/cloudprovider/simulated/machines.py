@@ -1,6 +1,6 @@
 """What makes the books come true: Nodes are created and deleted as they fall due, become Ready, and beat.
 
-Every step may be done twice, so whoever is killed in the middle of one just begins again.
+Every step may be done twice, so that a process killed within one begins it again.
 """
 
 import logging
@@ -111,7 +111,7 @@ class Machines:
             self._client.create(NODES, body, repeatable=True)
         except AlreadyExists:
             if self._node(name, group.name) is None:
-                raise  # the name is somebody else's
+                raise  # another object has the name
             return  # made before, and not written down
         logger.info("simulated node created", extra={"node": name, "group": group.name})
 

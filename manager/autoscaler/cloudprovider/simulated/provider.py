@@ -94,7 +94,7 @@ class SimulatedProvider:
         return group
 
     def launched_at(self, node: NodeRef) -> float | None:
-        """Nobody has noted when; but it is known who is gone."""
+        """The time is not recorded, but the missing Nodes are known."""
         self._check_outage("")
         if not fake_nodes.is_ours(node.provider_id):
             raise Refused(NAME, "", f"{node.provider_id} is no machine of this cloud")
