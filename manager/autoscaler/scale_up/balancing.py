@@ -1,13 +1,22 @@
 """How many nodes each group gets of those decided on: levelled over groups that are alike, and cut to the limits."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.scale_up import group_sizes, groups
+from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.decisions import Cap, Increase
-from manager.autoscaler.scale_up.group_sizes import GroupSize
 from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """One group's target size now, and the most it may have."""
+
+    group: str
+    target: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ def balance_nodes(
         if state.template is not None and (number == 0 or groups.allowance(state, room, usage, 1).nodes == 1)
     }
     sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
-    grown = group_sizes.balance_sizes(sizes, count)
+    grown = balance_sizes(sizes, count)
     increases: list[Increase] = []
     for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
         state = open_states[group]
@@ -74,6 +83,26 @@ def balance_nodes(
             room = groups.headroom_after(state, room, usage, allowed)
             increases.append(_increase(state, allowed))
     return sorted(increases, key=lambda each: each.group), room
+
+
+def balance_sizes(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]:
+    """The new target of each group that grows: one node after the other goes to the smallest that has room.
+
+    Groups of the same size come in the order of their names. What no group has room for is not placed.
+    """
+    open_groups = [(each.target, each.group, each.most) for each in groups if each.target < each.most]
+    heapq.heapify(open_groups)
+    grown: dict[str, int] = {}
+    for _ in range(new_nodes):
+        if not open_groups:
+            break
+        target, group, most = open_groups[0]
+        grown[group] = target + 1
+        if target + 1 < most:
+            heapq.heapreplace(open_groups, (target + 1, group, most))
+        else:
+            heapq.heappop(open_groups)
+    return grown
 
 
 def _increase(state: GroupState, nodes: int) -> Increase:

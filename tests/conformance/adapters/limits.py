@@ -16,8 +16,8 @@ from manager.autoscaler.cluster_state.registry import (
     remove_backoff,
 )
 from manager.autoscaler.limits import Allowance, Quota
-from manager.autoscaler.scale_up import group_sizes, orchestrator
-from manager.autoscaler.scale_up.group_sizes import GroupSize
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.balancing import GroupSize, balance_sizes
 from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeInfo
@@ -64,7 +64,7 @@ def cluster_capacity_threshold(row: Input) -> object:
 
 def balanced(row: Input) -> object:
     groups = [GroupSize(each["id"], each["current"], each["max"]) for each in row["groups"]]
-    grown = group_sizes.balance_sizes(groups, row["new_nodes"])
+    grown = balance_sizes(groups, row["new_nodes"])
 
     def agrees(claim: object) -> bool:
         if not isinstance(claim, Mapping):
