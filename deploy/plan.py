@@ -264,7 +264,7 @@ def _round(seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: Co
         offered_by=offered_by,
         underway=Underway(Memory(marked)),
         dry_run=True,
-    ).round
+    ).iteration
     if made.scale_down is not None:
         decided = _without_past(made.scale_down, marked)
         if decided is not made.scale_down:

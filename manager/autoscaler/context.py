@@ -75,9 +75,9 @@ class AutoscalerCache:
 
     def for_question(self, config: Config) -> "AutoscalerCache":
         """A copy that a question under this configuration may change; for any thread."""
-        memory = AutoscalerCache(config)
-        memory.priorities, memory.capacity_limits = self.priorities, self.capacity_limits
-        return memory
+        cache = AutoscalerCache(config)
+        cache.priorities, cache.capacity_limits = self.priorities, self.capacity_limits
+        return cache
 
 
 def stable_since(node: Node) -> float:
@@ -94,7 +94,7 @@ class AutoscalingContext:
     objects: ClusterObjects
     cloud: ObservedCloud
     config: Config
-    memory: AutoscalerCache
+    cache: AutoscalerCache
     reconciled: Reconciliation
     offered_by: OfferedBy
     draining: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ class AutoscalingContext:
         for group in sorted(self.reconciled.state.groups):
             provided = functools.partial(self._provided, group)
             try:
-                template = self.memory.templates.of_group(group, live[group], provided, self.daemons, self.objects.now)
+                template = self.cache.templates.of_group(group, live[group], provided, self.daemons, self.objects.now)
             except InvalidInput as refused:
                 self.invalid_objects[f"template of {group}"] = refused
                 self.problems[group] = str(refused)

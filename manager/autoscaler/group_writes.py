@@ -76,7 +76,7 @@ class GroupWrites:
         made: list[Created] = []
         action = self._try(action, lambda: made.append(self._guard.create_group(creation.spec)))
         if action.error:
-            return action, decision, self._backed_off(kept, action, planned.round.time)
+            return action, decision, self._backed_off(kept, action, planned.iteration.time)
         if not made:
             return action, decision, kept
         created = made[0]

@@ -87,7 +87,7 @@ class Autoscaler:
         peaks: Peaks,
         chance: random.Random | None = None,
     ) -> None:
-        """`expected`, `offered_by` and `peaks` are the node side's word, see `World` and `planning.plan`.
+        """`expected`, `offered_by` and `peaks` are the node side's word, see `ClusterObjects` and `planning.plan`.
 
         Raises InvalidInput for a cloud that cannot be.
         """
@@ -123,7 +123,7 @@ class Autoscaler:
         provider = make(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
         # The guard speaks with one thread at a time. Held while the cloud is waited for: the round and the departures
-        # take it before any other lock, and a question never does (see `asking`).
+        # take it before any other lock, and a question never does (see `plan_cloud`).
         self._cloud_lock = threading.Lock()
         self._plan_cloud = PlanCloud(provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
@@ -136,7 +136,7 @@ class Autoscaler:
             clock=clock,
             may_write=self._may_write,
         )
-        self._memory = AutoscalerCache(config)
+        self._cache = AutoscalerCache(config)
         self._registry = RegistryStore(
             ConfigMapStore(client, place.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
@@ -212,11 +212,11 @@ class Autoscaler:
                 self._registry.known,
                 config,
                 chance=self._chance,
-                memory=self._memory.for_question(config),
+                cache=self._cache.for_question(config),
                 offered_by=self._offered_by,
                 underway=self._removals.underway,
                 dry_run=True,
-            ).round
+            ).iteration
             return replace(iteration, scans=scanning.preview_scans(config, objects, cloud.observed))
 
     def start(self) -> None:
@@ -254,7 +254,9 @@ class Autoscaler:
             productive = False
             try:
                 # What is put right is for the cloud to show first: asked again at once, it would be done twice.
-                productive = any(action.done and action.kind is ActionKind.INCREASE for action in self.round().actions)
+                productive = any(
+                    action.done and action.kind is ActionKind.INCREASE for action in self.run_once().actions
+                )
             except Exception:
                 logger.exception("the round could not be told of")
             pause = self._settings.scan_interval_seconds
@@ -264,7 +266,7 @@ class Autoscaler:
                 pause = 0.0
             self._rest(begun, pause, stop)
 
-    def round(self) -> Iteration:
+    def run_once(self) -> Iteration:
         """One round, from beginning to end. What goes wrong with cluster or cloud holds it, and is its reason."""
         self._number += 1
         self._again_seconds = None
@@ -288,7 +290,7 @@ class Autoscaler:
                 iteration = self._blocked(now, unseen)
             else:
                 planned = self._plan(now)
-                iteration = planned.round if self._place.dry_run else self._carry_out(planned)
+                iteration = planned.iteration if self._place.dry_run else self._carry_out(planned)
                 iteration = self._scan(iteration, planned)
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
@@ -333,7 +335,7 @@ class Autoscaler:
                 self._config,
                 number=self._number,
                 chance=self._chance,
-                memory=self._memory,
+                cache=self._cache,
                 offered_by=self._offered_by,
                 underway=self._removals.underway,
                 begins=self._removals.begins,
@@ -343,8 +345,8 @@ class Autoscaler:
         context = planned.context
         self._quota_status.tell(
             objects.capacity_quotas,
-            context.memory.capacity_limits,
-            planned.round.invalid_objects,
+            context.cache.capacity_limits,
+            planned.iteration.invalid_objects,
             context.current.nodes,
             planned.settings.usage,
         )
@@ -353,7 +355,7 @@ class Autoscaler:
 
     def _carry_out(self, planned: PlannedIteration) -> Iteration:
         """The round with what became of every act."""
-        iteration = planned.round
+        iteration = planned.iteration
         kept = planned.registry
         self._registry.write(kept)
         done = [

@@ -54,7 +54,7 @@ class PlannedIteration:
     carry marks of a removal that no longer runs; the loop takes the marks off.
     """
 
-    round: Iteration
+    iteration: Iteration
     registry: Registry
     settings: ScaleUpSettings
     context: AutoscalingContext
@@ -63,7 +63,7 @@ class PlannedIteration:
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
-        return (*([self.round.decision] if self.round.decision is not None else []), *self.round.further)
+        return (*([self.iteration.decision] if self.iteration.decision is not None else []), *self.iteration.further)
 
 
 def plan(
@@ -74,7 +74,7 @@ def plan(
     *,
     number: int = 1,
     chance: random.Random,
-    memory: AutoscalerCache | None = None,
+    cache: AutoscalerCache | None = None,
     offered_by: OfferedBy | None = None,
     underway: Underway | None = None,
     begins: bool = False,
@@ -85,7 +85,7 @@ def plan(
 
     Raises ProviderError.
     """
-    memory, underway = memory or AutoscalerCache(config), underway or Underway()
+    cache, underway = cache or AutoscalerCache(config), underway or Underway()
     gpus = none_if_unsupported(cloud.gpus) or Gpus()
     node_rules = StateRules(
         objects.now,
@@ -106,8 +106,8 @@ def plan(
     if known is None:
         known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
     reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
-    priorities, invalid_objects = _priorities(objects, config, memory)
-    memory.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, memory.capacity_limits)
+    priorities, invalid_objects = _priorities(objects, config, cache)
+    cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
     pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
     settings = replace(
         config.scale_up,
@@ -116,7 +116,7 @@ def plan(
         estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
     )
     context = AutoscalingContext(
-        objects, cloud, config, memory, reconciled, offered_by or no_reclaimed_capacity, underway.draining
+        objects, cloud, config, cache, reconciled, offered_by or no_reclaimed_capacity, underway.draining
     )
     blocked_reason = _blocked_reason(context)
     there = {node.metadata.name for node in objects.nodes}
@@ -143,7 +143,7 @@ def plan(
     if not blocked_reason:
         iteration = _decide(iteration, waits, context, settings, chance, underway)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
-    memory.templates.forget(memory.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
+    cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = removal_planning.abandoned(context, underway, begins=begins)
     return PlannedIteration(iteration, reconciled.registry, settings, context, again, abandoned)
 
@@ -173,7 +173,7 @@ def _decide(
         cluster_nodes=len(objects.nodes),
         quotas=tuple(
             each.remaining_quota(context.current.nodes, templates, settings.usage)
-            for each in context.memory.capacity_limits.values()
+            for each in context.cache.capacity_limits.values()
         ),
         expected=objects.expected,
         templates_of_nodes=templates,
@@ -343,15 +343,15 @@ def _blocked_reason(context: AutoscalingContext) -> str:
 
 
 def _priorities(
-    objects: ClusterObjects, config: Config, memory: AutoscalerCache
+    objects: ClusterObjects, config: Config, cache: AutoscalerCache
 ) -> tuple[Priorities, dict[str, InvalidInput]]:
     """What the priority expander goes by: nothing where there is none, the last good one where this cannot be read."""
     if not config.uses_priorities:
         return Priorities(), {}
     try:
-        memory.priorities = priority.parse(objects.priorities, source=priority.SOURCE)
+        cache.priorities = priority.parse(objects.priorities, source=priority.SOURCE)
     except InvalidInput as refused:
         if not (objects.priorities or "").strip():
-            memory.priorities = Priorities()
-        return memory.priorities, {priority.SOURCE: refused}
-    return memory.priorities, {}
+            cache.priorities = Priorities()
+        return cache.priorities, {priority.SOURCE: refused}
+    return cache.priorities, {}

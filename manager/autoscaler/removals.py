@@ -112,7 +112,7 @@ class Removals:
 
     def done(self, planned: PlannedIteration) -> list[Action]:
         """The acts of a round that are scale-down's, and what became of them."""
-        made = planned.round
+        made = planned.iteration
         self.departures.take_back(planned.abandoned)
         self.begins = False
         self._taken.clear()  # the books have it
@@ -141,7 +141,7 @@ class Removals:
     ) -> Action:
         if action.mode is not Mode.ENFORCE or not self._may_write():
             return action
-        status = planned.round.state.groups[action.group]
+        status = planned.iteration.state.groups[action.group]
         atomic = (action.group,) if status.options.zero_or_max_node_scaling else ()
         begun = self.departures.begin((each for each in removals if each.group == action.group), nodes, atomic)
         if not begun:

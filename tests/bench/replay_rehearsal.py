@@ -175,7 +175,7 @@ class Rehearsal:
 
     def _round(self, minute: int) -> None:
         began, thread_began = time.perf_counter(), time.thread_time()
-        made = self._led.round()
+        made = self._led.run_once()
         self.seen.walls.append(time.perf_counter() - began)
         self.seen.cpus.append(time.thread_time() - thread_began)
         if made.blocked_reason:

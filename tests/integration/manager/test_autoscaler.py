@@ -543,7 +543,7 @@ class Alone:
         return {}
 
     def round(self) -> Iteration:
-        return self.autoscaler.round()
+        return self.autoscaler.run_once()
 
     def asked(self) -> Iteration:
         return self.autoscaler.plan_question((), self._config)

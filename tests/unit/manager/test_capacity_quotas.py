@@ -150,14 +150,14 @@ def test_an_invalid_quota_is_told_of_and_its_last_good_version_limits() -> None:
     cloud = Cloud(Group("x", 0, 10, 1))
     cloud.has("x", one)
     chosen = config("x")
-    memory = AutoscalerCache(chosen)
+    cache = AutoscalerCache(chosen)
     objects: dict[str, Any] = {"nodes": (one,), "pods": (pod("p", {"cpu": "4"}), pod("q", {"cpu": "4"}))}
-    before = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes=1),), **objects)
+    before = planned(cloud, chosen, cache=cache, capacity_quotas=(quota(nodes=1),), **objects)
     assert actions(before) == []
-    after = planned(cloud, chosen, memory=memory, capacity_quotas=(quota(nodes="one"),), **objects)
-    assert (actions(after), list(after.round.invalid_objects)) == ([], ["CapacityQuota q"])
-    assert "spec.limits.resources.nodes: 'one'" in str(after.round.invalid_objects["CapacityQuota q"])
-    gone = planned(cloud, chosen, memory=memory, **objects)
+    after = planned(cloud, chosen, cache=cache, capacity_quotas=(quota(nodes="one"),), **objects)
+    assert (actions(after), list(after.iteration.invalid_objects)) == ([], ["CapacityQuota q"])
+    assert "spec.limits.resources.nodes: 'one'" in str(after.iteration.invalid_objects["CapacityQuota q"])
+    gone = planned(cloud, chosen, cache=cache, **objects)
     assert actions(gone) == [(ActionKind.INCREASE, "x", 2)]
 
 

@@ -117,18 +117,18 @@ def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more:
 
 
 def actions(of: PlannedIteration) -> list[tuple[ActionKind, str, int]]:
-    return [(action.kind, action.group, action.to_size) for action in of.round.actions]
+    return [(action.kind, action.group, action.to_size) for action in of.iteration.actions]
 
 
 def reasons(of: PlannedIteration) -> dict[str, str]:
-    assert of.round.decision is not None
-    return {each.group: each.reason for each in of.round.decision.skipped}
+    assert of.iteration.decision is not None
+    return {each.group: each.reason for each in of.iteration.decision.skipped}
 
 
 def test_a_pod_that_fits_nowhere_makes_a_group_grow() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p"),))
     assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
-    assert (found.round.actions[0].mode, found.round.actions[0].done) == (Mode.ENFORCE, False)
+    assert (found.iteration.actions[0].mode, found.iteration.actions[0].done) == (Mode.ENFORCE, False)
 
 
 @pytest.mark.parametrize("mark", [taints.TO_BE_REMOVED, taints.FORCE])
@@ -214,13 +214,16 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
     under_way = add_request(Registry(), increase, NOW - 900, 900)
     found = planned(cloud, chosen, under_way, pods=(pod("p"),))
-    assert (actions(found), found.round.blocked_reason) == ([], f"{planning.UNKNOWN_UPCOMING}: memory: group a: lost")
+    assert (actions(found), found.iteration.blocked_reason) == (
+        [],
+        f"{planning.UNKNOWN_UPCOMING}: memory: group a: lost",
+    )
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (actions(found), found.round.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
-    memory = AutoscalerCache(chosen)
+    assert (actions(found), found.iteration.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
+    cache = AutoscalerCache(chosen)
     for cloud.quiet in (False, True):  # it is as it was described last
-        found = planned(cloud, chosen, under_way, memory=memory, pods=(pod("p"),))
-        assert (actions(found), found.round.blocked_reason) == ([], "")
+        found = planned(cloud, chosen, under_way, cache=cache, pods=(pod("p"),))
+        assert (actions(found), found.iteration.blocked_reason) == ([], "")
 
 
 def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_time_is_over() -> None:
@@ -228,9 +231,9 @@ def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_t
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
     assert actions(found) == []
-    assert found.round.blocked_reason.startswith(f"{planning.UNKNOWN_UPCOMING}: memory: group a: target_size: -1")
+    assert found.iteration.blocked_reason.startswith(f"{planning.UNKNOWN_UPCOMING}: memory: group a: target_size: -1")
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
-    assert (actions(found), found.round.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
+    assert (actions(found), found.iteration.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
 
 
 def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
@@ -242,7 +245,7 @@ def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
 
 def test_acts_carry_the_mode_of_their_group() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
-    assert [action.mode for action in found.round.actions] == [Mode.RECOMMEND]
+    assert [action.mode for action in found.iteration.actions] == [Mode.RECOMMEND]
 
 
 def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() -> None:
@@ -250,7 +253,7 @@ def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() 
     cloud = Cloud(Group("advised", 0, 5, 0), Group("done", 0, 5, 0))
     chosen = config("advised", "done", group_modes=modes, decides={"expanders": ("priority",)})
     found = planned(cloud, chosen, pods=(pod("p"),), priorities="10: [advised]\n1: [done]")
-    assert [(action.group, action.mode) for action in found.round.actions] == [
+    assert [(action.group, action.mode) for action in found.iteration.actions] == [
         ("advised", Mode.RECOMMEND),
         ("done", Mode.ENFORCE),
     ]
@@ -269,7 +272,7 @@ def test_advice_keeps_no_other_group_from_its_minimum() -> None:
     modes = {"advised": Mode.RECOMMEND}
     chosen = config("advised", "short", group_modes=modes, decides={"enforces_min_size": True})
     found = planned(cloud, chosen, pods=(pod("p"),))
-    assert [(action.group, action.mode, action.to_size) for action in found.round.actions] == [
+    assert [(action.group, action.mode, action.to_size) for action in found.iteration.actions] == [
         ("advised", Mode.RECOMMEND, 1),
         ("short", Mode.ENFORCE, 2),
     ]
@@ -277,7 +280,7 @@ def test_advice_keeps_no_other_group_from_its_minimum() -> None:
 
 def test_where_every_group_is_only_recommended_all_is_advice() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a", mode=Mode.RECOMMEND), pods=(pod("p"),))
-    assert [(action.group, action.mode) for action in found.round.actions] == [("a", Mode.RECOMMEND)]
+    assert [(action.group, action.mode) for action in found.iteration.actions] == [("a", Mode.RECOMMEND)]
     assert [decision.advice for decision in found.decisions] == [True]
 
 
@@ -297,13 +300,17 @@ def test_the_order_of_what_is_known_does_not_matter() -> None:
 
 def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p", at=NOW - 1),))
-    assert (found.round.blocked_reason, found.round.actions, found.again_seconds) == (planning.SETTLING, (), 1.0)
+    assert (found.iteration.blocked_reason, found.iteration.actions, found.again_seconds) == (
+        planning.SETTLING,
+        (),
+        1.0,
+    )
 
 
 def test_gpu_pods_are_waited_for_longer() -> None:
     young = pod("p", {"cpu": "1", "nvidia.com/gpu": "1"}, at=NOW - 3)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(young, pod("old")))
-    assert (found.round.blocked_reason, found.again_seconds) == (planning.SETTLING, 27.0)
+    assert (found.iteration.blocked_reason, found.again_seconds) == (planning.SETTLING, 27.0)
 
 
 def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
@@ -318,8 +325,8 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
 
 def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
     cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
-    assert planned(cloud, chosen, pods=(pod("p"),)).round.blocked_reason == planning.NO_READY_NODE
-    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).round.blocked_reason
+    assert planned(cloud, chosen, pods=(pod("p"),)).iteration.blocked_reason == planning.NO_READY_NODE
+    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).iteration.blocked_reason
 
 
 def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
@@ -349,7 +356,7 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
         Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(broken,), pods=(pod("p"), pod("odd", {"cpu": "much"}))
     )
     assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
-    assert sorted(found.round.invalid_objects) == ["broken", "ns/odd"]
+    assert sorted(found.iteration.invalid_objects) == ["broken", "ns/odd"]
 
 
 @pytest.mark.parametrize(("text", "left"), [("[", 1), ("10: [", 1), ("{1: [(]}", 1), ("", 2), (" ", 2), (None, 2)])
@@ -358,13 +365,13 @@ def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_ever
 ) -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     chosen = config("a", "b", decides={"expanders": ("priority", "price")})
-    memory = AutoscalerCache(chosen)
-    good = planned(cloud, chosen, memory=memory, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
-    assert (actions(good), good.round.invalid_objects) == ([(ActionKind.INCREASE, "b", 1)], {})
-    for kept, expected in ((memory, left), (AutoscalerCache(chosen), 2)):
-        bad = planned(cloud, chosen, memory=kept, pods=(pod("p"),), priorities=text)
+    cache = AutoscalerCache(chosen)
+    good = planned(cloud, chosen, cache=cache, pods=(pod("p"),), priorities="{1: [a], 2: [b]}")
+    assert (actions(good), good.iteration.invalid_objects) == ([(ActionKind.INCREASE, "b", 1)], {})
+    for kept, expected in ((cache, left), (AutoscalerCache(chosen), 2)):
+        bad = planned(cloud, chosen, cache=kept, pods=(pod("p"),), priorities=text)
         assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [expected]
-        assert list(bad.round.invalid_objects) == [f"ConfigMap {priority.CONFIG_MAP}"]
+        assert list(bad.iteration.invalid_objects) == [f"ConfigMap {priority.CONFIG_MAP}"]
 
 
 def test_groups_without_a_priority_are_named() -> None:
@@ -378,12 +385,12 @@ def test_groups_without_a_priority_are_named() -> None:
 def test_prices_that_the_cloud_does_not_have_are_told_and_are_the_reason() -> None:
     chosen = replace(config("a"), prices=PROVIDER)
     found = planned(Cloud(Group("a", 0, 5, 0)), chosen, pods=(pod("p"),))
-    assert list(found.round.invalid_objects) == ["--prices"]
+    assert list(found.iteration.invalid_objects) == ["--prices"]
     (left,) = found.decisions[0].left
     assert found.decisions[0].reasons(left) == {"a": (orchestrator.NO_PRICES,)}
     without = replace(chosen, scale_up=replace(chosen.scale_up, expanders=("least-waste",)))
     found = planned(Cloud(Group("a", 0, 5, 0)), without, pods=(pod("p"),))
-    assert (actions(found), found.round.invalid_objects) == ([(ActionKind.INCREASE, "a", 1)], {})
+    assert (actions(found), found.iteration.invalid_objects) == ([(ActionKind.INCREASE, "a", 1)], {})
 
 
 class Priced(FilePricing):
@@ -413,14 +420,14 @@ def test_a_machine_that_the_cloud_cannot_price_is_not_bought_beside_those_it_can
         "priced": "",
         "unpriced": str(error),
     }
-    assert found.round.cost.unpriced == ("two",)
+    assert found.iteration.cost.unpriced == ("two",)
 
 
 def test_a_salvo_ends_when_no_group_helps_any_more() -> None:
     cloud = Cloud(Group("a", 0, 1, 0), Group("b", 0, 1, 0))
     pending = tuple(pod(f"p{number}") for number in range(3))
     single = planned(cloud, config("a", "b"), pods=pending)
-    assert len(single.round.actions) == 1
+    assert len(single.iteration.actions) == 1
     salvo = planned(cloud, config("a", "b", salvo_seconds=60.0), pods=pending)
     assert sorted(actions(salvo)) == [(ActionKind.INCREASE, "a", 1), (ActionKind.INCREASE, "b", 1)]
     assert len(salvo.decisions) == 2
@@ -607,8 +614,8 @@ def test_nothing_is_bought_for_what_the_next_report_gives() -> None:
         offered_by=lends(3000),
     )
     assert actions(found) == []
-    assert found.round.decision is not None
-    assert [each.reclaimed for each in found.round.decision.demands] == [1]
+    assert found.iteration.decision is not None
+    assert [each.reclaimed for each in found.iteration.decision.demands] == [1]
 
 
 def test_what_is_offered_is_lent_until_less_is_whoever_else_waits() -> None:
@@ -619,8 +626,8 @@ def test_what_is_offered_is_lent_until_less_is_whoever_else_waits() -> None:
             Cloud(Group("a", 0, 5, 0)), config("a"), nodes=(there,), pods=waiting, expected={"n": {BATCH_CPU: -500}}
         )
         assert actions(found) == []
-        assert found.round.decision is not None
-        assert [each.schedulable for each in found.round.decision.demands if "ns/fits" in each.pods] == [1]
+        assert found.iteration.decision is not None
+        assert [each.schedulable for each in found.iteration.decision.demands if "ns/fits" in each.pods] == [1]
 
 
 def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() -> None:
@@ -630,11 +637,11 @@ def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() 
     enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
     found = planned(cloud, enforcing)
     assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
-    assert found.round.actions[0].reason == planning.BELOW_MINIMUM
+    assert found.iteration.actions[0].reason == planning.BELOW_MINIMUM
 
 
 def test_a_dry_run_is_marked_as_one() -> None:
-    assert planned(Cloud(), config(), dry_run=True).round.dry_run
+    assert planned(Cloud(), config(), dry_run=True).iteration.dry_run
 
 
 class Counting:
@@ -662,5 +669,5 @@ def test_a_cloud_is_not_asked_for_the_price_of_every_node(offered: bool) -> None
     cloud.has("a", *nodes)
     found = planned(cloud, replace(config("a"), prices=PROVIDER), nodes=nodes)
     assert counting.asked == 1
-    assert found.round.cost.total == (80.0 if offered else 0.0)
-    assert len(found.round.cost.unpriced) == (0 if offered else 40)
+    assert found.iteration.cost.total == (80.0 if offered else 0.0)
+    assert len(found.iteration.cost.unpriced) == (0 if offered else 40)

@@ -94,14 +94,14 @@ def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more:
 
 
 def reasons(of: PlannedIteration) -> dict[str, Reason | None]:
-    assert of.round.scale_down is not None
-    return {name: each.reason for name, each in of.round.scale_down.verdicts.items()}
+    assert of.iteration.scale_down is not None
+    return {name: each.reason for name, each in of.iteration.scale_down.verdicts.items()}
 
 
 def removed(of: PlannedIteration) -> list[tuple[str, Mode, int, int, tuple[str, ...]]]:
     return [
         (action.group, action.mode, action.from_size, action.to_size, action.nodes)
-        for action in of.round.actions
+        for action in of.iteration.actions
         if action.kind is ActionKind.REMOVE_NODES
     ]
 
@@ -109,7 +109,7 @@ def removed(of: PlannedIteration) -> list[tuple[str, Mode, int, int, tuple[str, 
 def softened(of: PlannedIteration) -> dict[ActionKind, tuple[str, ...]]:
     return {
         action.kind: action.nodes
-        for action in of.round.actions
+        for action in of.iteration.actions
         if action.kind in (ActionKind.TAINT, ActionKind.UNTAINT)
     }
 
@@ -132,11 +132,11 @@ def test_a_node_is_marked_as_likely_to_go_and_no_longer_when_it_is_needed_again(
 def test_a_round_that_grows_for_pods_takes_no_node_away() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,), pods=(pod("p", {"cpu": "5"}),), underway=idle("n"))
-    assert found.round.scale_down is not None, "no group helps a pod of that size"
+    assert found.iteration.scale_down is not None, "no group helps a pod of that size"
     found = planned(
         cloud_of(one), config("a"), nodes=(one,), pods=tuple(pod(f"p{each}") for each in range(2)), underway=idle("n")
     )
-    assert found.round.scale_down is None
+    assert found.iteration.scale_down is None
     assert removed(found) == []
 
 
@@ -144,7 +144,7 @@ def test_where_growth_is_only_recommended_nodes_are_judged_all_the_same() -> Non
     one = node("n")
     chosen = config("a", mode=Mode.RECOMMEND)
     pods = tuple(pod(f"p{each}") for each in range(2))
-    assert planned(cloud_of(one), chosen, nodes=(one,), pods=pods, underway=idle("n")).round.scale_down is not None
+    assert planned(cloud_of(one), chosen, nodes=(one,), pods=pods, underway=idle("n")).iteration.scale_down is not None
 
 
 def test_a_pending_pod_keeps_the_node_that_has_room_for_it() -> None:
@@ -181,8 +181,8 @@ def test_nodes_of_others_are_told_why_they_are_left_alone() -> None:
     chosen = config("a", "b", "c", group_modes={"b": Mode.OBSERVE}, groups=(both,))
     nodes = (one, other, scanned, node("stranger"))
     found = planned(cloud, chosen, nodes=nodes, underway=idle("n", "o", "s", "stranger"))
-    assert found.round.scale_down is not None
-    said = {name: each.detail for name, each in found.round.scale_down.verdicts.items() if each.reason is not None}
+    assert found.iteration.scale_down is not None
+    said = {name: each.detail for name, each in found.iteration.scale_down.verdicts.items() if each.reason is not None}
     assert said == {
         "o": removal_planning.OBSERVED,
         "s": removal_planning.SCANNED,
@@ -231,8 +231,8 @@ def test_what_is_only_advised_takes_neither_marks_nor_places_nor_budgets_from_wh
         **dict.fromkeys(("a2", "b2"), Reason.NOT_UNDERUTILIZED),
     }
     assert softened(found) == {ActionKind.TAINT: ("b1",)}
-    assert found.round.scale_down is not None
-    assert found.round.scale_down.memory == Memory({"a1": NOW - 100, "b1": NOW - 50})
+    assert found.iteration.scale_down is not None
+    assert found.iteration.scale_down.memory == Memory({"a1": NOW - 100, "b1": NOW - 50})
 
 
 @pytest.mark.parametrize("least", [0, 3, 4])
@@ -243,7 +243,7 @@ def test_machines_that_never_worked_and_nodes_that_are_idle_do_not_share_what_a_
     failed = InstanceError(ErrorClass.OUT_OF_RESOURCES, "STOCKOUT", "none left")
     cloud.members["a"] += [Instance(f"broken{each}", InstanceState.CREATING, failed) for each in range(2)]
     found = planned(cloud, config("a"), nodes=nodes, underway=idle(*"xyz"))
-    sizes = [(action.kind, action.from_size, action.to_size) for action in found.round.actions if action.nodes]
+    sizes = [(action.kind, action.from_size, action.to_size) for action in found.iteration.actions if action.nodes]
     assert sizes[0] == (ActionKind.DELETE_NODES, 5, 3)
     assert sizes[1:] == ([(ActionKind.REMOVE_NODES, 3, 0)] if least == 0 else [])
     if least:
@@ -266,7 +266,7 @@ def test_a_node_that_is_cordoned_and_not_ready_goes_by_what_is_set_for_unready_o
 
     assert reasons(found())["n"] is Reason.NOT_UNREADY_LONG
     assert reasons(found(unready_enabled=False))["n"] is Reason.UNREADY_DISABLED
-    gone = found(group=GroupRules(unready_seconds=0)).round.scale_down
+    gone = found(group=GroupRules(unready_seconds=0)).iteration.scale_down
     assert gone is not None
     assert [(each.node, each.kind) for each in gone.removals] == [("n", Kind.UNREADY)]
 
@@ -277,8 +277,8 @@ def test_a_node_that_cannot_be_read_is_told_so() -> None:
     nodes = (msgspec.convert(raw, Node), node("m"))
     found = planned(cloud_of(*nodes), config("a"), nodes=nodes, underway=idle("n", "m"))
     assert reasons(found) == {"m": None, "n": Reason.UNEXPECTED}
-    assert found.round.scale_down is not None
-    verdict = found.round.scale_down.verdicts["n"]
+    assert found.iteration.scale_down is not None
+    verdict = found.iteration.scale_down.verdicts["n"]
     assert (verdict.group, verdict.standing) == ("a", Standing.NEEDED)
     assert "bogus" in verdict.detail
 
@@ -295,7 +295,7 @@ def test_nodes_on_their_way_out_are_neither_counted_on_nor_chosen_again() -> Non
     nodes = tuple(node(name) for name in ("n", "m", "o"))
     going = Leaving("n", "a", Kind.EMPTY, Stage.DRAINING, NOW - 10)
     found = planned(cloud_of(*nodes, least=1), config("a"), nodes=nodes, underway=idle("n", "m", "o", leaving=(going,)))
-    assert found.round.leaving == (going,)
+    assert found.iteration.leaving == (going,)
     assert reasons(found) == {"n": Reason.BEING_DELETED, "m": None, "o": Reason.AT_MINIMUM}
 
 
@@ -342,8 +342,8 @@ def test_controllers_and_budgets_of_the_cluster_are_asked() -> None:
 
     def found(**more: Any) -> str:
         made = planned(cloud_of(*nodes), chosen, nodes=nodes, pods=(web, *busy), underway=idle("n"), **more)
-        assert made.round.scale_down is not None
-        return made.round.scale_down.verdicts["n"].detail
+        assert made.iteration.scale_down is not None
+        return made.iteration.scale_down.verdicts["n"].detail
 
     assert "other places" in found()
     assert "ReplicaSet web is not there" in found(controllers={})
@@ -455,7 +455,7 @@ def test_what_a_group_wants_otherwise_holds_for_it() -> None:
 def test_without_scale_down_nobody_is_judged() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a", scales_down=False), nodes=(one,), underway=idle("n"))
-    assert (found.round.scale_down, found.round.actions) == (None, ())
+    assert (found.iteration.scale_down, found.iteration.actions) == (None, ())
 
 
 def draining(name: str) -> Underway:
@@ -468,7 +468,9 @@ def test_pods_of_a_node_that_is_drained_take_their_new_places_before_anything_is
 
     def grown(**more: Any) -> list[tuple[str, int]]:
         found = planned(cloud_of(going, other), config("a"), nodes=(going, other), underway=draining("going"), **more)
-        return [(action.group, action.to_size) for action in found.round.actions if action.kind is ActionKind.INCREASE]
+        return [
+            (action.group, action.to_size) for action in found.iteration.actions if action.kind is ActionKind.INCREASE
+        ]
 
     assert grown(pods=(moving,)) == [], "there is room on the other node"
     assert grown(pods=(pod("waiting"),)) == []
@@ -497,8 +499,8 @@ def test_a_pod_keeps_no_other_of_its_kind_away_from_where_it_is_about_to_leave()
         pods=(msgspec.convert(raw, Pod),),
         underway=draining("going"),
     )
-    assert found.round.decision is not None
-    assert [each.unplaced for each in found.round.decision.demands] == [()]
+    assert found.iteration.decision is not None
+    assert [each.unplaced for each in found.iteration.decision.demands] == [()]
 
 
 def test_pods_of_a_node_that_is_drained_are_counted_once_when_further_nodes_are_looked_at() -> None:
@@ -544,7 +546,7 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,))
     removals.begin(clock.now())
-    removals.remember(found.round)
+    removals.remember(found.iteration)
     clock.advance(10)
     clock.jump(seconds)
     removals.begin(clock.now())
@@ -558,6 +560,6 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
 def test_verdicts_stand_even_where_nothing_is_done() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,), underway=idle("n"), dry_run=True)
-    assert found.round.scale_down is not None
-    assert found.round.scale_down.verdicts["n"].standing is Standing.GOES
-    assert [action.done for action in found.round.actions] == [False]
+    assert found.iteration.scale_down is not None
+    assert found.iteration.scale_down.verdicts["n"].standing is Standing.GOES
+    assert [action.done for action in found.iteration.actions] == [False]

@@ -59,7 +59,7 @@ class Planner:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
         objects = ClusterObjects(NOW, pods=tuple(more))
-        return planning.plan(objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).round
+        return planning.plan(objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).iteration
 
     def close(self) -> None:
         self._guard.close()
