@@ -1,4 +1,4 @@
-"""What the API server knows of the cluster at one moment: all that a round is decided from, but what the cloud says."""
+"""The objects of the API server that one iteration reads, as of one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,13 @@ from shared.quantity import Amounts
 
 @dataclass(frozen=True)
 class ClusterObjects:
-    """`now` in Unix seconds. `pods` are all there are; those without a node wait for one.
+    """`now` in Unix seconds. `pods` are all pods; those without a node are pending.
 
-    `stable_since` says, by node, when its readiness last changed, where that is not what the node itself says;
-    `expected` what its next report will put on offer, Mid and Batch, beside what it offers already; `priorities` is the
-    text of the priority expander's ConfigMap, None without.
+    `stable_since` overrides, by node, when its readiness last changed. `expected` is the Mid and Batch capacity that
+    the node's next report will add. `priorities` is the text of the priority expander's ConfigMap, None without one.
 
-    `controllers` are None where they are not watched, so that all count as present; `peaks` is by node, of
-    those of which something can be predicted, and None where nothing reports at all. `capacity_quotas` are none where
-    they are not to count.
+    `controllers` are None where they are not watched; then every owner counts as present. `peaks` holds the nodes with
+    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced.
     """
 
     now: float

@@ -1,4 +1,4 @@
-"""What a round asks of the cloud about groups, each act tried where it may be, and what became of it."""
+"""Carries out the actions on node groups that an iteration planned, where their mode allows it."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ MOST_NAMED = 3  # of many, in an error
 
 
 class GroupWrites:
-    """For the thread that makes the rounds."""
+    """For the thread of the loop."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GroupWrites:
         self._may_write = may_write
 
     def correct(self, action: Action) -> Action:
-        """Without the nodes that never came, or the places of such."""
+        """Deletes instances that never became nodes, or lowers a target that the cloud never filled."""
         if action.kind is ActionKind.DELETE_NODES:
             # All of them had no Node; who has registered while the cloud was asked may be at work already.
             here = self._listers.provider_ids()
@@ -61,7 +61,7 @@ class GroupWrites:
         return self._try(action, lambda: self._guard.decrease_target(action.group, action.from_size - action.to_size))
 
     def delete_group(self, action: Action) -> Action:
-        """Without the group."""
+        """Deletes an empty group that autoprovisioning created."""
         return self._try(action, lambda: self._guard.delete_group(action.group))
 
     def create_group(
@@ -72,7 +72,7 @@ class GroupWrites:
         kept: Registry,
         planned: PlannedIteration,
     ) -> tuple[Action, ScaleUpDecision, Registry]:
-        """The group itself, empty, the decision with what its nodes go to, and the books after it."""
+        """Creates the group, empty. Returns the action, the decision with its increases, and the next registry."""
         made: list[Created] = []
         action = self._try(action, lambda: made.append(self._guard.create_group(creation.spec)))
         if action.error:
@@ -94,7 +94,7 @@ class GroupWrites:
     def increase_groups(
         self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
     ) -> tuple[list[Action], Registry]:
-        """What is to be raised, and what became of it."""
+        """Raises the targets. Returns the actions with their results, and the next registry."""
         actions = planning.increase_actions(decisions, self._config)
         wanted = [
             Increase(action.group, action.from_size, action.to_size, action.max_size)
@@ -112,7 +112,7 @@ class GroupWrites:
         ], kept
 
     def _try(self, action: Action, work: Callable[[], object]) -> Action:
-        """The act, tried if it may be."""
+        """Tries the action if its mode and leadership allow it."""
         if action.mode is not Mode.ENFORCE or not self._may_write():
             return action
         try:

@@ -37,8 +37,8 @@ from manager.autoscaler.reporting.announcer import Announcer
 from manager.autoscaler.reporting.decision_history import DecisionHistory
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_escalator import Named
-from manager.autoscaler.reporting.metrics_theirs import ClusterAutoscalerOptions
+from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
+from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.quota_status import QuotaStatus
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
@@ -159,19 +159,19 @@ class Autoscaler:
         self._leads = False
         self._closed = False
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
-        theirs = ClusterAutoscalerOptions(
+        cluster_autoscaler = ClusterAutoscalerOptions(
             config.scale_up.bounds,
             settings.max_nodes_total,
             settings.node_autoprovisioning,
             settings.emit_per_nodegroup_metrics,
         )
-        escalators = Named(
+        escalators = EscalatorNames(
             settings.cloud_provider,
             {each.group.name: each.group.cloud_provider_group_name for each in config.scanned},
         )
         self._metrics = AutoscalerMetrics(
             registry,
-            theirs if settings.cluster_autoscaler_metrics else None,
+            cluster_autoscaler if settings.cluster_autoscaler_metrics else None,
             escalators if settings.escalator_metrics else None,
             overdue_seconds=self.overdue_seconds,
         )

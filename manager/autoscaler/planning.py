@@ -80,8 +80,8 @@ def plan(
     begins: bool = False,
     dry_run: bool = False,
 ) -> PlannedIteration:
-    """Where nothing is `known`, what groups lack is taken to be on its way. `offered_by` is asked what Mid and Batch a
-    new, empty Node will offer. It `begins` with who leads from now on.
+    """Plans one iteration. Without a `known` registry, missing nodes of a target count as on their way. `offered_by`
+    gives the Mid and Batch capacity of a new, empty Node. `begins`: this is the first iteration of a new leader.
 
     Raises ProviderError.
     """
@@ -156,10 +156,7 @@ def _decide(
     chance: random.Random,
     underway: Underway,
 ) -> Iteration:
-    """The round with its decision, or all of a salvo, and what is to be done about them.
-
-    A round in which pods have groups grow takes no node away.
-    """
+    """The iteration with its scale-up decisions and their actions. An iteration that scales up removes no node."""
     objects, observed = context.objects, context.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
         (*waits.pods, *context.recreatable.values()), objects.surroundings

@@ -1,4 +1,4 @@
-"""Raising targets: noted in the books first, asked for, and put right in the books where that failed."""
+"""Raises target sizes: stores the request, asks the cloud, and takes the request back where the cloud refused."""
 
 import logging
 import threading
@@ -45,7 +45,7 @@ class ScaleUpExecutor:
     def execute(
         self, wanted: Sequence[Increase], kept: Registry, now: float
     ) -> tuple[Mapping[str, HeadroomError | None], Registry]:
-        """What went wrong with each that was tried, by group, and the books after it."""
+        """Returns the error of each increase that was tried, by group, and the next registry."""
         noted = kept
         for each in wanted:
             noted = add_request(noted, each, now, self._provision_seconds(each.group))

@@ -43,23 +43,23 @@ class Announcer:
         self._clock = clock
         self._max_nodes_total = max_nodes_total
         self._before: AutoscalerStatus | None = None
-        self._told: Iteration | None = None
+        self._last_reported: Iteration | None = None
 
     def announce(self, iteration: Iteration, uids: Mapping[str, str] | None = None) -> None:
         """A round is over. `uids` are those of pods by "namespace/name"."""
         self._decision_log.note(iteration)
         if not self._may_write():
-            self._before = self._told = None
+            self._before = self._last_reported = None
             self._history.forget()
             return
         self._history.keep(self._decision_log.rounds(brief=True), self._clock.monotonic())
         self._decision_log.earlier = self._history.earlier
         if self._recorder is not None:
             for told in events.events(
-                iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._told
+                iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._last_reported
             ):
                 self._recorder.event(*told)
-            self._told = iteration
+            self._last_reported = iteration
         self._write(iteration)
 
     def _write(self, iteration: Iteration) -> None:

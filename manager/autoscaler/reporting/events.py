@@ -29,7 +29,7 @@ RECOMMENDED_CLEANUP = "RecommendedCleanup"  # ours: the same of what would have 
 MOST_TOLD = 200  # pods by reason and round; a recorder lets no more through, and tells the others in later rounds
 
 
-class Told(NamedTuple):
+class ReportedEvent(NamedTuple):
     """The arguments of `Recorder.event`."""
 
     regarding: ObjectRef
@@ -45,24 +45,24 @@ def events(
     uids: Mapping[str, str] | None = None,
     max_nodes_total: int = 0,
     before: Iteration | None = None,
-) -> list[Told]:
+) -> list[ReportedEvent]:
     """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name";
     `before` is the round that was told last.
     """
     if iteration.dry_run:
         return []
-    told = [Told(status, *each) for each in _of_cluster(iteration, max_nodes_total)]
+    told = [ReportedEvent(status, *each) for each in _of_cluster(iteration, max_nodes_total)]
     if iteration.decision is not None:
         told += [
-            Told(_pod(key, uids or {}), NORMAL, reason, message)
+            ReportedEvent(_pod(key, uids or {}), NORMAL, reason, message)
             for key, reason, message in _of_pods(iteration, iteration.decision)
         ]
     for going, stage in telling_nodes.changed(iteration.leaving, before.leaving if before is not None else ()):
-        told += [Told(status, *each) for each in telling_nodes.on_status(going)]
+        told += [ReportedEvent(status, *each) for each in telling_nodes.on_status(going)]
         node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
-        told += [Told(node, *each) for each in telling_nodes.on_node(going, stage)]
+        told += [ReportedEvent(node, *each) for each in telling_nodes.on_node(going, stage)]
         told += [
-            Told(_pod(key, {}), NORMAL, reason, message)
+            ReportedEvent(_pod(key, {}), NORMAL, reason, message)
             for key, reason, message in itertools.islice(telling_nodes.on_pods(going), MOST_TOLD)
         ]
     return told

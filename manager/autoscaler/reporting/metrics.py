@@ -1,6 +1,6 @@
 """What the autoscaler sees, decides and does (all under `headroom_autoscaler_`).
 
-`metrics_theirs` has Cluster Autoscaler's own names for what it has, too, and `metrics_escalator` Escalator's.
+`metrics_cluster_autoscaler` repeats them under Cluster Autoscaler's names, `metrics_escalator` under Escalator's.
 """
 
 from collections import Counter as Tally
@@ -15,9 +15,14 @@ from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import metrics_nodes, metrics_theirs, staying
-from manager.autoscaler.reporting.metrics_escalator import Escalators, Named
-from manager.autoscaler.reporting.metrics_theirs import STATES, STEP_SECONDS, ClusterAutoscalerOptions, Latest
+from manager.autoscaler.reporting import metrics_cluster_autoscaler, metrics_nodes, staying
+from manager.autoscaler.reporting.metrics_cluster_autoscaler import (
+    STATES,
+    STEP_SECONDS,
+    ClusterAutoscalerOptions,
+    Latest,
+)
+from manager.autoscaler.reporting.metrics_escalator import EscalatorNames, Escalators
 from manager.autoscaler.snapshot.cluster import NodeInfo
 
 OURS = "headroom_autoscaler"
@@ -31,12 +36,12 @@ class AutoscalerMetrics:
     def __init__(
         self,
         registry: CollectorRegistry,
-        theirs: ClusterAutoscalerOptions | None = None,
-        escalators: Named | None = None,
+        cluster_autoscaler: ClusterAutoscalerOptions | None = None,
+        escalators: EscalatorNames | None = None,
         *,
         overdue_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`theirs` and `escalators` are what names of others tell of, None where those are not served."""
+        """`cluster_autoscaler` and `escalators` enable metrics under those systems' names; None leaves them out."""
         overdue = Gauge(
             f"{OURS}_round_overdue_seconds",
             "How long the round under way has been going on, once that is three scan intervals; 0 before",
@@ -44,12 +49,14 @@ class AutoscalerMetrics:
         )
         overdue.set_function(overdue_seconds)
         self._ours = _Ours(registry)
-        self._theirs: metrics_theirs.ClusterAutoscalerCounters | None = None
+        self._cluster_autoscaler: metrics_cluster_autoscaler.ClusterAutoscalerCounters | None = None
         self._last = Latest()
         registry.register(_Gauges(lambda: self._last))
-        if theirs is not None:
-            self._theirs = metrics_theirs.ClusterAutoscalerCounters(registry)
-            registry.register(metrics_theirs.Gauges(lambda: self._last, theirs, self._theirs))
+        if cluster_autoscaler is not None:
+            self._cluster_autoscaler = metrics_cluster_autoscaler.ClusterAutoscalerCounters(registry)
+            registry.register(
+                metrics_cluster_autoscaler.Gauges(lambda: self._last, cluster_autoscaler, self._cluster_autoscaler)
+            )
         self._escalators: Escalators | None = None
         if escalators is not None:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
@@ -69,7 +76,7 @@ class AutoscalerMetrics:
         if any(action.done and action.kind is ActionKind.REMOVE_NODES for action in iteration.actions):
             active[SCALE_DOWN] = iteration.time
         usage: Tally[str] = Tally()
-        if self._theirs is not None:
+        if self._cluster_autoscaler is not None:
             for node in nodes:
                 usage.update(limits.usage_of(node.capacity))
         last = self._last
@@ -80,8 +87,8 @@ class AutoscalerMetrics:
             iteration, {**last.active, **active}, usage, decided, staying.latest_scans(iteration, last.scans)
         )
         self._ours.note(iteration)
-        if self._theirs is not None:
-            self._theirs.note(iteration, failure)
+        if self._cluster_autoscaler is not None:
+            self._cluster_autoscaler.note(iteration, failure)
 
     def scanned(self, found: ScanResult) -> None:
         """A scan of all groups that scale by how full they are."""
@@ -91,8 +98,8 @@ class AutoscalerMetrics:
     def took(self, function: str, seconds: float) -> None:
         """What one step of a round took."""
         self._ours.seconds.labels(function).observe(seconds)
-        if self._theirs is not None:
-            self._theirs.seconds.labels(function).observe(seconds)
+        if self._cluster_autoscaler is not None:
+            self._cluster_autoscaler.seconds.labels(function).observe(seconds)
 
 
 class _Ours:

@@ -63,7 +63,7 @@ _AMOUNTS: Mapping[str, Callable[[Resources], int]] = {
 
 
 @dataclass(frozen=True)
-class Named:
+class EscalatorNames:
     """The cloud, and by name of a group its id there."""
 
     provider: str = ""
@@ -73,7 +73,9 @@ class Named:
 class Escalators(Collector):
     """Counts scans, and shows the last one; `standing` tells of which groups it still stands."""
 
-    def __init__(self, registry: CollectorRegistry, named: Named, standing: Callable[[], Iterable[Scan]]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, named: EscalatorNames, standing: Callable[[], Iterable[Scan]]
+    ) -> None:
         self._named = named
         self._standing = standing
         self._runs = 0

@@ -18,8 +18,8 @@ from manager.autoscaler.removal_planning import LIKELY_TO_GO
 from manager.autoscaler.reporting import answers, answers_nodes, events, status, staying
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_escalator import Named
-from manager.autoscaler.reporting.metrics_theirs import ClusterAutoscalerOptions
+from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
+from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.staying import Standing
@@ -432,7 +432,7 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
 
 def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
     registry = CollectorRegistry()
-    metrics = AutoscalerMetrics(registry, escalators=Named("simulated", {"jobs": "pool"}))
+    metrics = AutoscalerMetrics(registry, escalators=EscalatorNames("simulated", {"jobs": "pool"}))
     (decision,) = MADE.scans
     pods = (pod("big", 700, "jobs0"), pod("waits", 300), pod("pulls", 500, "jobs0", phase="Pending"))
     observed = seen(nodes(2, "jobs"), *pods)

@@ -18,7 +18,7 @@ from manager.autoscaler.reporting import metrics_errors, metrics_nodes
 from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
-THEIRS = "cluster_autoscaler"
+PREFIX = "cluster_autoscaler"
 
 STEP_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -59,10 +59,10 @@ class ClusterAutoscalerCounters:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"{THEIRS}_{name}", about, labels, registry=registry)
+            return Counter(f"{PREFIX}_{name}", about, labels, registry=registry)
 
         self.seconds = Histogram(
-            f"{THEIRS}_function_duration_seconds",
+            f"{PREFIX}_function_duration_seconds",
             "Time taken by various parts of the main loop",
             ["function"],
             registry=registry,
@@ -78,7 +78,7 @@ class ClusterAutoscalerCounters:
         # These two are counters whose names do not end as such, which this library's own cannot be.
         self.skipped: Tally[tuple[str, str]] = Tally()
         self.removed = 0
-        self._nodes = metrics_nodes.Theirs(THEIRS, registry)
+        self._nodes = metrics_nodes.Theirs(PREFIX, registry)
         self._codes = metrics_errors.Codes()
 
     def note(self, iteration: Iteration, failure: Exception | None) -> None:
@@ -203,8 +203,8 @@ def _exceeds(reason: str, resource: str) -> bool:
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{THEIRS}_{name}", about, value=value)
+    return GaugeMetricFamily(f"{PREFIX}_{name}", about, value=value)
 
 
 def _family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{THEIRS}_{name}", about, labels=labels)
+    return GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=labels)
