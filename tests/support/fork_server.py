@@ -24,7 +24,6 @@ IMPORTS = {
     "deploy.cli": ("deploy.cli", "deploy.cleanup", "deploy.forget", "deploy.local.up"),
     "deploy.local.apiserver": ("deploy.local.apiserver.__main__",),
     "manager": ("manager.main",),
-    "tests.support.faulty_apiserver": ("deploy.local.apiserver.__main__",),
 }
 
 
