@@ -7,9 +7,8 @@ from functools import cache
 
 from deploy.local.apiserver import structs
 from deploy.local.apiserver.kinds import BUILT_IN, REVIEWS, Kind
-from deploy.local.apiserver.merging import ListRule
 from deploy.local.apiserver.objects import JsonObject
-from deploy.local.apiserver.structs import Member
+from deploy.local.apiserver.structs import ListRule, Member
 
 _PACKAGES: Mapping[str, str] = {
     "meta/v1": "io.k8s.apimachinery.pkg.apis.meta.v1",

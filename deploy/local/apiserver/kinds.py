@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deploy.local.apiserver import structs
-from deploy.local.apiserver.merging import ListRule, Path
+from deploy.local.apiserver.structs import FieldPath, ListRule
 
 if TYPE_CHECKING:
     from deploy.local.apiserver.schema import Schema
@@ -73,7 +73,7 @@ class Kind:
         """The Go type of a built-in kind."""
         return f"{self.group.partition('.')[0] or 'core'}/{self.version}.{self.kind}"
 
-    def list_rule(self, path: Path) -> ListRule | None:
+    def list_rule(self, path: FieldPath) -> ListRule | None:
         """How a strategic patch of a built-in kind merges at an index-free path of field names."""
         return structs.list_rule(self.struct, path)
 

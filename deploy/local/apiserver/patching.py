@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.merging import ListRule, ListRules, Path
 from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
+from deploy.local.apiserver.structs import FieldPath, ListRule, ListRules
 
 _COPIED_BYTES = 3 << 20  # by all operations of one patch
 _ORDER = "$setElementOrder/"
@@ -149,7 +149,7 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
     return document
 
 
-def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Path = ()) -> JsonObject:
+def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: FieldPath = ()) -> JsonObject:
     """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives act.
 
     `target` stays as it is. Raises StatusError (400) for a malformed patch.
@@ -173,7 +173,7 @@ def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Pat
     return result
 
 
-def _merge_field(result: JsonObject, key: str, value: Json, rules: ListRules, path: Path) -> None:
+def _merge_field(result: JsonObject, key: str, value: Json, rules: ListRules, path: FieldPath) -> None:
     current = result.get(key)
     if value is None:
         result.pop(key, None)
@@ -189,7 +189,7 @@ def _merge_field(result: JsonObject, key: str, value: Json, rules: ListRules, pa
 
 
 def _merge_list(
-    current: list[Json], patch: list[Json], rule: ListRule | None, rules: ListRules, path: Path
+    current: list[Json], patch: list[Json], rule: ListRule | None, rules: ListRules, path: FieldPath
 ) -> list[Json]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
@@ -201,7 +201,9 @@ def _merge_list(
     return _merge_keyed(current, patch, rule.merge_key, rules, path)
 
 
-def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: ListRules, path: Path) -> list[Json]:
+def _merge_keyed(
+    current: list[Json], patch: list[Json], merge_key: str, rules: ListRules, path: FieldPath
+) -> list[Json]:
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or merge_key not in item:
@@ -216,7 +218,7 @@ def _merge_keyed(current: list[Json], patch: list[Json], merge_key: str, rules: 
     return _arranged(result, patch, current, merge_key)
 
 
-def _order_lists(result: JsonObject, patch: JsonObject, target: JsonObject, rules: ListRules, path: Path) -> None:
+def _order_lists(result: JsonObject, patch: JsonObject, target: JsonObject, rules: ListRules, path: FieldPath) -> None:
     for key, order in patch.items():
         if key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)

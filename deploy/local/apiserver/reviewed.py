@@ -174,9 +174,7 @@ class Reviewed:
         return verdict
 
 
-def _review(
-    asked: Asked, version: str, uid: str, obj: JsonObject | None, old: JsonObject | None
-) -> JsonObject:  # fmt: skip
+def _review(asked: Asked, version: str, uid: str, obj: JsonObject | None, old: JsonObject | None) -> JsonObject:
     """The question that a webhook is sent."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
     resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}

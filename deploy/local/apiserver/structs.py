@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Meta
 
 from deploy.local.apiserver import quantities
-from deploy.local.apiserver.merging import ListRule
 from deploy.local.apiserver.objects import Json, JsonObject
 
 DATA = Path(__file__).with_name("structs.json")
@@ -29,6 +28,22 @@ META = "meta/v1.ObjectMeta"
 _IDENTITY = ("apiVersion", "kind", "metadata")
 _BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _INTEGERS = {"int32": 31, "int64": 63, "int": 63}
+
+
+FieldPath = tuple[str, ...]  # names of fields, without indexes
+
+
+@dataclass(frozen=True, slots=True)
+class ListRule:
+    """How a list or object merges in a strategic patch: by the `merge_key`, as a `union`, or else it is replaced."""
+
+    merge_key: str = ""
+    union: bool = False
+    retain_keys: bool = False
+    replace: bool = False
+
+
+ListRules = Callable[[FieldPath], ListRule | None]
 
 
 class Quantity:
@@ -126,7 +141,7 @@ def element(go: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def list_rule(struct: str, path: tuple[str, ...]) -> ListRule | None:
+def list_rule(struct: str, path: FieldPath) -> ListRule | None:
     """How the value at an index-free path of field names merges."""
     rule = None
     go = struct

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from deploy.local.apiserver import jsonpath, patching, quantities
 from deploy.local.apiserver.kinds import BUILT_IN
-from deploy.local.apiserver.merging import Path
 from deploy.local.apiserver.objects import copy
 from deploy.local.apiserver.schema import Schema
+from deploy.local.apiserver.structs import FieldPath
 
 pytestmark = pytest.mark.embedded_only("nothing here asks a server")
 
@@ -104,7 +104,7 @@ LISTS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 
 # Where the fields of these fragments are in a pod.
-PLACES: dict[str, Path] = {
+PLACES: dict[str, FieldPath] = {
     "env": ("spec", "containers"),
     "volumes": ("spec",),
     "tolerations": ("spec",),
