@@ -186,13 +186,6 @@ events.table({
     "an event is updated": [given("$events", event(count=1)), put("$events/a", event(count=7))],
     "an update creates an event": put("$events/a", event(count=1)),
     "an event's name is generated": post("$events", event(metadata={"generateName": "gen-"})),
-    "an event about another namespace is refused":
-        post("$events", event(involvedObject={"kind": "Pod", "namespace": "other", "name": "a"})),
-    "an event about a cluster-wide object is of the default namespace": [
-        post("/api/v1/namespaces/default/events", event(metadata={"name": "$me"}, involvedObject=_CLUSTER)),
-        post("$events", event(involvedObject=_CLUSTER)),
-    ],
-    "an event without object is refused": post("$events", event(involvedObject={})),
     "an event without anything is taken as it is":
         post("/api/v1/namespaces/default/events", {"metadata": {"generateName": "gen-"}}),
     "an event of an unknown type is taken": post("$events", event(type="Nothing")),

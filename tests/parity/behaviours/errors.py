@@ -87,7 +87,6 @@ errors.table({
     "a deletion of all namespaces is not allowed": delete("$namespaces"),
     # 406, 413, 415
     "an answer as an unknown kind is not acceptable": get("$cm", "application/json;as=Nothing;v=v1;g=meta.k8s.io"),
-    "an answer may be YAML": [given("$leases", lease(holderIdentity="h")), get("$leases/a", YAML)],
     "a body of more than 3 MiB is refused": post("$cm", config_map(data={"a": "x" * (3 * 1024 * 1024)})),
     "data of more than 1 MiB is refused": post("$cm", config_map(data={"a": "x" * (1024 * 1024 + 1)})),
     "a body of an unknown media type is refused": post("$cm", "a", "text/plain"),
@@ -133,7 +132,6 @@ errors.table({
     ]}}, STRATEGIC)],
     "a pod's node cannot be set by an update": [given("$pods", POD), patch("$pods/a", {"spec": {"nodeName": "n"}})],
     "a pod's priority class has to exist": post("$pods", {**POD, "spec": {**POD["spec"], "priorityClassName": "nope"}}),
-    "a lease of no time is refused": post("$leases", lease(leaseDurationSeconds=0)),
     "a budget with both bounds is refused": post("$pdb", lease(minAvailable=1, maxUnavailable=1)),
     "a budget of no percentage is refused": post("$pdb", lease(minAvailable="half")),
     "a node's taint needs a known effect": post("$nodes", {"metadata": {"name": "$me"}, "spec": {"taints": [
@@ -141,10 +139,6 @@ errors.table({
     ]}}),
     "a node's extended resource is whole":
         post("$nodes", {"metadata": {"name": "$me"}, "status": {"capacity": {"example.com/mid": "1500m"}}}),
-    "a priority class keeps its value": [
-        given("$classes", {"metadata": {"name": "$me"}, "value": 7}),
-        patch("$classes/$me", {"value": 8}),
-    ],
 })
 # fmt: on
 

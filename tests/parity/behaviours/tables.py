@@ -2,7 +2,7 @@
 
 from tests.parity.behaviours import Area
 from tests.parity.behaviours.objects import NODE, NODE_METRIC, USAGE, config_map, event, lease, pod
-from tests.parity.calls import PARTIAL, PARTIAL_LIST, TABLE, get, given, patch
+from tests.parity.calls import TABLE, get, given, patch
 
 tables = Area("tables", "Tables, printer columns and bare metadata")
 
@@ -49,27 +49,6 @@ tables.table({
     ],
     "a waiting pod says why":
         [given("$pods", pod(nodeName="$me")), patch("$pods/a/status", {"status": _WAITING}), get("$pods/a", TABLE)],
-    "a pod that succeeded says so": [
-        given("$pods", pod(nodeName="$me")),
-        patch("$pods/a/status", {"status": {"phase": "Succeeded", "containerStatuses": [
-            {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "",
-             "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
-        ]}}),
-        get("$pods/a", TABLE),
-    ],
-    "a pod that failed says its exit code": [
-        given("$pods", pod(nodeName="$me")),
-        patch("$pods/a/status", {"status": {"phase": "Failed", "containerStatuses": [
-            {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "",
-                "state": {"terminated": {"exitCode": 3}}}
-        ]}}),
-        get("$pods/a", TABLE),
-    ],
-    "an evicted pod says so": [
-        given("$pods", pod(nodeName="$me")),
-        patch("$pods/a/status", {"status": {"phase": "Failed", "reason": "Evicted"}}),
-        get("$pods/a", TABLE),
-    ],
     "node metrics have columns": [
         given("$nm", NODE_METRIC),
         get("$nm/$me", TABLE),
@@ -103,8 +82,4 @@ tables.table({
     "an empty Table has columns": get("$leases", TABLE),
     "a Table has pages": [given("$leases", lease("a")), given("$leases", lease("b")), get("$leases?limit=1", TABLE)],
     "a missing object has no Table": get("$leases/nope", TABLE),
-    "a Table of the old version is not acceptable": get("$leases", "application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
-    "an object is bare metadata": [given("$leases", lease(holderIdentity="h")), get("$leases/a", PARTIAL)],
-    "a list is bare metadata": [given("$leases", lease(holderIdentity="h")), get("$leases", PARTIAL_LIST)],
-    "custom objects are bare metadata": [given("$nm", NODE_METRIC), get("$nm?labelSelector=test%3D$me", PARTIAL_LIST)],
 })  # fmt: skip

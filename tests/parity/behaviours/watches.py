@@ -2,7 +2,7 @@
 
 from tests.parity.behaviours import Area
 from tests.parity.behaviours.objects import NODE_METRIC, config_map, labelled, lease, pod
-from tests.parity.calls import PARTIAL, TABLE, Calls, Json, get
+from tests.parity.calls import TABLE, Calls, Json, get
 
 watches = Area("watch", "Watch")
 
@@ -125,14 +125,6 @@ def _(c: Calls) -> None:
         c.given("$cm", config_map(data={"a": "1"}) | {"metadata": {"name": "a", "labels": {"app": "x"}}})
         c.patch("$cm/a", {"data": {"b": "2"}})
         watch.take(2)
-
-
-@watches.behaviour("a watch tells bare metadata")
-def _(c: Calls) -> None:
-    start = _version(c.get("$leases"))
-    with c.watch(f"$leases?watch=1&resourceVersion={start}", PARTIAL) as watch:
-        c.given("$leases", lease(holderIdentity="h"))
-        watch.take(1)
 
 
 @watches.behaviour("a watch from the future waits")

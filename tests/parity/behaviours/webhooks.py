@@ -89,26 +89,17 @@ registrations.table({
         [_MADE, patch("$mutating/$me", {"webhooks": [{"name": "w.example.com", "timeoutSeconds": 4}]}, STRATEGIC)],
     "a webhook is added by a patch":
         [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"name": "v.example.com"}]}, STRATEGIC)],
-    "an update is checked": [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"timeoutSeconds": 0}]})],
     "an unknown field is warned of": _with(nothing=1),
     "a field of the wrong type is refused": _with(timeoutSeconds="1"),
     "a bundle that is no base64 is refused": _client(url="https://a/", caBundle="?"),
     # what is refused
     "a webhook needs a name": _with(name=""),
     "a webhook's name is a subdomain": _with(name="A_b.example.com"),
-    "side effects have to be told": _without("sideEffects"),
-    "side effects are not allowed": _with(sideEffects="Some"),
-    "side effects are of a known kind": _with(sideEffects="Many"),
     "versions have to be told": _without("admissionReviewVersions"),
     "versions may not be empty": _with(admissionReviewVersions=[]),
     "versions have one that is known": _with(admissionReviewVersions=["v2"]),
     "versions may have one that is not": _with(admissionReviewVersions=["v2", "v1"]),
-    "a failure policy is known": _with(failurePolicy="Maybe"),
-    "a reinvocation policy is known": _mutating(reinvocationPolicy="Always"),
     "a validating webhook has no reinvocation policy": _with(reinvocationPolicy="Never"),
-    "a timeout is not too short": _with(timeoutSeconds=0),
-    "a timeout is not too long": _with(timeoutSeconds=31),
-    "an operation is known": _rule(operations=["CREATE", "READ"]),
     "operations have to be told": _rule(operations=[]),
     "groups have to be told": _rule(apiGroups=[]),
     "versions of a rule have to be told": _rule(apiVersions=[]),
@@ -290,8 +281,6 @@ for _sentence, _script in {
     "a patch of a pod's class and priority": _answering("$mutating", patching(
         {"op": "add", "path": "/spec/priorityClassName", "value": "system-node-critical"},
         {"op": "add", "path": "/spec/priority", "value": 2000001000}), post("$pods", POD), rule=_PODS),
-    "a patch of a pod's account": _answering("$mutating", patching(
-        {"op": "replace", "path": "/spec/serviceAccountName", "value": "nobody"}), post("$pods", POD), rule=_PODS),
     # questions
     "what is asked of a creation": _asked("$validating", _CONFIG_MAPS, post("$cm?fieldManager=m1", config_map())),
     "what a mutating webhook is asked of a creation":
@@ -319,10 +308,6 @@ for _sentence, _script in {
     "what is asked of a pod's status":
         _asked("$validating", _PODS | {"resources": ["*/status"]}, _POD_GIVEN,
             patch("$pods/a/status", {"status": {"message": "m"}})),
-    "what is asked of a pod's binding": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
-        "$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}})),
-    "what is asked of a pod's eviction": _asked("$validating", _PODS | {"resources": ["pods/*"]}, _POD_GIVEN, post(
-        "$pods/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}})),
     "what is asked of a custom object": _asked(
         "$validating", _ALL | {"resources": ["nodemetrics"]}, post("$nm", NODE_METRIC),
         namespaceSelector={}, objectSelector={"matchLabels": {"test": "$me"}}),
