@@ -6,7 +6,7 @@ CLUSTER ?= embedded
 # Thousands of short processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test quick watch assets test-apiserver test-node test-cgroup2 lint image-check budgets bench conformance clean
+.PHONY: setup run test quick watch assets test-apiserver test-node test-cgroup2 lint docs image-check budgets bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.
 WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSETS="$$assets"
@@ -65,6 +65,10 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# The site, with warnings as errors and every link checked; index: dist/docs/index.html.
+docs: setup
+	@$(BIN)/properdocs build --quiet --strict
 
 bench: setup
 	@$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/python -m tests.bench --cluster $(CLUSTER) $(if $(OUT),--out $(OUT)) $(ARGS)

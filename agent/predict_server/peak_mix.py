@@ -16,7 +16,7 @@ peak together: then w is 0.7 and the scale 1.25 times as large.
 
 The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
 the margin, which is not negative: another pod and a stricter target never lower the peak.
-Constants: `tests/bench/peak_mix_choice.py` chooses them, docs/prediction.md has the table.
+Constants: `tests/bench/peak_mix_choice.py` chooses them, docs/explanation/prediction.md has the table.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,11 @@
 """How good `peak-mix` is on recorded usage, and how its constants were chosen.
 
-`python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/prediction.md. With `--choose` it chooses each
-constant anew on August of Bitbrains alone, see `peak_mix_choice`; with `--ideas` it tries terms that the formula does
-not have, see `peak_mix_ideas`; with `--parts` it says what each term is worth, see `peak_mix_parts`; with
+`python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/explanation/prediction.md. With `--choose` it
+chooses each constant anew on August of Bitbrains alone, see `peak_mix_choice`; with `--ideas` it tries terms that the
+formula does not have, see `peak_mix_ideas`; with `--parts` it says what each term is worth, see `peak_mix_parts`; with
 `--withdrawals` what is taken back, why, and what less of it costs, see `peak_mix_withdrawals`; with `--reproduce` it
 holds the other predictors against independent measurements, with `--rules` the rules that were measured, see
-`independent`. The traces are not part of the repository.
-"""
+`independent`. The traces are not part of the repository."""
 
 import argparse
 import sys

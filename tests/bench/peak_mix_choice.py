@@ -16,8 +16,8 @@ The best value over all folds takes the place of the one in use if
 - it is better by more than one standard error of the difference over folds,
 - it is better held out: for each fold a value is chosen by the folds that share neither its VMs nor its week, and
   scored on this one,
-- the promise is kept with it in every column of August in docs/prediction.md, packed as there, see `Kept`; a value with
-  which it is not is left out, and the next best is looked at.
+- the promise is kept with it in every column of August in docs/explanation/prediction.md, packed as there, see `Kept`;
+  a value with which it is not is left out, and the next best is looked at.
 """
 
 import dataclasses

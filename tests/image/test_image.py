@@ -173,7 +173,7 @@ def test_every_module_is_compiled_and_the_bytecode_never_compared_with_its_sourc
 def test_its_size_is_said_and_stays_reasonable(image: Image, record_property: Callable[[str, object], None]) -> None:
     said = re.search(rf"^(\d+)M\t{re.escape(str(image.added))}$", image.output, re.MULTILINE)
     assert said, image.output
-    told = re.search(r"(\d+) MiB without the base by `du`", (ROOT / "README.md").read_text())
+    told = re.search(r"(\d+) MiB without the base by `du`", (ROOT / "docs" / "image.md").read_text())
     assert told
     assert abs(int(said[1]) - int(told[1])) <= 0.05 * int(told[1])
     mib = sum(file.lstat().st_size for file in image.files()) / 2**20

@@ -26,7 +26,7 @@ def _up() -> int:
             _say(f"logs:            {logs} (removed at the end)")
             _say(f"kubeconfig:      {cluster.kubeconfig}")
             _say(f"                 export KUBECONFIG={cluster.kubeconfig} PATH={parts.assets}:$PATH")
-            _say("tour:            docs/node.md; Ctrl-C ends all of it")
+            _say("tour:            docs/how-to/real-node.md; Ctrl-C ends all of it")
             stop.wait()
         finally:
             _say("stopping")

@@ -9,7 +9,7 @@ from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization.rules import Fixes
 from tests.support.apiserver import ROOT
 
-PAGE = (ROOT / "docs" / "utilization.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "utilization.md").read_text()
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(NodeGroup)}
 FURTHER = (*tuple(DEFAULTS)[tuple(DEFAULTS).index("aws") + 1 :],)
 
@@ -27,4 +27,4 @@ def test_every_further_key_is_told_with_its_default(name: str) -> None:
 
 
 def test_the_readme_leads_there() -> None:
-    assert "(docs/utilization.md)" in (ROOT / "README.md").read_text()
+    assert "(docs/reference/utilization.md)" in (ROOT / "README.md").read_text()

@@ -106,7 +106,7 @@ tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | 
 
 {{- define "headroom.image" -}}
 {{- if not .Values.image.repository }}
-{{- fail "image.repository: has to be set to where your nodes pull the image from (docs/release.md)" }}
+{{- fail "image.repository: has to be set to where your nodes pull the image from (docs/how-to/release.md)" }}
 {{- end }}
 {{- if .Values.image.digest -}}
 image: {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}

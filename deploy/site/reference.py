@@ -1,0 +1,279 @@
+"""The pages of `docs/reference` that the code writes, by path in the site."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import yaml
+from prometheus_client import CollectorRegistry
+
+from agent.enforcer.settings import EnforcerSettings
+from agent.http import api
+from agent.settings import AgentSettings
+from deploy.plan import PlanSettings
+from deploy.site import commands, metrics, source
+from manager import http
+from manager.autoscaler import router
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.scheduling import explained, extender
+from manager.settings import ManagerSettings
+from shared import durations, settings
+from shared.api.colocation import BOUNDS, WIRE_NAMES, ColocationStrategy
+from shared.api.thresholds import ThresholdStrategy
+
+_CRDS = source.ROOT / "deploy" / "helm" / "headroom" / "files" / "crds"
+_NOTE = "*`make docs` writes this page from the code.*"
+_STRONGEST = (
+    "Each is a flag, a variable `HEADROOM_...` and a key of the `--config` file, strongest first. "
+    "The chart takes the same keys under `{}.settings`."
+)
+_KEY = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]+/[A-Za-z0-9._-]+")
+_CAMEL = re.compile(r"X?(?:[A-Z][a-z]+){2,}")
+_EVENT_TYPES = {"NORMAL": "Normal", "WARNING": "Warning"}
+# Keys of other projects that are only read as Kubernetes itself defines them.
+_KUBERNETES = re.compile(r"(?:[a-z0-9.-]*\.)?(?:kubernetes|k8s)\.io/")
+
+
+def pages() -> dict[str, str]:
+    """Markdown by path."""
+    return {
+        "reference/agent.md": _page(
+            "Settings of the agent",
+            _STRONGEST.format("agent"),
+            _settings(AgentSettings),
+        ),
+        "reference/enforcer.md": _page(
+            "Settings of the enforcer",
+            "The chart takes the keys under `enforcer.settings`.",
+            _settings(EnforcerSettings),
+        ),
+        "reference/manager.md": _page(
+            "Settings of the manager",
+            _STRONGEST.format("manager"),
+            _settings(ManagerSettings, without=AutoscalerSettings),
+            "## Autoscaler",
+            _settings(AutoscalerSettings),
+            "## Of `headroom plan` alone",
+            _settings(PlanSettings, without=AutoscalerSettings),
+        ),
+        "reference/policy.md": _page(
+            "The policy",
+            "ConfigMap `slo-controller-config` in the manager's namespace. Unknown keys are errors.",
+            "## Key `colocation-config`",
+            _struct(ColocationStrategy, BOUNDS),
+            "## Key `resource-threshold-config`",
+            "Fields of `clusterStrategy` and of each of `nodeStrategies`.",
+            _struct(ThresholdStrategy, {}),
+        ),
+        "reference/metrics.md": _page("Metrics", *_metrics()),
+        "reference/events.md": _page(
+            "Events and reasons",
+            "`{...}` stands for what only the running program knows. Rows without a type are reasons of conditions, "
+            "and of Events whose type depends on the case. [Operations](../operations.md) says what to do.",
+            _table(("reason", "type", "message"), _events()),
+        ),
+        "reference/names.md": _page("Annotations, labels, taints and resources", *_names()),
+        "reference/crds.md": _page("Custom resources", *_crds()),
+        "reference/http.md": _page("HTTP paths", *_paths()),
+        "reference/commands.md": _page("Commands", *commands.sections()),
+    }
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join((f"# {title}", _NOTE, *parts)) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(_cell(each) for each in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _settings(kind: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
+    left_out = set(without.__struct_fields__) if without else set()
+    keys = dict(zip(kind.__struct_fields__, settings.shown(kind()), strict=True))
+    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    rows = []
+    for field in msgspec.structs.fields(kind):
+        if field.name in left_out:
+            continue
+        stem = field.name.removesuffix("_seconds")
+        is_duration = field.name.endswith("_seconds") and isinstance(field.default, int | float)
+        default = durations.render(field.default) if is_duration else _default(field.default)
+        about = schema[field.name].get("description", "")
+        rows.append((_code(f"--{stem.replace('_', '-')}"), _code(keys[field.name]), _code(default), about))
+    return _table(("flag", "key", "default", "meaning"), rows)
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool | msgspec.Struct):
+        return msgspec.json.encode(value).decode()
+    return "" if value in (None, (), msgspec.NODEFAULT) else str(value)
+
+
+def _struct(kind: type[msgspec.Struct], bounds: Mapping[str, Any]) -> str:
+    rows = []
+    for field in msgspec.structs.fields(kind):
+        bound = bounds.get(field.name)
+        least = f"{'more than' if bound.open else 'from'} {bound.low}" if bound else ""
+        most = f" to {bound.high}" if bound and bound.high is not None else ""
+        name = WIRE_NAMES.get(field.name, field.encode_name) if bounds else field.encode_name
+        rows.append((_code(name), _code(_default(field.default)), least + most))
+    return _table(("field", "default", "range"), rows)
+
+
+def _metrics() -> Iterator[str]:
+    yield (
+        "`{...}` stands for what only the running program knows. Counters end with `_total`. Names of other products "
+        "are served on request: `--koordinator-metrics` of the agent, `--cluster-autoscaler-metrics` and "
+        "`--escalator-metrics` of the manager."
+    )
+    found = metrics.families()
+    for title, prefixes in (
+        ("Agent", ("headroom_agent_",)),
+        ("Manager", ("headroom_manager_",)),
+        ("Autoscaler", ("headroom_autoscaler_",)),
+        ("Both", ("headroom_",)),
+        ("Cluster Autoscaler's names", ("cluster_autoscaler_",)),
+        ("Escalator's names", ("escalator_",)),
+        ("Koordinator's names", ("koordlet_",)),
+    ):
+        mine = [each for each in found if each.name.startswith(prefixes)]
+        found = [each for each in found if each not in mine]
+        rows = [(_code(each.name), each.type, _code(", ".join(each.labels)), each.about) for each in mine]
+        yield f"## {title}"
+        yield _table(("name", "type", "labels", "meaning"), rows)
+
+
+def _events() -> list[tuple[str, str, str]]:
+    """Reason, type and message of each Event, wherever a type stands before a reason and a message."""
+    rows: dict[tuple[str, str], str] = {}
+    for module in source.modules().values():
+        for node in ast.walk(module.tree):
+            parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+            for place, part in enumerate(parts[:-1]):
+                found = source.resolved(module, part)
+                if found is None or found[1] not in _EVENT_TYPES:
+                    continue
+                message = source.text(module, parts[place + 2]) if len(parts) > place + 2 else ""
+                for reason in source.text(module, parts[place + 1]).split(" or "):
+                    if _CAMEL.fullmatch(reason):
+                        rows.setdefault((reason, _EVENT_TYPES[found[1]]), message)
+        for reason, message in _reasons(module):
+            if not any(reason == known for known, _ in rows):
+                rows[reason, ""] = message
+    return [(_code(reason), type_, message) for (reason, type_), message in sorted(rows.items())]
+
+
+def _reasons(module: source.Module) -> Iterator[tuple[str, str]]:
+    """Reasons that are constants or stand in tables, in modules that speak of Events."""
+    if not module.name.startswith("manager") or not re.search("event|evict", "".join(module.lines), re.IGNORECASE):
+        return
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        name = ast.unparse(node.targets[0])
+        is_listed = name.isupper() and not (name.startswith("_") and isinstance(node.value, ast.Constant))
+        for each in ast.walk(node.value) if is_listed or name == "reason" else ():
+            if isinstance(each, ast.Constant | ast.JoinedStr):
+                reason = source.text(module, each)
+                if _CAMEL.fullmatch(re.sub(r"\{.*?\}", "X", reason)):
+                    yield reason, ""
+
+
+def _names() -> Iterator[str]:
+    yield "Keys that the product reads or writes, beyond those that Kubernetes defines for every cluster."
+    found: dict[str, tuple[str, str]] = {}
+    for module in source.modules().values():
+        for name, value in module.constants.items():
+            for each in ast.walk(value):
+                plain = source.text(module, each) if isinstance(each, ast.Constant | ast.JoinedStr) else ""
+                if isinstance(each, ast.Constant) and each.value != plain:
+                    continue
+                key = re.sub(r"\{.*?\}", "x", plain)
+                if "-{" not in plain and plain.endswith(("-", "/")):  # the start of one that is listed as a whole
+                    continue
+                if (_KEY.fullmatch(key) and not _KUBERNETES.match(plain)) or plain.startswith("cluster-autoscaler."):
+                    found.setdefault(plain, (module.name, module.comment(value.lineno) or _words(name)))
+    groups = {"headroom.io": "Headroom's own", "koordinator.sh": "Koordinator's", "": "Others"}
+    for end, title in groups.items():
+        mine = {key: about for key, about in found.items() if key.split("/")[0].endswith(end)}
+        found = {key: about for key, about in found.items() if key not in mine}
+        yield f"## {title}"
+        yield _table(
+            ("key", "in", "meaning"), [(_code(key), _code(at), about) for key, (at, about) in sorted(mine.items())]
+        )
+
+
+def _words(name: str) -> str:
+    return name.strip("_").replace("_", " ").lower()
+
+
+def _crds() -> Iterator[str]:
+    for file in sorted(_CRDS.glob("*.yaml")):
+        crd = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for version in crd["spec"]["versions"]:
+            yield f"## {crd['spec']['names']['kind']} `{crd['spec']['group']}/{version['name']}`"
+            rows = list(_fields("", version["schema"]["openAPIV3Schema"]))
+            yield _table(("field", "type", "meaning"), rows)
+
+
+def _fields(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for name, field in schema.get("properties", {}).items():
+        here = f"{path}.{name}" if path else name
+        items = field.get("items", {})
+        if here not in ("apiVersion", "kind", "metadata"):
+            kind = field.get("type", "integer or string")
+            yield (
+                _code(here),
+                f"{kind} of {items.get('type', 'any')}" if kind == "array" else kind,
+                field.get("description", ""),
+            )
+        yield from _fields(here, field)
+        yield from _fields(f"{here}[]", items)
+
+
+class _Nothing:
+    """Stands for what the routes go by: they are only listed, never called."""
+
+    def __getattr__(self, name: str) -> "_Nothing":
+        return self
+
+
+def _paths() -> Iterator[str]:
+    """From the OpenAPI documents that the processes serve."""
+    nothing = cast(Any, _Nothing())
+    manager = http.application(
+        reader=nothing,
+        registry=nothing,
+        status=nothing,
+        fleet=nothing,
+        unhealthy=nothing,
+        overdue=nothing,
+        version="0",
+        now=nothing,
+    )
+    manager.include_router(extender.router(nothing, CollectorRegistry()))
+    manager.include_router(explained.router(nothing))
+    manager.include_router(router.router(nothing, AutoscalerSettings()))
+    yield "`/docs` on each port shows the same with the shapes of answers, `/openapi.json` is for programs."
+    for title, app in (("Agent, port 9316", api.application(nothing)), ("Manager, port 8080", manager)):
+        yield f"## {title}"
+        yield _table(("path", "parameters", "answer"), _operations(app.openapi()))
+    yield "The manager's page is `/`. Its webhook serves `/mutate-pods` and `/validate-config` on port 9443."
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            given = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
+            yield _code(f"{method.upper()} {path}"), _code(", ".join(given)), operation.get("summary", "")
