@@ -62,7 +62,8 @@ def up(
     manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
     agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
     cluster: Annotated[
-        ClusterChoice, typer.Option(help="The embedded API server, or a real control plane (see the README).")
+        ClusterChoice,
+        typer.Option(help="The embedded API server, or a real control plane (see docs/how-to/local-cluster.md)."),
     ] = ClusterChoice.EMBEDDED,
     scheduler: Annotated[
         SchedulerChoice, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")

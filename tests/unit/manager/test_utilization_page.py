@@ -26,5 +26,6 @@ def test_every_further_key_is_told_with_its_default(name: str) -> None:
     assert f"\n| `{name}` | " + (f"`{said}` |" if said else "") in PAGE
 
 
-def test_the_readme_leads_there() -> None:
-    assert "(docs/reference/utilization.md)" in (ROOT / "README.md").read_text()
+def test_the_readme_leads_there_by_way_of_the_migration() -> None:
+    assert "(docs/how-to/escalator.md)" in (ROOT / "README.md").read_text()
+    assert "(../reference/utilization.md)" in (ROOT / "docs" / "how-to" / "escalator.md").read_text()
