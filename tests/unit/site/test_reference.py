@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from agent.settings import AgentSettings
 from agent.telemetry.cost import CostCollector
 from deploy.site import metrics, reference
-from manager.autoscaler.reporting.metrics import Metrics
-from manager.metrics import Counters
+from manager.autoscaler.reporting.metrics import AutoscalerMetrics
+from manager.metrics import ManagerCounters
 from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.kube import metrics as kube_metrics
@@ -35,8 +35,8 @@ def test_every_setting_is_listed_with_its_key(pages: Mapping[str, str], page: st
 
 def test_every_metric_that_is_scraped_is_listed_with_its_meaning(pages: Mapping[str, str]) -> None:
     registry = CollectorRegistry()
-    Counters(registry)
-    Metrics(registry)
+    ManagerCounters(registry)
+    AutoscalerMetrics(registry)
     kube_metrics.Metrics(registry)
     Loops(registry)
     registry.register(CostCollector())
