@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy import cleanup_pods
+from deploy import cleanup_pods, cleanup_state
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
@@ -71,13 +71,15 @@ class NodeCleanup:
 @dataclass(frozen=True)
 class FormerManager:
     """What kind of manager there was: the tiers that it offered, what its autoscaler called its status, and whether its
-    cloud was the simulated one, whose Nodes stand for nothing; and what becomes of its pods.
+    cloud was the simulated one, whose Nodes stand for nothing; what becomes of its pods; and by which DaemonSet what
+    agents have learnt goes from nodes, where it does.
     """
 
     tiers: Collection[Tier] = ALL_TIERS
     status: str = STATUS
     simulated_cloud: bool = False
     pods: PodCleanup = PodCleanup.KEEP
+    state_daemonset: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,11 @@ def clean(
     if past.pods is PodCleanup.KEEP and (kept := cleanup_pods.holding(client, past.tiers)):
         nodes = len({pod.node for pod in kept})
         say(f"kept on {nodes} nodes: what {len(kept)} running pods hold; once they are gone, clean up again")
+    if past.state_daemonset:
+        if dry_run:
+            say(f"would wait for daemonset {namespace}/{past.state_daemonset}")
+        else:
+            cleanup_state.wait(client, namespace, past.state_daemonset, say)
 
 
 def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -> Iterator[CleanupStep]:

@@ -166,6 +166,9 @@ def cleanup(
             "evicted first.",
         ),
     ] = "keep",
+    state_daemonset: Annotated[
+        str, typer.Option(help="DaemonSet that removes what agents have learnt from nodes: it is waited for.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> int:
     """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, Lease and notes."""
@@ -174,7 +177,9 @@ def cleanup(
 
     if pods not in tuple(PodCleanup):
         raise InvalidInput(source="command line", field="--pods", value=pods, problem="must be keep or drain")
-    past = command.FormerManager(offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods))
+    past = command.FormerManager(
+        offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods), state_daemonset
+    )
     command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 

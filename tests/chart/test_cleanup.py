@@ -6,13 +6,14 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
+from deploy import cleanup_state
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, DAEMONSETS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, PODS
 from tests.chart.conftest import add_kind
 from tests.support import daemons, eventually
 from tests.support.apiserver import ApiServer
@@ -172,6 +173,33 @@ def test_pods_keep_what_they_hold_and_once_they_have_been_drained_nothing_stays(
     assert done == [f"evicted pod {pod} from node a", f"removed from node a: {', '.join(MID)}"]
     assert leftovers.client.get(NODES, "a")["status"]["allocatable"] == NATIVE
     assert leftovers.cleanup("--pods", "shoot").returncode == 2
+
+
+@pytest.mark.embedded_only("a real DaemonSet has a status of its controller")
+def test_nodes_that_still_have_what_their_agents_learnt_are_waited_for(leftovers: Leftovers) -> None:
+    client, namespace = leftovers.client, leftovers.namespace
+    labels = {"app": "remover"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    client.create(
+        DAEMONSETS, {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "r"}, "spec": spec}, namespace
+    )
+
+    def set_ready(count: int) -> None:
+        status = {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": count}
+        client.patch(DAEMONSETS, "r", {"status": status}, namespace, subresource="status")
+
+    set_ready(1)
+    with pytest.raises(cleanup_state.Unremoved, match="1 of 2 nodes still have what their agents have learnt"):
+        cleanup_state.wait(client, namespace, "r", print, seconds=0.0)
+    set_ready(2)
+    assert _lines(leftovers.cleanup("--state-daemonset", "r")) == [
+        "nothing to remove",
+        "removed from 2 nodes: what their agents have learnt",
+    ]
+    assert _lines(leftovers.cleanup("--state-daemonset", "r", "--dry-run"))[-1] == (
+        f"would wait for daemonset {namespace}/r"
+    )
 
 
 def test_a_second_run_finds_nothing_to_remove(leftovers: Leftovers) -> None:

@@ -69,7 +69,9 @@ def test_no_pod_reaches_out_of_its_sandbox(helm: Helm, values: Path) -> None:
 
 
 @every_ci
-def test_the_only_step_as_root_is_one_that_gives_the_state_directory_away(helm: Helm, values: Path) -> None:
+def test_the_only_steps_as_root_give_the_state_directory_away_and_remove_it_when_it_is_empty(
+    helm: Helm, values: Path
+) -> None:
     for pod in pods(helm.objects("--values", values)).values():
         for container in containers(pod):
             context = container["securityContext"]
@@ -78,6 +80,10 @@ def test_the_only_step_as_root_is_one_that_gives_the_state_directory_away(helm: 
                 assert container["command"] == ["chown", "65532:65532", "/var/lib/headroom"]
                 assert (context["runAsUser"], added) == (0, ["CHOWN"])
                 assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/var/lib/headroom"]
+            elif container["name"] == "folder":
+                assert container["command"] == ["rmdir", "/parent/headroom"]
+                assert (context["runAsUser"], added) == (0, [])
+                assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/parent"]
             elif container["name"] == "enforcer":
                 assert (context["runAsUser"], added) == (0, [])
             else:
@@ -90,7 +96,7 @@ def test_the_agent_sees_of_its_host_the_cgroups_and_its_state_alone(helm: Helm, 
     for component, pod in pods(helm.objects("--values", values)).items():
         host = {volume["name"] for volume in pod["spec"].get("volumes", []) if "hostPath" in volume}
         if component != "agent":
-            assert not host
+            assert host == ({"state", "parent"} if component == "cleanup-state" else set())
             continue
         mounts = {mount["name"]: mount for mount in pod["spec"]["containers"][0]["volumeMounts"]}
         enforced = values == ENFORCER
@@ -519,7 +525,7 @@ def test_probes_ask_only_what_is_answered_from_memory(helm: Helm, values: Path) 
         container = pod["spec"]["containers"][0]
         paths = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
         expected = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
-        assert paths == ({} if component == "cleanup" else expected)
+        assert paths == ({} if component.startswith("cleanup") else expected)
 
 
 def test_the_manager_survives_the_loss_of_a_node(defaults: list[Manifest]) -> None:
@@ -552,6 +558,8 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
     objects = helm.objects("--values", values)
     for component, pod in pods(objects).items():
         container = pod["spec"]["containers"][0]
+        if component == "cleanup-state":
+            continue
         assert container["command"] == ["headroom", component]
         if component not in kinds:
             continue
@@ -789,6 +797,7 @@ def test_where_the_image_is_has_to_be_said(helm: Helm) -> None:
         ("cleanup.resources.requests.memory=300M", "cleanup.resources.requests.memory: 300M is above the limit"),
         ("agent.cgroupMountPropagation=Bidirectional", "cgroupMountPropagation"),
         ("cleanup.pods=shoot", "cleanup/pods"),
+        ("cleanup.state=burn", "cleanup/state"),
         ("manager.settings.midLimitFactor=0.5", "midLimitFactor"),
     ],
 )
@@ -848,3 +857,28 @@ def test_the_cleanup_may_evict_where_it_is_to_drain(helm: Helm, pods_: str) -> N
     assert f"--pods={pods_}" in container["args"]
     rules = one(objects, "ClusterRole", "headroom-cleanup")["rules"]
     assert any(rule["resources"] == ["pods/eviction"] for rule in rules) is (pods_ == "drain")
+
+
+@pytest.mark.parametrize("values", ["", "cleanup.state=remove,agent.state.volume=emptyDir"])
+def test_what_agents_have_learnt_is_removed_by_nobody_unless_it_is_asked_for_and_there(helm: Helm, values: str) -> None:
+    objects = helm.objects(*(("--set", values) if values else ()))
+    assert "cleanup-state" not in pods(objects)
+    assert "daemonsets" not in _rules(objects, "Role", "headroom-cleanup")
+
+
+def test_what_agents_have_learnt_is_removed_where_they_ran_and_once_they_have_ended(helm: Helm) -> None:
+    affinity: Manifest = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    objects = helm.objects("--set", "cleanup.state=remove", "--set-json", f"agent.affinity={json.dumps(affinity)}")
+    agent, removal = (pods(objects)[component] for component in ("agent", "cleanup-state"))
+    for field in ("nodeSelector", "tolerations"):
+        assert removal["spec"][field] == agent["spec"][field]
+    assert removal["spec"]["affinity"]["nodeAffinity"] == affinity["nodeAffinity"]
+    (away,) = removal["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert away["topologyKey"] == "kubernetes.io/hostname"
+    assert away["labelSelector"]["matchLabels"].items() <= agent["metadata"]["labels"].items()
+    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in removal["spec"]["volumes"]}
+    assert volumes == {"state": "/var/lib/headroom", "parent": "/var/lib"}
+    (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
+    name = one(objects, "DaemonSet", "headroom-cleanup-state")["metadata"]["name"]
+    assert f"--state-daemonset={name}" in cleanup["args"]
+    assert _rules(objects, "Role", "headroom-cleanup")["daemonsets"]["resourceNames"] == [name]

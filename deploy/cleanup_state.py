@@ -1,0 +1,54 @@
+"""What agents have learnt goes from nodes by the pods of a DaemonSet; here it is seen that all have done it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.resources import DAEMONSETS
+
+REMOVAL_SECONDS = 120.0  # an agent may take its grace period of 30 s to end before
+ROUND_SECONDS = 1.0
+
+
+class Unremoved(HeadroomError):
+    """What agents have learnt is still on nodes at the end of the time for it to go."""
+
+
+class _Status(Wire, frozen=True):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+@prepared
+class _DaemonSet(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _Status = _Status()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every node has a pod of it that is ready, by a status that is about this version of it."""
+        status = self.status
+        return (
+            status.observed_generation == self.metadata.generation
+            and status.number_ready == status.desired_number_scheduled
+        )
+
+
+def wait(
+    client: Client, namespace: str, name: str, say: Callable[[str], None], *, seconds: float = REMOVAL_SECONDS
+) -> None:
+    """Returns once every node has a pod of the DaemonSet that is ready. Raises Unremoved, and API errors."""
+    until = time.monotonic() + seconds
+    while not (found := client.get(DAEMONSETS, name, namespace, into=_DaemonSet)).is_done:
+        if time.monotonic() > until:
+            nodes = found.status.desired_number_scheduled
+            raise Unremoved(
+                f"{nodes - found.status.number_ready} of {nodes} nodes still have what their agents have learnt after "
+                f"{seconds:g} s; the pods of daemonset {namespace}/{name} say why"
+            )
+        client.clock.wait(threading.Event(), ROUND_SECONDS)
+    say(f"removed from {found.status.number_ready} nodes: what their agents have learnt")
