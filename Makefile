@@ -51,7 +51,7 @@ test-apiserver: setup
 # On a real kubelet with containerd, as root on Debian; what is missing is fetched or built once.
 test-node: setup
 	@$(BIN)/python -m tests.node build
-	@$(BIN)/python -m pytest -n 0 --cluster node $(if $(filter tests/%,$(ARGS)),,tests/node) $(ARGS)
+	@$(BIN)/python -m pytest --cluster node -o faulthandler_timeout=300 $(if $(filter tests/%,$(ARGS)),,tests/node) $(ARGS)
 
 # The tests of real cgroups on cgroup v2, whatever this machine has, in an emulated one.
 test-cgroup2: setup

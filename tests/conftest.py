@@ -20,8 +20,16 @@ IN_CI = bool(os.environ.get("CI"))
 # What `make test-apiserver` runs.
 ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
 
-# Files whose tests ask the one cluster that a fixture of theirs starts.
-ONE_CLUSTER = ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "tests/e2e/test_scheduling.py")
+# Files whose tests ask the one cluster that a fixture of theirs starts, in this order.
+ONE_CLUSTER = (
+    ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "tests/e2e/test_scheduling.py"),
+    # Of clusters with real nodes there are two, side by side.
+    tuple(
+        f"tests/node/test_{name}.py"
+        for name in ("counters", "installation", "isolation", "lending", "outages", "shortfall")
+    ),
+    tuple(f"tests/node/test_{name}.py" for name in ("leaves_nothing", "lifecycle", "second_node", "uninstall")),
+)
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
@@ -73,7 +81,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def _scope(nodeid: str) -> str:
     file = nodeid.split("::")[0]
-    return ONE_CLUSTER[0] if file in ONE_CLUSTER else file
+    return next((files[0] for files in ONE_CLUSTER if file in files), file)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if _runs(item, kind)]
     config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
     items[:] = chosen
-    if hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
+    if kind != NODE and hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
         # What takes long begins first: otherwise one worker is busy with it when all others have finished.
         seconds = budgets.read(kind)
         items.sort(key=lambda item: -seconds.get(item.nodeid.split("::")[0], 0.0))

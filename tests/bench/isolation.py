@@ -22,7 +22,7 @@ from tests.apiserver.binaries import Unavailable
 from tests.bench.row import Row
 from tests.node.cluster import NodeCluster, Parts
 from tests.node.pods import Pod, Pods
-from tests.node.release import NAMESPACE, Release, demo_values
+from tests.node.release import BY_MEDIAN, ENFORCER, NAMESPACE, Release, demo_values
 from tests.support import eventually
 
 LENDING_SECONDS = 300.0
@@ -43,13 +43,7 @@ MID = {
     "honest": (("hold", "3900"), {"cpu": "50m", "memory": "4Gi"}),
 }
 
-# How much is lent is not what is measured here: by the median there is enough.
-LENDING = {"predictor": "percentile", "cpuPercentile": 50, "memoryPercentile": 50, "safetyMarginPercent": 0}
-
 KOORDINATORS_FORM = {"manager": {"settings": {"translation": "koordinator"}}}
-ENFORCER = {
-    "enforcer": {"enabled": True, "kubepods": [f"/sys/fs/cgroup/{each}/kubepods" for each in ("cpu", "memory")]}
-}
 
 
 def _eviction() -> dict[str, Any]:
@@ -117,7 +111,8 @@ class _Town:
 
     def install(self, values: Mapping[str, Any]) -> Release:
         """The release with these values on top of the demo's."""
-        lending = {"colocationConfig": {"strategy": {"nodePredictPolicy": LENDING}}}
+        # How much is lent is not what is measured here: by the median there is enough.
+        lending = {"colocationConfig": {"strategy": {"nodePredictPolicy": BY_MEDIAN}}}
         release = Release(self._cluster, patching.merge(patching.merge(demo_values(), lending), values))
         release.install()
         eventually(self._is_settled, LENDING_SECONDS, 1.0)

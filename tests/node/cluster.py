@@ -1,4 +1,4 @@
-"""A cluster with one real node, from outside its namespaces."""
+"""A cluster with a real node, or two, from outside their namespaces."""
 
 import contextlib
 import os
@@ -8,7 +8,8 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from tests.apiserver import binaries
 from tests.apiserver.binaries import Unavailable
 from tests.node import cgroups, tools
 from tests.node.images import ROOT, Builder
-from tests.node.layout import NODE, Layout
+from tests.node.layout import NODE, SECOND, Layout
+from tests.node.layout import NODES as NODE_NAMES
+from tests.node.machine import CABLE
 from tests.node.programs import may_lower_oom_scores
 from tests.support import eventually
 
@@ -56,17 +59,45 @@ class NodeCluster:
             token=secrets.token_hex(16),
             port=ports.free(port),
         )
+        self._images = parts.images
+        self._first: dict[str, int] = {}  # process of each node
         try:
-            self._tell(self.layout.to_json())
-            self._told()
-            self._first = eventually(self._first_process)
-            self._wait_until_it_serves()
-            for image in parts.images:
-                self.inside("ctr", "--namespace=k8s.io", "images", "import", str(image))
-            eventually(self._is_ready, START_SECONDS)
+            self._start(self.layout)
+            self._wait_until(lambda: self.layout.ca_file.exists() and self.serves(), NODE)
+            eventually(lambda: self._is_ready(NODE), START_SECONDS)
         except BaseException:
             self.close()
             raise
+
+    def add_node(self) -> None:
+        """Starts the second node, and returns once it is ready for pods."""
+        logs = self.layout.logs / SECOND
+        logs.mkdir()
+        layout = replace(self.layout, node=SECOND, logs=logs)
+        first, pods = self._first[NODE], layout.pods
+        self._tell(layout.to_json())
+        self._told()
+        self._first[SECOND] = eventually(lambda: self._first_process(SECOND))
+        # Its network namespace has to be its own before a device can go there.
+        eventually(lambda: _network_of(self._first[SECOND]) not in (_network_of(os.getpid()), _network_of(first)))
+        into = ["nsenter", f"--target={first}", "--net", "ip"]
+        for line in (f"link set {CABLE} netns {self._first[SECOND]}", f"route add {pods} via {layout.node_ip}"):
+            self._run([*into, *line.split()], None)
+        self._fill(SECOND)
+        eventually(lambda: self._is_ready(SECOND), START_SECONDS)
+
+    def _start(self, layout: Layout) -> None:
+        self._tell(layout.to_json())
+        self._told()
+        self._first[layout.node] = eventually(lambda: self._first_process(layout.node))
+        self._fill(layout.node)
+
+    def _fill(self, node: str) -> None:
+        """Gives a node the images."""
+        socket = Path(f"/proc/{self._first[node]}/root/run/containerd/containerd.sock")
+        self._wait_until(socket.exists, node)
+        for image in self._images:
+            self.inside("ctr", "--namespace=k8s.io", "images", "import", str(image), node=node)
 
     @property
     def kubeconfig(self) -> Path:
@@ -77,6 +108,11 @@ class NodeCluster:
     def connection(self) -> Connection:
         """As an administrator speaks to the API server."""
         return Connection(self.layout.server, StaticToken(self.layout.token), ca_file=str(self.layout.ca_file))
+
+    @property
+    def nodes(self) -> list[str]:
+        """Those that have been started."""
+        return list(self._first)
 
     @property
     def name(self) -> str:
@@ -116,14 +152,15 @@ class NodeCluster:
             finally:
                 process.kill()
 
-    def inside(self, *command: str) -> str:
+    def inside(self, *command: str, node: str = NODE) -> str:
         """What the command prints that runs in the node's namespaces; it has to succeed."""
-        return self._run(["nsenter", f"--target={self._first}", "--mount", "--net", "--pid", "--uts", *command], None)
+        target = f"--target={self._first[node]}"
+        return self._run(["nsenter", target, "--mount", "--net", "--pid", "--uts", *command], None)
 
     def process(self, name: str) -> int:
-        """The number of a program, as the machine counts."""
+        """The number of a program of the first node, as the machine counts."""
         wanted = (self.layout.process_ids / name).read_text()
-        for folder in Path(f"/proc/{self._first}/task").iterdir():
+        for folder in Path(f"/proc/{self._first[NODE]}/task").iterdir():
             for pid in (folder / "children").read_text().split():
                 status = Path(f"/proc/{pid}/status").read_text()
                 if any(line.split()[-1] == wanted for line in status.splitlines() if line.startswith("NSpid")):
@@ -131,7 +168,7 @@ class NodeCluster:
         raise Failed(f"{name} does not run")
 
     def cgroup(self, controller: str, *path: str) -> Path:
-        """A cgroup of the cluster where the machine has it."""
+        """A cgroup of the first node where the machine has it."""
         return cgroups.ROOT.joinpath(controller, self.name, *path)
 
     def pod_cgroup(self, controller: str, pod: Mapping[str, Any]) -> Path:
@@ -176,33 +213,27 @@ class NodeCluster:
         assert self._keeper.stdout is not None
         self._keeper.stdout.close()
 
-    def _wait_until_it_serves(self) -> None:
-        def serves() -> bool:
-            if not Path(f"/proc/{self._first}").exists():
-                raise Failed(f"the node ended: {(self.layout.logs / 'init.log').read_text()[-2000:]}")
-            return self.layout.ca_file.exists() and self.serves() and self._has_containerd()
+    def _wait_until(self, condition: Callable[[], bool], node: str) -> None:
+        def holds() -> bool:
+            if not Path(f"/proc/{self._first[node]}").exists():
+                log = self.layout.logs / ("" if node == NODE else node) / "init.log"
+                raise Failed(f"{node} ended: {log.read_text()[-2000:]}")
+            return condition()
 
-        eventually(serves, START_SECONDS)
+        eventually(holds, START_SECONDS)
 
-    def _has_containerd(self) -> bool:
-        return Path(f"/proc/{self._first}/root/run/containerd/containerd.sock").exists()
-
-    def _is_ready(self) -> bool:
+    def _is_ready(self, name: str) -> bool:
         for node in self.client().list(NODES).items:
             conditions = {item["type"]: item["status"] for item in node["status"].get("conditions", [])}
-            if node["metadata"]["name"] == NODE and conditions.get("Ready") == "True":
+            if node["metadata"]["name"] == name and conditions.get("Ready") == "True":
                 return True
         return False
 
-    def _first_process(self) -> int:
-        """The child of `unshare`, which is the keeper's child; 0 while there is none."""
-        pid = self._keeper.pid
-        for _ in range(2):
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            if not children:
-                return 0
-            pid = int(children[0])
-        return pid
+    def _first_process(self, node: str) -> int:
+        """The child of a node's `unshare`, which are the keeper's children; 0 while there is none."""
+        made = _children(self._keeper.pid)
+        place = NODE_NAMES.index(node)
+        return next(iter(_children(made[place])), 0) if place < len(made) else 0
 
     def _run(self, command: Sequence[str], text: str | None) -> str:
         done = subprocess.run(
@@ -233,6 +264,15 @@ class NodeCluster:
         if line := self._keeper.stdout.readline().strip():
             return line
         raise Failed("the cluster's keeper ended before it began")
+
+
+def _children(pid: int) -> list[int]:
+    """The oldest comes first."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _network_of(pid: int) -> Path:
+    return Path(f"/proc/{pid}/ns/net").readlink()
 
 
 class Parts:

@@ -7,12 +7,17 @@ from pathlib import Path
 from tests.node import cgroups
 
 _ENDED = ("Z", "X")  # nobody has asked yet how it ended
-_NAME = re.compile(rf"{cgroups.PREFIX}(\d+)-(\d+)")
+_NAME = re.compile(rf"{cgroups.PREFIX}(\d+)-(\d+)(?:\.node-\d+)?")
 
 
 def own() -> str:
     """This process's."""
     return f"{cgroups.PREFIX}{os.getpid()}-{_started(os.getpid())}"
+
+
+def of_node(name: str, number: int) -> str:
+    """What the cgroups of a cluster's node are called: the first one's as the cluster."""
+    return name if number == 1 else f"{name}.node-{number}"
 
 
 def is_dead(name: str) -> bool:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from shared.errors import HeadroomError
 from tests.apiserver.binaries import Unavailable
 from tests.image import dockerfile
 from tests.node import tools
@@ -30,6 +31,10 @@ _LEFT_OUT = ("__pycache__", "test", "tests", "idle_test", "lib2to3", "dist-packa
 _MACHINES_OWN = ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")  # by which its pip reaches packages
 
 
+class BuildFailed(HeadroomError):
+    """Our own Dockerfile cannot be carried out."""
+
+
 class Builder:
     """Makes images with buildah, in a store of their own."""
 
@@ -38,7 +43,7 @@ class Builder:
         self._tools = unpacked_tools
 
     def headroom(self, version: str) -> Path:
-        """An archive with our image, as `HEADROOM`:`version`. Raises Unavailable."""
+        """An archive with our image, as `HEADROOM`:`version`. Raises Unavailable and BuildFailed."""
         file = ROOT / "deploy" / "Dockerfile"
         base = dockerfile.parse(file.read_text()).arguments["BASE"]
         sources = [ROOT / path for path in dockerfile.context(ROOT)]
@@ -51,7 +56,10 @@ class Builder:
         self._make_base(base, base_key)
         image = f"{HEADROOM}:{version}"
         _say("building our image")
-        self._buildah("bud", "--isolation", "chroot", "--pull-never", "--file", file, "--tag", image, ROOT)
+        try:
+            self._buildah("bud", "--isolation", "chroot", "--pull-never", "--file", file, "--tag", image, ROOT)
+        except Unavailable as error:
+            raise BuildFailed(str(error)) from error
         return self._archived(image, target)
 
     def probe(self, environment: Mapping[str, str]) -> Path:

@@ -1,12 +1,13 @@
 """The first process of a cluster's namespaces: makes them a machine, and sees that its programs run.
 
-`python -m tests.node.init LAYOUT ENTRANCE`, with a listening socket as descriptor ENTRANCE.
+`python -m tests.node.init LAYOUT [ENTRANCE]`, with a listening socket as descriptor ENTRANCE on the first node.
 """
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.node import machine, programs
@@ -21,9 +22,9 @@ RESTART_SECONDS = 1.0
 class Programs:
     """Starts every program, and starts it again when it ends, unless it is held."""
 
-    def __init__(self, layout: Layout, wanted: list[Program], entrance: int) -> None:
+    def __init__(self, layout: Layout, wanted: list[Program], descriptors: Sequence[int]) -> None:
         self._layout = layout
-        self._entrance = entrance
+        self._descriptors = descriptors
         self._due = {program.name: 0.0 for program in wanted}
         self._wanted = {program.name: program for program in wanted}
         self._running: dict[int, str] = {}
@@ -46,7 +47,7 @@ class Programs:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(self._entrance,),
+                pass_fds=self._descriptors,
                 start_new_session=True,
             )
         process.returncode = 0  # `look` waits for it, among all others
@@ -62,13 +63,13 @@ def _ended() -> int:
         return 0
 
 
-def main(layout_file: str, entrance: str) -> None:
+def main(layout_file: str, *entrances: str) -> None:
     layout = Layout.from_json(Path(layout_file).read_text())
     programs.write_files(layout)
     machine.furnish(layout)
-    relay = Program("relay", (sys.executable, "-m", "tests.node.relay", entrance))
+    relays = [Program("relay", (sys.executable, "-m", "tests.node.relay", entrance)) for entrance in entrances]
     meter = Program("meter", (sys.executable, "-m", "tests.node.meter"))
-    running = Programs(layout, [meter, relay, *programs.programs(layout)], int(entrance))
+    running = Programs(layout, [meter, *relays, *programs.programs(layout)], tuple(map(int, entrances)))
     while True:
         running.look()
         time.sleep(LOOK_SECONDS)

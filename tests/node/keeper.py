@@ -1,4 +1,4 @@
-"""Keeps one cluster: `python -m tests.node.keeper`, with the layout as the first line of its standard input.
+"""Keeps one cluster: `python -m tests.node.keeper`, with a layout on each line of its standard input, one for a node.
 
 When that input ends, for whatever reason, so does the cluster, and what it made outside its namespaces goes: cgroups
 and folder. A keeper that is killed itself takes the cluster with it, and the next one to start clears up after it.
@@ -18,7 +18,7 @@ from deploy.local.leash import tie_to
 from deploy.local.ports import LOOPBACK
 from tests.node import cgroups, identity
 from tests.node.images import ROOT
-from tests.node.layout import Layout
+from tests.node.layout import NODE, Layout
 
 UNSHARE = (
     *("unshare", "--mount", "--net", "--cgroup", "--pid", "--uts", "--ipc"),
@@ -45,22 +45,27 @@ def _remove(name: str) -> None:
 
 
 def _start(layout: Layout, name: str) -> subprocess.Popen[bytes]:
-    """The first process of the namespaces, in the cluster's cgroup, and its way in from this machine."""
+    """The first process of a node's namespaces, in its cgroup, and the way in from this machine to the first node."""
     me = os.getpid()
+    file = layout.directory / f"{layout.node}.json"
+    file.write_text(layout.to_json())
 
     def prepare() -> None:
         tie_to(me, signal.SIGKILL)
         cgroups.enter(name)
 
-    with socket.create_server((LOOPBACK, layout.port)) as entrance, (layout.logs / "init.log").open("ab") as log:
-        arguments = [str(layout.directory / "layout.json"), str(entrance.fileno())]
+    with contextlib.ExitStack() as opened:
+        log = opened.enter_context((layout.logs / "init.log").open("ab"))
+        entrances: list[int] = []
+        if layout.node == NODE:
+            entrances = [opened.enter_context(socket.create_server((LOOPBACK, layout.port))).fileno()]
         return subprocess.Popen(
-            [*UNSHARE, sys.executable, "-m", "tests.node.init", *arguments],
+            [*UNSHARE, sys.executable, "-m", "tests.node.init", str(file), *map(str, entrances)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(entrance.fileno(),),
+            pass_fds=entrances,
             preexec_fn=prepare,
             start_new_session=True,  # a Ctrl-C is for the one that holds the input
         )
@@ -71,23 +76,24 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     clear_dead()
     name = identity.own()
-    process: subprocess.Popen[bytes] | None = None
+    processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         folder(name).mkdir(mode=0o700)
         print(folder(name), flush=True)
-        layout = Layout.from_json(sys.stdin.readline())
-        (layout.directory / "layout.json").write_text(layout.to_json())
-        cgroups.create(name)
-        process = _start(layout, name)
-        print("started", flush=True)
-        sys.stdin.read()
+        for line in sys.stdin:
+            layout = Layout.from_json(line)
+            own = identity.of_node(name, layout.number)
+            cgroups.create(own)
+            processes[own] = _start(layout, own)
+            print("started", flush=True)
     finally:
-        if process is not None:
+        for process in processes.values():
             process.kill()  # its child dies with it, and with that one every process of the namespaces
             process.wait()
         with contextlib.suppress(OSError):
             sys.stdout.close()
-        _remove(name)
+        for own in (name, *processes):
+            _remove(own)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from tests.node import meter
@@ -15,6 +16,8 @@ from tests.node.mounts import SCRATCH, mount, overlay, overlay_tools
 
 CGROUPS = Path("/sys/fs/cgroup")
 UNIFIED = CGROUPS / "unified"
+CABLE = "cable"  # a network device: the loose end of the first node's, and what the second one is plugged in with
+_PLUG_SECONDS = 60.0
 
 # What kubelet sets, of the whole kernel: files with just these values stand in their places.
 _KUBELET_SETTINGS = {
@@ -30,7 +33,7 @@ _KUBELET_SETTINGS = {
 def furnish(layout: Layout) -> None:
     """All of it. Raises CalledProcessError and OSError."""
     for folder in (layout.held, layout.process_ids):
-        folder.mkdir()
+        folder.mkdir(parents=True)
     overlay_tools(layout.tools)
     _make_writable(layout)
     mount("proc", Path("/proc"), "-t", "proc")
@@ -44,17 +47,17 @@ def furnish(layout: Layout) -> None:
     mount(meter.FILE, Path("/proc/stat"), "--bind")
     _write_runtime_spec(layout)
     mount("none", Path("/"), "--make-rshared")  # kubelet's own mounts are to reach into running pods
-    socket.sethostname(NODE)
-    _make_network()
+    socket.sethostname(layout.node)
+    _make_network(layout)
     network = Path("/etc/cni/net.d")
     network.mkdir(parents=True)
-    shutil.copy(layout.directory / "network.conflist", network / "10-pods.conflist")
+    shutil.copy(layout.own / "network.conflist", network / "10-pods.conflist")
 
 
 def _make_writable(layout: Layout) -> None:
-    overlay(Path("/var"), layout.directory / "var")
+    overlay(Path("/var"), layout.own / "var")
     # Not through an overlay: kubelet asks for the file system below, and has to get one with a device.
-    kubelet = layout.directory / "kubelet"
+    kubelet = layout.own / "kubelet"
     kubelet.mkdir()
     Path("/var/lib/kubelet").mkdir(exist_ok=True)
     mount(kubelet, Path("/var/lib/kubelet"), "--bind")
@@ -67,7 +70,7 @@ def _write_runtime_spec(layout: Layout) -> None:
     spec = json.loads(said)
     seen = {"destination": "/proc/stat", "type": "bind", "source": str(meter.FILE), "options": ["bind", "ro"]}
     spec["mounts"].append(seen)
-    (layout.directory / "runtime-spec.json").write_text(json.dumps(spec))
+    (layout.own / "runtime-spec.json").write_text(json.dumps(spec))
 
 
 def _mount_cgroups() -> None:
@@ -86,16 +89,34 @@ def _mount_cgroups() -> None:
                 (CGROUPS / part).symlink_to(name)
 
 
-def _make_network() -> None:
-    """The node's address on one end of a cable whose other end is loose; the API server's on the loopback device."""
+def _make_network(layout: Layout) -> None:
+    """The first node's address on one end of a cable whose other end is loose, and the API server's on the loopback
+    device; the second node gets that other end.
+    """
+    if layout.node == NODE:
+        device = [
+            f"address add {API_IP}/32 dev lo",
+            f"link add eth0 type veth peer name {CABLE}",
+            f"link set {CABLE} up",
+        ]
+    else:
+        _wait_for_cable()
+        device = [f"link set {CABLE} name eth0"]
     for line in (
         "link set lo up",
-        f"address add {API_IP}/32 dev lo",
-        "link add eth0 type veth peer name cable",
-        f"address add {NODE_IP}/24 dev eth0",
+        *device,
+        f"address add {layout.node_ip}/24 dev eth0",
         "link set eth0 up",
-        "link set cable up",
         f"route add default via {NODE_IP}",
     ):
         subprocess.run(["ip", *line.split()], check=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _wait_for_cable() -> None:
+    """Until it has been plugged in from outside. Raises TimeoutError."""
+    deadline = time.monotonic() + _PLUG_SECONDS
+    while not Path("/sys/class/net", CABLE).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nobody has plugged this node in")
+        time.sleep(0.05)

@@ -20,8 +20,7 @@ from tests.node.layout import (
     DNS_IP,
     HOSTS,
     NODE,
-    NODE_IP,
-    PODS,
+    NODES,
     SERVICES,
     Layout,
 )
@@ -55,7 +54,16 @@ class Program:
 
 
 def write_files(layout: Layout) -> None:
-    """Everything the programs start from: certificates, kubeconfigs and configuration files."""
+    """Everything the node's programs start from: certificates, kubeconfigs and configuration files."""
+    if layout.node == NODE:
+        _write_clusters_files(layout)
+    layout.own.mkdir()
+    private.write(layout.own / "kubelet.yaml", yaml.safe_dump(_kubelet_configuration(layout)))
+    private.write(layout.own / "containerd.toml", _containerd_configuration(layout))
+    private.write(layout.own / "network.conflist", json.dumps(_network(layout)))
+
+
+def _write_clusters_files(layout: Layout) -> None:
     layout.certificates.mkdir(private.DIRECTORY_MODE)
     pair = issued(HOSTS, time.time(), VALID_SECONDS)
     private.write(layout.certificates / "apiserver.crt", pair.chain)
@@ -65,7 +73,7 @@ def write_files(layout: Layout) -> None:
     for name, user, group in (
         ("kube-controller-manager", "system:kube-controller-manager", ""),
         ("kube-scheduler", "system:kube-scheduler", ""),
-        ("kubelet", f"system:node:{NODE}", "system:nodes"),
+        *((f"kubelet-{node}", f"system:node:{node}", "system:nodes") for node in NODES),
     ):
         credentials = kubeconfig.certificate_user(*authority.issued(user, group))
         kubeconfig.write_for(layout.kubeconfig(name), f"https://{API_IP}", credentials, layout.ca_file)
@@ -76,14 +84,15 @@ def write_files(layout: Layout) -> None:
     kubeconfig.write(layout.kubeconfig("admin"), layout.server, layout.token, layout.ca_file)
     command = ["openssl", "genrsa", "-out", str(layout.directory / "service-accounts.key"), "2048"]
     subprocess.run(command, check=True, capture_output=True)
-    for name, content in (("audit", _AUDIT_POLICY), ("kubelet", _kubelet_configuration(layout))):
-        private.write(layout.directory / f"{name}.yaml", yaml.safe_dump(content))
-    private.write(layout.directory / "containerd.toml", _containerd_configuration(layout))
-    private.write(layout.directory / "network.conflist", json.dumps(_NETWORK))
+    private.write(layout.directory / "audit.yaml", yaml.safe_dump(_AUDIT_POLICY))
 
 
 def programs(layout: Layout) -> list[Program]:
-    """All of them."""
+    """All of the node's; the control plane runs on the first one."""
+    return [*(_control_plane(layout) if layout.node == NODE else ()), *_of_node(layout)]
+
+
+def _control_plane(layout: Layout) -> list[Program]:
     assets, folder, certificates = layout.assets, layout.directory, layout.certificates
     return [
         Program(
@@ -143,34 +152,35 @@ def programs(layout: Layout) -> list[Program]:
                 "--leader-elect=false",
             ),
         ),
-        Program("containerd", ("containerd", f"--config={folder}/containerd.toml")),
+    ]
+
+
+def _of_node(layout: Layout) -> list[Program]:
+    return [
+        Program("containerd", ("containerd", f"--config={layout.own}/containerd.toml")),
         Program(
             "kubelet",
             (
-                f"{assets}/kubelet",
-                f"--kubeconfig={layout.kubeconfig('kubelet')}",
-                f"--config={folder}/kubelet.yaml",
-                f"--hostname-override={NODE}",
-                f"--node-ip={NODE_IP}",
-                f"--cert-dir={folder}/kubelet-certificates",
+                f"{layout.assets}/kubelet",
+                f"--kubeconfig={layout.kubeconfig(f'kubelet-{layout.node}')}",
+                f"--config={layout.own}/kubelet.yaml",
+                f"--hostname-override={layout.node}",
+                f"--node-ip={layout.node_ip}",
+                f"--cert-dir={layout.own}/kubelet-certificates",
             ),
         ),
     ]
 
 
-_NETWORK = {
-    "cniVersion": "0.4.0",
-    "name": "pods",
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": "cni0",
-            "isGateway": True,
-            "hairpinMode": True,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]},
-        }
-    ],
-}
+def _network(layout: Layout) -> dict[str, Any]:
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "hairpinMode": True,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": layout.pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    }
+    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
 
 
 def _kubelet_configuration(layout: Layout) -> dict[str, Any]:
@@ -194,8 +204,8 @@ def _kubelet_configuration(layout: Layout) -> dict[str, Any]:
         "kubeReserved": {"cpu": "100m", "memory": "256Mi"},
         "imageGCHighThresholdPercent": 100,  # nobody could pull an image again
         "imageGCLowThresholdPercent": 99,
-        "nodeStatusUpdateFrequency": "5s",
-        "nodeStatusReportFrequency": "5s",
+        "nodeStatusUpdateFrequency": "2s",
+        "nodeStatusReportFrequency": "2s",
         "serializeImagePulls": False,
         "syncFrequency": "10s",
     }
@@ -206,7 +216,7 @@ def _containerd_configuration(layout: Layout) -> str:
     restricted = str(not may_lower_oom_scores()).lower()
     return f"""
 version = 2
-root = "{layout.directory}/containerd"
+root = "{layout.own}/containerd"
 state = "/run/containerd"
 [grpc]
   address = "{CONTAINERD_SOCKET}"
@@ -217,7 +227,7 @@ state = "/run/containerd"
     snapshotter = "overlayfs"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
-      base_runtime_spec = "{layout.directory}/runtime-spec.json"
+      base_runtime_spec = "{layout.own}/runtime-spec.json"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -14,9 +14,18 @@ from shared import names
 from tests.node.cluster import Failed, NodeCluster
 from tests.node.images import HEADROOM
 from tests.node.layout import NODE
+from tests.support import eventually
 
 NAMESPACE = names.INSTALL_NAMESPACE
 AGENT_PORT = 9316
+ENFORCER = {
+    "enforcer": {"enabled": True, "kubepods": [f"/sys/fs/cgroup/{each}/kubepods" for each in ("cpu", "memory")]}
+}
+"""Values by which it finds the cgroups of a node of this tier."""
+
+BY_MEDIAN = {"predictor": "percentile", "cpuPercentile": 50, "memoryPercentile": 50, "safetyMarginPercent": 0}
+"""A prediction that a moment's load does not change."""
+
 WAIT = ("--wait", "--timeout", "180s")
 
 
@@ -30,18 +39,30 @@ def demo_values() -> dict[str, Any]:
     }
 
 
+def quick_values() -> dict[str, Any]:
+    """The demo's, with reports that nobody has to wait for, the least degrade time, and lending by the median: how much
+    is lent is not what is tested here, and whatever makes the machine busy for a while would put it off.
+    """
+    values = demo_values()
+    values["agent"]["settings"] |= {"reportingInterval": 8, "forceUpdateInterval": 5}
+    quick = {"metricReportIntervalSeconds": 8, "updateTimeThresholdSeconds": 5, "degradeTimeMinutes": 1}
+    values["colocationConfig"]["strategy"] |= quick | {"nodePredictPolicy": BY_MEDIAN}
+    return values
+
+
 class Release:
     """The chart's release on a cluster."""
 
     def __init__(self, cluster: NodeCluster, values: Mapping[str, Any]) -> None:
         self.cluster = cluster
-        self._values = cluster.layout.directory / "values.yaml"
-        self._values.write_text(yaml.safe_dump(dict(values)))
+        self._values = values
 
     def install(self) -> None:
         """Installs or upgrades, and returns once all pods are ready."""
         where = ("--namespace", NAMESPACE, "--create-namespace")
-        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--values", self._values, *WAIT)
+        file = self.cluster.layout.directory / "values.yaml"
+        file.write_text(yaml.safe_dump(dict(self._values)))
+        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--values", file, *WAIT)
 
     def uninstall(self) -> None:
         """Returns once it is gone."""
@@ -62,13 +83,14 @@ class Release:
             answer = httpx.get(f"https://127.0.0.1:{port}{path}", headers=token, verify=False, trust_env=False)
         return answer.raise_for_status().json()
 
-    def process(self, pod: Mapping[str, Any]) -> Path:
-        """The folder in the machine's /proc of the process that a pod of the release runs."""
-        for file in self.cluster.pod_cgroup("cpu", pod).glob("*/cgroup.procs"):
-            for pid in file.read_text().split():
-                if "headroom" in Path(f"/proc/{pid}/cmdline").read_text():
-                    return Path(f"/proc/{pid}")
-        raise Failed(f"no process of {pod['metadata']['name']}")
+    def process(self, pod: Mapping[str, Any], container: str = "") -> Path:
+        """The folder in the machine's /proc of the process of a pod's container, the first unless another is named."""
+        name = container or pod["spec"]["containers"][0]["name"]
+        ids = {each["name"]: each.get("containerID", "") for each in pod["status"]["containerStatuses"]}
+        file = self.cluster.pod_cgroup("cpu", pod) / ids[name].rpartition("/")[2] / "cgroup.procs"
+        if pids := file.read_text().split() if file.exists() else []:
+            return Path(f"/proc/{pids[0]}")
+        raise Failed(f"no process of {name} in {pod['metadata']['name']}")
 
     def restarts(self) -> int:
         """Of all containers of the release."""
@@ -79,15 +101,45 @@ class Release:
         """When the agent last reported."""
         return str(self.node_metric().get("status", {}).get("updateTime", ""))
 
-    def node_metric(self) -> dict[str, Any]:
+    def samples(self) -> int:
+        """Training steps of the model that answers."""
+        return int(self.node_metric().get("status", {}).get("prediction", {}).get("samples", 0))
+
+    def node_metric(self, node: str = NODE) -> dict[str, Any]:
         """The node's; empty while there is none."""
-        found = self.cluster.kubectl("get", "nodemetric", NODE, "--output=json", "--ignore-not-found")
+        found = self.cluster.kubectl("get", "nodemetric", node, "--output=json", "--ignore-not-found")
         return dict(json.loads(found)) if found else {}
 
-    def allocatable(self) -> dict[str, str]:
-        """Of the Node, as kubelet and manager have it."""
-        return dict(json.loads(self.cluster.kubectl("get", "node", NODE, "--output=json"))["status"]["allocatable"])
+    def configure(self, key: str, value: Mapping[str, Any]) -> None:
+        """Writes a key of the policy's ConfigMap, which the manager follows live."""
+        patch = {"data": {key: json.dumps(value)}}
+        where = (names.CONFIG_MAP, f"--namespace={NAMESPACE}", "--type=merge")
+        self.cluster.kubectl("patch", "configmap", *where, f"--patch={json.dumps(patch)}")
 
-    def mid_cpu(self) -> int:
+    def condition(self, type_: str, node: str = NODE) -> dict[str, str]:
+        """The Node's, empty while it has none of this type."""
+        found = json.loads(self.cluster.kubectl("get", "node", node, "--output=json"))
+        return next((dict(each) for each in found["status"]["conditions"] if each["type"] == type_), {})
+
+    def wait_for_heartbeats(self, count: int) -> None:
+        """Until kubelet has written the Node's status so often."""
+        seen = {self.condition("Ready")["lastHeartbeatTime"]}
+
+        def enough() -> bool:
+            seen.add(self.condition("Ready")["lastHeartbeatTime"])
+            return len(seen) > count
+
+        eventually(enough, 120, 0.5)
+
+    def events(self, reason: str) -> list[str]:
+        """What the Events of a reason say, of whatever object."""
+        found = self.cluster.kubectl("get", "events", "--all-namespaces", "--output=json")
+        return [each["message"] for each in json.loads(found)["items"] if each.get("reason") == reason]
+
+    def allocatable(self, node: str = NODE) -> dict[str, str]:
+        """Of the Node, as kubelet and manager have it."""
+        return dict(json.loads(self.cluster.kubectl("get", "node", node, "--output=json"))["status"]["allocatable"])
+
+    def mid_cpu(self, node: str = NODE) -> int:
         """Milli-cores; 0 where nothing is offered."""
-        return int(self.allocatable().get("kubernetes.io/mid-cpu", 0))
+        return int(self.allocatable(node).get(names.MID_CPU, 0))

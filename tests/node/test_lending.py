@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.node.cluster import Failed
 from tests.node.conftest import LENDING_SECONDS
 from tests.node.layout import NODE
 from tests.node.pods import Pod, Pods
@@ -14,21 +15,6 @@ pytestmark = pytest.mark.node_only("kubelet writes the Node's status and bounds 
 
 LIMIT_MIB, QUOTA_US, PERIOD_US = 64, 20_000, 100_000
 LIMITS = {"cpu": "200m", "memory": f"{LIMIT_MIB}Mi"}
-
-
-def _heartbeat(release: Release) -> str:
-    path = "{.status.conditions[?(@.type=='Ready')].lastHeartbeatTime}"
-    return release.cluster.kubectl("get", "node", NODE, f"--output=jsonpath={path}")
-
-
-def _wait_for_status_writes(release: Release, count: int) -> None:
-    seen = {_heartbeat(release)}
-
-    def enough() -> bool:
-        seen.add(_heartbeat(release))
-        return len(seen) > count
-
-    eventually(enough, 120, 0.5)
 
 
 def _offers(release: Release) -> set[str]:
@@ -42,7 +28,7 @@ ALL_OFFERS = {f"kubernetes.io/{tier}-{resource}" for tier in ("mid", "batch") fo
 
 def test_mid_and_batch_stay_on_the_node_while_kubelet_writes_its_status(lending: Release) -> None:
     eventually(lambda: _offers(lending) == ALL_OFFERS, LENDING_SECONDS, 1.0)
-    _wait_for_status_writes(lending, 3)
+    lending.wait_for_heartbeats(3)
     assert _offers(lending) == ALL_OFFERS
 
 
@@ -50,7 +36,7 @@ def test_mid_and_batch_and_a_running_mid_pod_outlive_a_kubelet_that_is_killed(le
     pod = pods.run("survivor", tier="koord-mid", requests={"cpu": "50m", "memory": "16Mi"})
     eventually(lambda: _offers(lending) == ALL_OFFERS, LENDING_SECONDS, 1.0)
     lending.cluster.kill("kubelet")
-    _wait_for_status_writes(lending, 2)
+    lending.wait_for_heartbeats(2)
     assert _offers(lending) == ALL_OFFERS
     after = pods.get("survivor")
     assert after["status"]["phase"] == "Running"
@@ -104,11 +90,6 @@ def _throttled(release: Release, pod: Pod) -> None:
     assert (last[0] - first[0]) / 1e9 / elapsed <= QUOTA_US / PERIOD_US * 1.1
 
 
-def _killed_for_memory(pods: Pods, name: str) -> bool:
-    statuses = pods.get(name)["status"].get("containerStatuses", [])
-    return any(status["state"].get("terminated", {}).get("reason") == "OOMKilled" for status in statuses)
-
-
 def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_its_limits(
     lending: Release, pods: Pods
 ) -> None:
@@ -119,5 +100,36 @@ def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_it
     _bounded(lending, hog)
     _throttled(lending, hog)
     pods.create("glutton", "hold", "256", tier="koord-mid", requests=LIMITS, limits=LIMITS)
-    eventually(lambda: _killed_for_memory(pods, "glutton"), 60, 0.5)
+    eventually(lambda: pods.was_killed_for_memory("glutton"), 60, 0.5)
     assert pods.get("hog")["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "problem"),
+    [
+        ({"cpu": "500m", "memory": "64Mi"}, {"cpu": "100m", "memory": "64Mi"}, "must be less than or equal to"),
+        ({"cpu": "10m", "memory": "64Mi"}, {"cpu": "10m", "memory": "32Mi"}, "must be less than or equal to"),
+        ({"cpu": "-1", "memory": "64Mi"}, {}, "must be greater than or equal to 0"),
+        ({"cpu": "1e30", "memory": "many"}, {}, "quantities must match"),
+    ],
+)
+def test_amounts_that_mean_nothing_are_refused_by_name(
+    lending: Release, pods: Pods, requests: dict[str, str], limits: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(Failed, match=problem):
+        pods.create("odd", tier="koord-mid", requests=requests, limits=limits)
+
+
+def test_a_mid_pod_that_asks_for_nothing_is_bounded_and_one_that_asks_for_the_world_waits(
+    lending: Release, pods: Pods
+) -> None:
+    restarts = lending.restarts()
+    pods.create("world", tier="koord-mid", requests={"cpu": "9E", "memory": "7E"})
+    nothing = pods.run("nothing", tier="koord-mid", requests={"cpu": "0", "memory": "0"}, limits={"cpu": "0"})
+    cpu, memory = (lending.cluster.pod_cgroup(controller, nothing) for controller in ("cpu", "memory"))
+    assert int((cpu / "cpu.cfs_quota_us").read_text()) == 250 * 100
+    assert int((memory / "memory.limit_in_bytes").read_text()) == 200 << 20
+    assert pods.get("world")["status"]["phase"] == "Pending"
+    before = lending.reported_at()
+    eventually(lambda: lending.reported_at() > before, 60, 0.5)
+    assert lending.restarts() == restarts

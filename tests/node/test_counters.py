@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,18 +21,20 @@ HELD_MIB = 200
 
 
 @pytest.fixture(scope="module")
-def busy(installed: Release) -> Pod:
+def busy(installed: Release) -> Iterator[Pod]:
     """Held at 0.3 of a core by its limit, whatever else the machine does."""
     pods = Pods(installed.cluster)
-    return pods.run("busy", "burn", "2", requests={"cpu": "100m", "memory": "64Mi"}, limits={"cpu": "300m"})
+    yield pods.run("busy", "burn", "2", requests={"cpu": "100m", "memory": "64Mi"}, limits={"cpu": "300m"})
+    pods.delete()
 
 
 @pytest.fixture(scope="module")
-def holder(installed: Release) -> Pod:
+def holder(installed: Release) -> Iterator[Pod]:
     pods = Pods(installed.cluster)
     pod = pods.run("holder", "hold", str(HELD_MIB), requests={"cpu": "10m", "memory": "300Mi"})
     eventually(lambda: _resident_bytes(installed, pod) > HELD_MIB * MIB)
-    return pod
+    yield pod
+    pods.delete()
 
 
 def _resident_bytes(release: Release, pod: Pod) -> int:
