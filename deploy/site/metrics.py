@@ -57,7 +57,8 @@ class _Maker:
     around: ast.AST | None = None  # the function that it is defined in, outside of which nothing can call it
 
 
-def families() -> list[Family]:
+@lru_cache(maxsize=1)
+def families() -> tuple[Family, ...]:
     """All metrics whose names follow from the source, by name."""
     found: set[Family] = set()
     makers: list[_Maker] = []
@@ -75,7 +76,7 @@ def families() -> list[Family]:
             if above is not None and above not in makers:
                 makers.append(above)
                 fresh.append(above)
-    return sorted({family.name: family for family in sorted(found, reverse=True)}.values())
+    return tuple(sorted({family.name: family for family in sorted(found, reverse=True)}.values()))
 
 
 def _calls(maker: _Maker | None) -> Iterator[_Call]:

@@ -137,7 +137,7 @@ def _metrics() -> Iterator[str]:
         "are served on request: `--koordinator-metrics` of the agent, `--cluster-autoscaler-metrics` and "
         "`--escalator-metrics` of the manager."
     )
-    found = metrics.families()
+    found = list(metrics.families())
     for title, prefixes in (
         ("Agent", ("headroom_agent_",)),
         ("Manager", ("headroom_manager_",)),
