@@ -14,6 +14,7 @@ from shared.names import KubeQoS
 _READ_BYTES = 128
 _PARTS = 16  # of a path: no tree is as deep
 GONE = frozenset({errno.ENOENT, errno.ENODEV})  # while or before it was looked at
+_HOLD_ATTEMPTS = 5
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = {Knob.IDLE: 1, Knob.OOM_GROUP: 1, Knob.WEIGHT: MOST_SHARES, Knob.QUOTA: 1 << 24, Knob.MEMORY: 1 << 50}
 
@@ -51,7 +52,11 @@ class Tree:
         self._classes = {self._top, self.best_effort, layout.class_path(KubeQoS.BURSTABLE)}
 
     def set(self, path: str, knob: Knob, value: int) -> Stood:
-        """Changes it to `value`, unless that stands there already."""
+        """Changes it to `value`, unless that stands there already.
+
+        v1 refuses a memory limit below what it cannot reclaim (EBUSY). The cgroup is then held at what it uses, so that
+        it takes no more until its limit can be written.
+        """
         if not -1 <= value <= _MOST[knob] or (value < 0 and knob not in (Knob.QUOTA, Knob.MEMORY)):
             raise NotAllowed(f"{knob.name} of {path} to {value}")
         with self._opened(path, knob, os.O_RDWR) as file:
@@ -59,8 +64,20 @@ class Tree:
             wanted = self._rendered(path, knob, value, before)
             changed = not _agree(before, wanted)
             if changed:
-                _write(file, wanted)
+                try:
+                    _write(file, wanted)
+                except OSError as error:
+                    if error.errno == errno.EBUSY and knob is Knob.MEMORY and not self.v2:
+                        self._hold(path, file)
+                    raise
             return Stood(before, wanted, changed)
+
+    def _hold(self, path: str, limit: int) -> None:
+        """Limits the memory of a v1 cgroup to its usage, which may grow while it is looked at."""
+        for _ in range(_HOLD_ATTEMPTS):
+            with contextlib.suppress(OSError):
+                _write(limit, self._read(path, "memory.usage_in_bytes", memory=True))
+                return
 
     def has(self, path: str, knob: Knob) -> bool:
         """Whether the kernel knows such a knob there."""
@@ -106,10 +123,13 @@ class Tree:
         return str(value)
 
     def _period_v1(self, path: str) -> int:
-        with self._directory(path, memory=False) as directory:
-            opened = os.open("cpu.cfs_period_us", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        return int(self._read(path, "cpu.cfs_period_us", memory=False))
+
+    def _read(self, path: str, name: str, *, memory: bool) -> str:
+        with self._directory(path, memory=memory) as directory:
+            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            return int(_text(opened))
+            return _text(opened)
         finally:
             os.close(opened)
 

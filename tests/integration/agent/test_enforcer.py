@@ -200,3 +200,17 @@ def test_a_container_beyond_its_pods_quota_is_throttled(place: Place) -> None:
         eventually(throttled)
         process.kill()
         process.wait()
+
+
+@cgroupfs
+def test_a_pod_that_has_taken_more_than_its_limit_takes_no_more(place: Place) -> None:
+    place.suppress = None
+    process = place.group.run(f"data = bytearray({160 * MIB})\nimport time\ntime.sleep(600)")
+    used = {"memory.limit_in_bytes": "memory.usage_in_bytes", "memory.max": "memory.current"}[place.kernel.files[2]]
+    eventually(lambda: int(place.read(place.container, used)) > 160 * MIB)
+    with running(place):
+        limit = place.kernel.files[2]
+        paths = (place.layout.pod_path(KubeQoS.BURSTABLE, MID), place.container)
+        # v2 kills it, and v1 leaves it what it has.
+        eventually(lambda: all((text := place.read(path, limit)).isdigit() and int(text) < 192 * MIB for path in paths))
+    assert process.poll() is None or place.layout.hierarchy.v2
