@@ -65,12 +65,6 @@ class Pods:
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self._client.create(PODS, body, self._namespace)
 
-    def create_claiming(self, name: str, **spec: object) -> None:
-        """A pod that asks for nothing but what `spec` names."""
-        containers = {"containers": [{"name": "c", "image": "i"}], "tolerations": [{"operator": "Exists"}]}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": containers | spec}
-        self._client.create(PODS, body, self._namespace)
-
     def warnings(self, name: str) -> list[str]:
         found = self._client.list(EVENTS, self._namespace, field_selector=f"involvedObject.name={name}").items
         return [event["message"] for event in found if event["reason"] == "FailedScheduling"]
@@ -239,31 +233,3 @@ def test_a_pod_is_placed_when_its_gates_are_open_and_not_before(cluster: Cluster
     assert pods.node_of("waits") == ""
     pods.open_gates("waits")
     assert eventually(lambda: pods.node_of("waits"), SETTLED_SECONDS) == "gated"
-
-
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        (
-            {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "absent"}}]},
-            'persistentvolumeclaim "absent" not found',
-        ),
-        (
-            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "absent"}]},
-            'resourceclaim "absent" not found',
-        ),
-    ],
-    ids=["pvc", "resourceclaim"],
-)
-def test_a_pod_whose_claim_does_not_exist_is_not_bound_and_says_why(
-    pods: Pods, cluster: Cluster, server: ApiServer, tmp_path: Path, spec: dict[str, Any], why: str
-) -> None:
-    cluster.add_node("claims")
-    config = tmp_path / "scheduler.yaml"
-    config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
-    pods.create_claiming("claims-nothing", **spec)
-    with _embedded(server, config):
-        message = eventually(lambda: pods.why_waiting("claims-nothing"))
-        assert message.endswith(f"nodes are available: {why}.")
-        assert pods.node_of("claims-nothing") == ""
-        eventually(lambda: message in pods.warnings("claims-nothing"))
